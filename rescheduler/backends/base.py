@@ -1,0 +1,312 @@
+"""The protocol of every system that owns machines, in the verbs of Cluster Autoscaler's externalgrpc.
+
+The life of a victim, for whoever drains nodes:
+
+1. :meth:`CloudProvider.group_for` is ``None``: nobody here owns the machine; leave the emptied Node alone.
+2. All pods are gone from the node; the intent and its time are written on the Node.
+3. :meth:`CloudProvider.delete_nodes`, then by outcome:
+
+   ==================  =====================================================================================
+   Deleted             seen to be going or gone: delete the Node object (with its UID as precondition)
+   AlreadyGone         the same
+   Accepted            the order may be at work: keep taint and intent, roll nothing back, ask again later
+                       with the same node; the answer becomes another one or the system forgets the order
+   Refused             nothing was ordered: roll back; asking again changes nothing by itself
+   Failed              the machine runs on and nothing is at work: roll back, cool down; `retryable` or not
+   ==================  =====================================================================================
+
+4. After a restart or a change of leader, the same call with ``NodeRef.ordered_at`` = the intent's time.
+
+An exception from ``delete_nodes`` means that nothing was ordered for any node of the call. All verbs may be
+called from several threads. A deadline is a moment of ``monotonic()`` of the clock that the provider was
+loaded with.
+"""
+
+# ruff: noqa: ARG002 -- optional verbs have the signature of the protocol and use nothing of it
+
+import datetime as dt
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Protocol, TypeAlias
+
+from rescheduler import errors
+
+#: Kubernetes sets the first on control-plane nodes; the second is its name before 1.24.
+CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+
+class ConfigError(errors.UsageError):
+    """The cloud configuration is wrong; the message names file and key. (gRPC: FAILED_PRECONDITION)"""
+
+
+class BackendUnavailable(errors.Retryable):
+    """The system cannot be reached or cannot answer; nothing is known about what it did. (UNAVAILABLE)"""
+
+
+class RateLimited(errors.Retryable):
+    """The system asks for patience: `retry_after` in seconds, if it says. (RESOURCE_EXHAUSTED)"""
+
+
+class DeadlineExceeded(errors.Retryable):
+    """The caller's deadline passed first. (DEADLINE_EXCEEDED)"""
+
+
+class AuthError(errors.Unauthorized):
+    """The system refused our credentials. (UNAUTHENTICATED)"""
+
+
+class NotSupported(errors.Permanent):
+    """The system has no such verb; a caller does without. (UNIMPLEMENTED)"""
+
+
+class UnknownGroup(errors.NotFound):
+    """No group of that id. (NOT_FOUND)"""
+
+
+class BelowMinimum(errors.Permanent):
+    """The group would become smaller than its minimum, or lose machines that run. (FAILED_PRECONDITION)"""
+
+
+class AboveMaximum(errors.Permanent):
+    """The group would become larger than its maximum. (FAILED_PRECONDITION)"""
+
+
+class NotInGroup(errors.Permanent):
+    """The node is no member of the group, or it is not certain that it is. (INVALID_ARGUMENT)"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """What a caller knows about a Node; providers match it by provider ID, own label, address, then name."""
+
+    name: str
+    provider_id: str = ""  #: spec.providerID
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    internal_ips: tuple[str, ...] = ()  #: status.addresses of type InternalIP
+    control_plane: bool = False  #: known to the caller by other signs than the labels
+    #: When an earlier process may have given the order to delete (the intent's time). Providers then look at
+    #: a state observed after it before they order anything, and take the machine's absence for its end.
+    ordered_at: dt.datetime | None = None
+
+    @property
+    def placeholder(self) -> bool:
+        """Cluster Autoscaler's stand-in for an instance without a Node: both names are the instance's id."""
+        return bool(self.provider_id) and self.name == self.provider_id
+
+    @property
+    def on_control_plane(self) -> bool:
+        return self.control_plane or any(label in self.labels for label in CONTROL_PLANE_LABELS)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Machines that are alike and scale together; sizes in machines, both ends included."""
+
+    id: str
+    min_size: int
+    max_size: int
+    debug: str = ""  #: one line for people
+
+
+class InstanceState(enum.StrEnum):
+    UNKNOWN = "unknown"
+    RUNNING = "running"
+    CREATING = "creating"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceError:
+    code: str
+    message: str
+    out_of_resources: bool = False  #: no stock or no quota; otherwise some other error
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine of a group; `id` is its Node's `spec.providerID`, also before it joins, where that is known."""
+
+    id: str
+    state: InstanceState
+    error: InstanceError | None = None
+    spot: bool | None = None  #: None: the system does not say
+    terminates_at: dt.datetime | None = None  #: the notice of an interruption, if there is one
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """What the next Node of a group will look like; amounts are Kubernetes quantities as strings."""
+
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """Cluster Autoscaler's options of one group; `None` keeps its default."""
+
+    utilization_threshold: float | None = None
+    gpu_utilization_threshold: float | None = None
+    unneeded_time: dt.timedelta | None = None
+    unready_time: dt.timedelta | None = None
+    max_provision_time: dt.timedelta | None = None
+    zero_or_max_scaling: bool | None = None
+    ignore_daemonsets_utilization: bool | None = None
+
+
+class Refusal(enum.StrEnum):
+    """Why a machine is not given away; also a label of metrics."""
+
+    BELOW_MINIMUM = "below-minimum"
+    NOT_IN_GROUP = "not-in-group"
+    AMBIGUOUS = "ambiguous"  #: several machines, or several nodes for one machine: touched is none
+    CONTROL_PLANE = "control-plane"
+    PROTECTED = "protected"  #: the system itself forbids it
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The order did it, and the system was seen to agree."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyGone:
+    """There was nothing left to order."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Ordered, or perhaps ordered; its end was not seen before the deadline."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: Refusal
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It is certain that the machine runs on and that no order is at work."""
+
+    error: str
+    retryable: bool
+
+
+DeleteOutcome: TypeAlias = Deleted | AlreadyGone | Accepted | Refused | Failed
+
+
+def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | None:
+    """The outcome as an error, for faces without a result per node; `None` where the node goes or is gone."""
+    match outcome:
+        case Refused(Refusal.BELOW_MINIMUM, detail):
+            return BelowMinimum(f"node {node}: {detail}")
+        case Refused(Refusal.NOT_IN_GROUP | Refusal.AMBIGUOUS, detail):
+            return NotInGroup(f"node {node}: {detail}")
+        case Refused(_, detail) | Failed(detail, retryable=False):
+            return errors.Permanent(f"node {node}: {detail}")
+        case Failed(detail):
+            return BackendUnavailable(f"node {node}: {detail}")
+        case Accepted(detail):
+            return DeadlineExceeded(f"node {node}: {detail}")
+    return None
+
+
+class CloudProvider(Protocol):
+    """A system that owns machines. Subclass it: verbs with a body here are optional.
+
+    Every verb may raise BackendUnavailable, RateLimited, AuthError and DeadlineExceeded; those that take a
+    group also UnknownGroup. No verb outlives its deadline by more than closing a connection takes.
+    """
+
+    name: str
+
+    def refresh(self, *, deadline: float) -> None:
+        """Look at the system anew, at most as often as it likes; call it before each round.
+
+        A failure leaves the old view in place and does not delay the next attempt.
+        """
+        ...
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
+        """All groups, in a steady order."""
+        ...
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        """The group that surely owns the node's machine; `None` for all others and for the control plane."""
+        ...
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        """The size that the system works towards."""
+        ...
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        """The machines that there are, those that come and go included."""
+        ...
+
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float
+    ) -> Mapping[str, DeleteOutcome]:
+        """Give machines away and shrink the target by as many; one outcome a node, keyed by name, in order.
+
+        Idempotent: a node whose order was given, by this process or at `ordered_at`, is not ordered a second
+        time while that order may be at work, and the target is not lowered twice. What would go below the
+        minimum is refused node by node, after the nodes before it have been counted.
+        """
+        ...
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        """Raise the target by *delta* > 0; AboveMaximum. The machines come later, see `instances`."""
+        ...
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        """Lower the target by -*delta* > 0, giving up only what does not run yet; BelowMinimum."""
+        ...
+
+    def close(self) -> None:
+        """Free connections; the provider is not used afterwards."""
+        ...
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        raise NotSupported(f"{self.name} knows no template of group {group}")
+
+    def options(self, group: str, *, deadline: float) -> GroupOptions | None:
+        """`None`: the defaults of whoever asks."""
+        return None
+
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
+        """Whether the node's machine exists; `None` where that cannot be told."""
+        return None
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        raise NotSupported(f"{self.name} knows no prices")
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        """The price of a pod's share; *requests* in cores, bytes and pieces."""
+        raise NotSupported(f"{self.name} knows no prices")
+
+    def gpu_label(self) -> str:
+        return ""
+
+    def gpu_types(self) -> frozenset[str]:
+        return frozenset()

@@ -1,0 +1,63 @@
+"""The default: no system. Emptied nodes are left to whatever autoscaler the cluster has."""
+
+# ruff: noqa: ARG001, ARG002 -- signatures are the protocol's
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rescheduler.backends.base import (
+    CloudProvider,
+    ConfigError,
+    DeleteOutcome,
+    Instance,
+    NodeGroup,
+    NodeRef,
+    UnknownGroup,
+)
+from rescheduler.clock import Clock
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    if config is not None:
+        raise ConfigError(f"--cloud-config {config}: the cloud provider 'none' has nothing to configure")
+    return NoProvider()
+
+
+class NoProvider(CloudProvider):
+    """No group owns any node, so no verb of a group can be meant for it."""
+
+    name = "none"
+
+    def refresh(self, *, deadline: float) -> None:
+        pass
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
+        return ()
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        return None
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        _unknown(group)
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        _unknown(group)
+
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float
+    ) -> Mapping[str, DeleteOutcome]:
+        _unknown(group)
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        _unknown(group)
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        _unknown(group)
+
+    def close(self) -> None:
+        pass
+
+
+def _unknown(group: str) -> NoReturn:
+    raise UnknownGroup(f"the cloud provider 'none' has no group {group!r}")
