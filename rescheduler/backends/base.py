@@ -127,7 +127,7 @@ class InstanceError:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine of a group; `id` is its Node's `spec.providerID`, also before it joins, where that is known."""
+    """A machine; `id` is its Node's `spec.providerID`, also before it joins, as far as that is known."""
 
     id: str
     state: InstanceState
