@@ -1,0 +1,233 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+type explainRequest struct {
+	Pods  []string `json:"pods"`
+	Nodes []string `json:"nodes"`
+	// All asks every plugin, not only up to the first that rejects.
+	All bool `json:"all"`
+}
+
+// refusal is one plugin's rejection. Code is the framework's name of the status: Unschedulable,
+// UnschedulableAndUnresolvable, or Error where the plugin could not judge.
+type refusal struct {
+	Plugin  string   `json:"plugin"`
+	Reasons []string `json:"reasons"`
+	Code    string   `json:"code"`
+}
+
+// verdict is what the plugins say about one pod. Where PreEnqueue or PreFilter reject, that holds for every node:
+// the rejections stand once in Everywhere, the one that the scheduler would name first. Nodes holds, for each node,
+// the rejections by Filter (the first only, or all of them), and is left out for the first only if Everywhere is not
+// empty. A node that nothing rejects has an empty list.
+type verdict struct {
+	Pod        string               `json:"pod"`
+	Everywhere []refusal            `json:"everywhere"`
+	Skipped    []string             `json:"skipped"`
+	NodeNames  []string             `json:"node_names"`
+	Nodes      map[string][]refusal `json:"nodes"`
+}
+
+type explainAnswer struct {
+	Verdicts []verdict `json:"verdicts"`
+}
+
+// explain judges each pod as if it alone were evicted and made again.
+func explain(w *world, asked explainRequest) (*explainAnswer, error) {
+	pods, nodes, err := w.selection(asked)
+	if err != nil {
+		return nil, err
+	}
+	answer := &explainAnswer{Verdicts: make([]verdict, 0, len(pods))}
+	for _, pod := range pods {
+		placed := w.remove(pod)
+		found, err := w.judge(w.recreated(pod), nodes, asked.All)
+		if placed {
+			w.place(pod)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", podName(pod), err)
+		}
+		answer.Verdicts = append(answer.Verdicts, *found)
+	}
+	return answer, nil
+}
+
+// selection is what was asked for, or everything.
+func (w *world) selection(asked explainRequest) ([]*v1.Pod, []*framework.NodeInfo, error) {
+	pods := w.pods
+	if asked.Pods != nil {
+		pods = nil
+		for _, name := range asked.Pods {
+			pod, err := w.pod(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			pods = append(pods, pod)
+		}
+	}
+	names := asked.Nodes
+	if names == nil {
+		for _, info := range w.list {
+			names = append(names, info.Node().Name)
+		}
+	}
+	nodes := make([]*framework.NodeInfo, 0, len(names))
+	for _, name := range names {
+		info, err := w.node(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		nodes = append(nodes, info)
+	}
+	return pods, nodes, nil
+}
+
+func (w *world) judge(pod *v1.Pod, nodes []*framework.NodeInfo, all bool) (*verdict, error) {
+	first := w.firstRefusals(pod, nodes)
+	if !all {
+		return first, nil
+	}
+	every := w.allRefusals(pod, nodes)
+	every.NodeNames = first.NodeNames
+	return every, agree(first, every)
+}
+
+// firstRefusals asks the way the scheduler does: nothing is asked after the first rejection.
+func (w *world) firstRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
+	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
+	for _, plugin := range w.framework.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
+			found.Everywhere = append(found.Everywhere, refusalOf(plugin.Name(), status))
+			return found
+		}
+	}
+	state := framework.NewCycleState()
+	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+	if !status.IsSuccess() && status.Plugin() != "" {
+		found.Everywhere = append(found.Everywhere, refusalOf(status.Plugin(), status))
+		return found
+	}
+	found.Skipped = sets.List(state.GetSkipFilterPlugins())
+	if !result.AllNodes() {
+		found.NodeNames = sets.List(result.NodeNames)
+	}
+	for _, info := range nodes {
+		refused := []refusal{}
+		if status := w.framework.RunFilterPlugins(w.ctx, state, pod, info); !status.IsSuccess() {
+			refused = append(refused, refusalOf(status.Plugin(), status))
+		}
+		found.Nodes[info.Node().Name] = refused
+	}
+	return found
+}
+
+// allRefusals asks every plugin by itself, whatever the others said. A plugin that rejects the pod everywhere is not
+// asked about nodes.
+func (w *world) allRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
+	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
+	for _, plugin := range w.framework.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
+			found.Everywhere = append(found.Everywhere, refusalOf(plugin.Name(), status))
+		}
+	}
+	state := framework.NewCycleState()
+	rejected := w.preFilterEach(state, pod, found)
+	found.Everywhere = append(found.Everywhere, rejected...)
+	silent := sets.New(found.Skipped...)
+	for _, each := range found.Everywhere {
+		silent.Insert(each.Plugin)
+	}
+	for _, info := range nodes {
+		found.Nodes[info.Node().Name] = w.filterEach(state, pod, info, silent)
+	}
+	return found
+}
+
+func (w *world) preFilterEach(state fwk.CycleState, pod *v1.Pod, found *verdict) []refusal {
+	rejected := []refusal{}
+	for _, enabled := range w.framework.ListPlugins().PreFilter.Enabled {
+		plugin := w.plugins[enabled.Name].(fwk.PreFilterPlugin)
+		_, status := plugin.PreFilter(w.ctx, state, pod, w.list)
+		if status.IsSkip() {
+			found.Skipped = append(found.Skipped, plugin.Name())
+		} else if !status.IsSuccess() {
+			rejected = append(rejected, refusalOf(plugin.Name(), status))
+		}
+	}
+	slices.Sort(found.Skipped)
+	return namedFirst(rejected)
+}
+
+// namedFirst moves the rejection to the front that the scheduler ends up with: the first that it cannot get over, else
+// the last of the others, because it overwrites each of those by the next.
+func namedFirst(rejected []refusal) []refusal {
+	named := len(rejected) - 1
+	for i, each := range rejected {
+		if each.Code != fwk.Unschedulable.String() {
+			named = i
+			break
+		}
+	}
+	if named <= 0 {
+		return rejected
+	}
+	rest := slices.Delete(slices.Clone(rejected), named, named+1)
+	return append([]refusal{rejected[named]}, rest...)
+}
+
+func (w *world) filterEach(state fwk.CycleState, pod *v1.Pod, info *framework.NodeInfo, silent sets.Set[string]) []refusal {
+	refused := []refusal{}
+	for _, enabled := range w.framework.ListPlugins().Filter.Enabled {
+		if silent.Has(enabled.Name) {
+			continue
+		}
+		plugin := w.plugins[enabled.Name].(fwk.FilterPlugin)
+		if status := plugin.Filter(w.ctx, state, pod, info); !status.IsSuccess() {
+			refused = append(refused, refusalOf(plugin.Name(), status))
+		}
+	}
+	return refused
+}
+
+func refusalOf(plugin string, status *fwk.Status) refusal {
+	return refusal{Plugin: plugin, Reasons: status.Reasons(), Code: status.Code().String()}
+}
+
+// agree holds the two ways of asking against each other: the scheduler's first rejection has to be the first of all.
+func agree(first, every *verdict) error {
+	if len(first.Everywhere) > 0 {
+		if len(every.Everywhere) == 0 || every.Everywhere[0].Plugin != first.Everywhere[0].Plugin {
+			return fmt.Errorf("the scheduler rejects with %v, its plugins one by one with %v", first.Everywhere, every.Everywhere)
+		}
+		return nil
+	}
+	for node, refused := range first.Nodes {
+		all := every.Nodes[node]
+		if len(all) > 1 {
+			all = all[:1]
+		}
+		if !reflect.DeepEqual(names(refused), names(all)) {
+			return fmt.Errorf("node %s: the scheduler rejects with %v, its plugins one by one with %v", node, refused, all)
+		}
+	}
+	return nil
+}
+
+func names(refused []refusal) []string {
+	plugins := make([]string, 0, len(refused))
+	for _, each := range refused {
+		plugins = append(plugins, each.Plugin)
+	}
+	return plugins
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	configscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
+)
+
+// world is the scheduler's view of one snapshot, and the framework that judges in it.
+type world struct {
+	*nodeInfos
+	framework framework.Framework
+	plugins   map[string]fwk.Plugin
+	byName    map[string]*v1.Pod
+	pods      []*v1.Pod
+	serial    int
+	ctx       context.Context
+	cancel    context.CancelFunc
+}
+
+// shared is what all worlds have in common: it costs more to make than a world does.
+var shared = sync.OnceValues(func() (*common, error) {
+	var versioned configv1.KubeSchedulerConfiguration
+	configscheme.Scheme.Default(&versioned)
+	var internal config.KubeSchedulerConfiguration
+	if err := configscheme.Scheme.Convert(&versioned, &internal, nil); err != nil {
+		return nil, err
+	}
+	client, err := clientset.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	if err != nil {
+		return nil, err
+	}
+	return &common{
+		profile:  &internal.Profiles[0],
+		registry: plugins.NewInTreeRegistry(),
+		client:   client,
+		recorder: metrics.NewMetricsAsyncRecorder(1000, 1<<62, nil),
+	}, nil
+})
+
+type common struct {
+	profile  *config.KubeSchedulerProfile
+	registry frameworkruntime.Registry
+	client   clientset.Interface
+	recorder *metrics.MetricAsyncRecorder
+}
+
+func newWorld(found *objects) (*world, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &world{
+		nodeInfos: newNodeInfos(found.nodes),
+		plugins:   map[string]fwk.Plugin{},
+		byName:    make(map[string]*v1.Pod, len(found.pods)),
+		pods:      found.pods,
+		ctx:       ctx,
+		cancel:    cancel,
+	}
+	for _, pod := range found.pods {
+		w.byName[podName(pod)] = pod
+		if countsAsScheduled(pod) {
+			w.place(pod)
+		}
+	}
+	if err := w.buildFramework(found); err != nil {
+		cancel()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *world) close() { w.cancel() }
+
+// countsAsScheduled says whether the scheduler's cache holds the pod: it is bound, and not finished (the scheduler's
+// own informer leaves finished pods out).
+func countsAsScheduled(pod *v1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+func (w *world) buildFramework(found *objects) error {
+	common, err := shared()
+	if err != nil {
+		return err
+	}
+	all := append([]runtime.Object{}, found.others...)
+	for _, node := range found.nodes {
+		all = append(all, node)
+	}
+	informers, err := newStores(all)
+	if err != nil {
+		return err
+	}
+	dra, err := w.draManager(informers, common.client)
+	if err != nil {
+		return err
+	}
+	w.framework, err = frameworkruntime.NewFramework(w.ctx, w.recording(common.registry), common.profile,
+		frameworkruntime.WithClientSet(common.client),
+		frameworkruntime.WithInformerFactory(informers),
+		frameworkruntime.WithSnapshotSharedLister(w.nodeInfos),
+		frameworkruntime.WithSharedDRAManager(dra),
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(informers.Storage().V1().CSINodes().Lister())),
+		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
+		frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
+		frameworkruntime.WithMetricsRecorder(common.recorder),
+	)
+	return err
+}
+
+func (w *world) draManager(informers *stores, client clientset.Interface) (*dynamicresources.DefaultDRAManager, error) {
+	claims := assumecache.NewAssumeCache(klog.FromContext(w.ctx), informers.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
+	tracker, err := resourceslicetracker.StartTracker(w.ctx, resourceslicetracker.Options{
+		SliceInformer: informers.Resource().V1().ResourceSlices(),
+		KubeClient:    client,
+	})
+	if err != nil {
+		return nil, err
+	}
+	manager := dynamicresources.NewDRAManager(w.ctx, claims, tracker, informers)
+	if resolver, ok := manager.DeviceClassResolver().(cache.ResourceEventHandler); ok {
+		if _, err := informers.Resource().V1().DeviceClasses().Informer().AddEventHandler(resolver); err != nil {
+			return nil, err
+		}
+	}
+	return manager, nil
+}
+
+// recording wraps the factories so that the plugins themselves can be asked one by one; the framework keeps them to
+// itself.
+func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.Registry {
+	wrapped := make(frameworkruntime.Registry, len(registry))
+	for name, factory := range registry {
+		wrapped[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			plugin, err := factory(ctx, args, handle)
+			w.plugins[name] = plugin
+			return plugin, err
+		}
+	}
+	return wrapped
+}
+
+// recreated is the pod as its controller makes it again: unbound, without a status, with another identity.
+func (w *world) recreated(pod *v1.Pod) *v1.Pod {
+	w.serial++
+	again := pod.DeepCopy()
+	again.UID = types.UID(fmt.Sprintf("recreated-%d", w.serial))
+	again.DeletionTimestamp = nil
+	again.Spec.NodeName = ""
+	again.Status = v1.PodStatus{}
+	return again
+}
+
+func (w *world) pod(name string) (*v1.Pod, error) {
+	pod := w.byName[name]
+	if pod == nil {
+		return nil, fmt.Errorf("pod %q is not in the snapshot", name)
+	}
+	return pod, nil
+}
+
+// nodeInfos is the scheduler's SharedLister over NodeInfos that change as pods are placed and removed.
+type nodeInfos struct {
+	list         []fwk.NodeInfo
+	byNode       map[string]*framework.NodeInfo
+	usedClaims   map[string]int
+	affinity     nodeSubset
+	antiAffinity nodeSubset
+}
+
+// nodeSubset is the list of the nodes for which something holds, made again when a node enters or leaves it.
+type nodeSubset struct {
+	members sets.Set[string]
+	list    []fwk.NodeInfo
+	stale   bool
+}
+
+func (s *nodeSubset) set(node string, member bool) {
+	if s.members.Has(node) == member {
+		return
+	}
+	s.stale = true
+	if member {
+		s.members.Insert(node)
+	} else {
+		s.members.Delete(node)
+	}
+}
+
+func (s *nodeSubset) of(all []fwk.NodeInfo) []fwk.NodeInfo {
+	if s.stale {
+		s.list = nil
+		for _, info := range all {
+			if s.members.Has(info.Node().Name) {
+				s.list = append(s.list, info)
+			}
+		}
+		s.stale = false
+	}
+	return s.list
+}
+
+func newNodeInfos(nodes []*v1.Node) *nodeInfos {
+	n := &nodeInfos{
+		byNode:       make(map[string]*framework.NodeInfo, len(nodes)),
+		usedClaims:   map[string]int{},
+		affinity:     nodeSubset{members: sets.New[string]()},
+		antiAffinity: nodeSubset{members: sets.New[string]()},
+	}
+	images := imageNodes(nodes)
+	for _, node := range nodes {
+		if n.byNode[node.Name] != nil {
+			continue
+		}
+		info := framework.NewNodeInfo()
+		info.SetNode(node)
+		info.ImageStates = imageStates(node, images)
+		n.byNode[node.Name] = info
+		n.list = append(n.list, info)
+	}
+	return n
+}
+
+func imageNodes(nodes []*v1.Node) map[string]sets.Set[string] {
+	holders := map[string]sets.Set[string]{}
+	for _, node := range nodes {
+		for _, image := range node.Status.Images {
+			for _, name := range image.Names {
+				if holders[name] == nil {
+					holders[name] = sets.New[string]()
+				}
+				holders[name].Insert(node.Name)
+			}
+		}
+	}
+	return holders
+}
+
+func imageStates(node *v1.Node, holders map[string]sets.Set[string]) map[string]*fwk.ImageStateSummary {
+	states := map[string]*fwk.ImageStateSummary{}
+	for _, image := range node.Status.Images {
+		for _, name := range image.Names {
+			states[name] = &fwk.ImageStateSummary{Size: image.SizeBytes, NumNodes: holders[name].Len()}
+		}
+	}
+	return states
+}
+
+// place counts the pod on its node; a pod on a node that is not in the snapshot is nowhere.
+func (n *nodeInfos) place(pod *v1.Pod) {
+	info := n.byNode[pod.Spec.NodeName]
+	if info == nil {
+		return
+	}
+	info.AddPod(pod)
+	n.changed(info, pod, +1)
+}
+
+// remove takes the pod off its node, if it was placed.
+func (n *nodeInfos) remove(pod *v1.Pod) bool {
+	info := n.byNode[pod.Spec.NodeName]
+	if info == nil || info.RemovePod(klog.Background(), pod) != nil {
+		return false
+	}
+	n.changed(info, pod, -1)
+	return true
+}
+
+func (n *nodeInfos) changed(info *framework.NodeInfo, pod *v1.Pod, sign int) {
+	name := info.Node().Name
+	n.affinity.set(name, len(info.PodsWithAffinity) > 0)
+	n.antiAffinity.set(name, len(info.PodsWithRequiredAntiAffinity) > 0)
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim != nil {
+			n.usedClaims[framework.GetNamespacedName(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)] += sign
+		}
+	}
+}
+
+// replaceNode puts a changed node in the place of the one with its name.
+func (n *nodeInfos) replaceNode(node *v1.Node) { n.byNode[node.Name].SetNode(node) }
+
+// removeNode takes a node out together with the pods on it.
+func (n *nodeInfos) removeNode(name string) {
+	info := n.byNode[name]
+	if info == nil {
+		return
+	}
+	for _, pod := range append([]fwk.PodInfo{}, info.Pods...) {
+		n.remove(pod.GetPod())
+	}
+	delete(n.byNode, name)
+	kept := n.list[:0]
+	for _, other := range n.list {
+		if other.Node().Name != name {
+			kept = append(kept, other)
+		}
+	}
+	n.list = kept
+}
+
+func (n *nodeInfos) node(name string) (*framework.NodeInfo, error) {
+	info := n.byNode[name]
+	if info == nil {
+		return nil, fmt.Errorf("node %q is not in the snapshot", name)
+	}
+	return info, nil
+}
+
+func (n *nodeInfos) NodeInfos() fwk.NodeInfoLister           { return n }
+func (n *nodeInfos) StorageInfos() fwk.StorageInfoLister     { return n }
+func (n *nodeInfos) PodGroupStates() fwk.PodGroupStateLister { return nil }
+func (n *nodeInfos) List() ([]fwk.NodeInfo, error)           { return n.list, nil }
+func (n *nodeInfos) IsPVCUsedByPods(key string) bool         { return n.usedClaims[key] > 0 }
+
+func (n *nodeInfos) Get(name string) (fwk.NodeInfo, error) {
+	info, err := n.node(name)
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+func (n *nodeInfos) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
+	return n.affinity.of(n.list), nil
+}
+
+func (n *nodeInfos) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
+	return n.antiAffinity.of(n.list), nil
+}
