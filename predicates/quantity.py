@@ -41,8 +41,8 @@ def nanos(text: str | float) -> int:
     digits = int((whole + fraction) or "0")
     scale = _SUFFIX[suffix] if suffix else NANO
     shift = (int(exponent[1:]) if exponent else 0) - len(fraction)
-    scaled: int = digits * scale * 10 ** max(shift, 0)
-    value = min(-(-scaled // 10 ** max(-shift, 0)), MAX_INT64 * NANO)
+    scaled: int = digits * scale * int(10 ** max(shift, 0))
+    value = min(-(-scaled // int(10 ** max(-shift, 0))), MAX_INT64 * NANO)
     return -value if sign == "-" else value
 
 

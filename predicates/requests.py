@@ -67,9 +67,7 @@ class _Actual:
             return wanted
         return self._effective(wanted, self._pod.resources, self._pod.allocated_resources)
 
-    def _effective(
-        self, wanted: Nanos, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
-    ) -> Nanos:
+    def _effective(self, wanted: Nanos, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]) -> Nanos:
         given = _larger(_parsed(actuated.requests), _parsed(allocated))
         return given if self._infeasible else _larger(wanted, given)
 

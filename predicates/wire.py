@@ -198,11 +198,7 @@ class Decoder:
         key = _class_key(meta, spec)
         cls = self._interner.pod_class(key, lambda: self._pods.decode(raw))
         given = _load_key(status)
-        taken = (
-            cls.requests
-            if given is None
-            else self._interner.load((key, given), lambda: self._pods.decode(raw))
-        )
+        taken = cls.requests if given is None else self._interner.load((key, given), lambda: self._pods.decode(raw))
         return _kept(meta, spec.node_name, status, cls, taken, self._interner)
 
 
@@ -210,10 +206,7 @@ def name_of(raw: bytes | Raw | memoryview) -> str:
     """``namespace/name`` of an object that could not be decoded, as far as it can be told."""
     with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError, AttributeError):
         meta = msgspec.json.decode(raw).get("metadata") or {}
-        return (
-            "/".join(str(part) for part in (meta.get("namespace"), meta.get("name")) if part)
-            or "without a name"
-        )
+        return "/".join(str(part) for part in (meta.get("namespace"), meta.get("name")) if part) or "without a name"
     return "without a name"
 
 

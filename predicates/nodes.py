@@ -1,0 +1,155 @@
+"""The nodes as columns: one row a node, one NumPy array a fact."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.objects import Amounts, Node, Taint
+from predicates.requests import allocatable
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Ids: TypeAlias = npt.NDArray[np.int32]
+#: Which rows a question is about: all of them, or these.
+Rows: TypeAlias = slice | npt.NDArray[np.intp]
+
+ALL: Final = slice(None)
+MISSING: Final = -1
+
+#: The first columns of ``allocatable`` and ``requested``; extended resources follow as they are met.
+PODS, CPU, MEMORY, EPHEMERAL = range(4)
+_FIXED: Final = ("pods", "cpu", "memory", "ephemeral-storage")
+
+
+class NodeTable:
+    """Facts of the nodes, by row.
+
+    A row is given to a node when it comes and freed when it goes; a freed row is empty (``alive`` is False)
+    until another node takes it. Costs, for n nodes: ``put`` O(columns); a label or topology column O(n) when
+    it is first asked for, then kept up to date; growing doubles the arrays.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node | None] = []
+        self.names: list[str] = []  #: by row; "" where there is no node
+        self.row: dict[str, int] = {}
+        self.resources: dict[str, int] = {name: column for column, name in enumerate(_FIXED)}
+        self.alive: Flags = np.zeros(0, np.bool_)
+        self.unschedulable: Flags = np.zeros(0, np.bool_)
+        self.allocatable: Numbers = np.zeros((0, len(_FIXED)), np.int64)
+        self.requested: Numbers = np.zeros((0, len(_FIXED)), np.int64)
+        self.taint_set: Ids = np.zeros(0, np.int32)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._labels: dict[str, LabelColumn] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """How many rows there are, empty ones included: the length of every column."""
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return (node for node in self.nodes if node is not None)
+
+    def put(self, node: Node) -> int:
+        """Add *node*, or take over its new facts; its row. ``requested`` is left as it is."""
+        amounts = allocatable(node.status.allocatable)
+        if (row := self.row.get(node.name)) is None:
+            row = self._free.pop() if self._free else self._grow()
+            self.row[node.name] = row
+        self.nodes[row], self.names[row] = node, node.name
+        self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
+        self._set_allocatable(row, amounts)
+        self.taint_set[row] = self._taint_id(node.spec.taints)
+        for column in self._labels.values():
+            column.put(row, node.metadata.labels)
+        return row
+
+    def remove(self, name: str) -> int:
+        """Empty the node's row; which it was. ``requested`` must have been given back before."""
+        row = self.row.pop(name)
+        self.nodes[row], self.names[row] = None, ""
+        self.alive[row] = self.unschedulable[row] = False
+        self.allocatable[row] = 0
+        self.taint_set[row] = 0
+        for column in self._labels.values():
+            column.put(row, {})
+        self._free.append(row)
+        return row
+
+    def label(self, key: str) -> "LabelColumn":
+        """The values of the label *key*, as a column."""
+        if (column := self._labels.get(key)) is None:
+            column = self._labels[key] = LabelColumn(key, len(self))
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    column.put(row, node.metadata.labels)
+        return column
+
+    def vector(self, amounts: Amounts, *, pods: int = 1) -> Numbers:
+        """*amounts* as a row of ``requested``; resources never met before get a column."""
+        for name, _ in amounts:
+            self._column(name)
+        vector = np.zeros(self.requested.shape[1], np.int64)
+        for name, amount in amounts:
+            vector[self.resources[name]] = amount
+        vector[PODS] = pods
+        return vector
+
+    def _set_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
+        columns = [(self._column(name), amount) for name, amount in amounts.items()]
+        self.allocatable[row] = 0
+        for column, amount in columns:
+            self.allocatable[row, column] = amount
+
+    def _column(self, resource: str) -> int:
+        if (column := self.resources.get(resource)) is None:
+            column = self.resources[resource] = len(self.resources)
+            self.allocatable = np.pad(self.allocatable, ((0, 0), (0, 1)))
+            self.requested = np.pad(self.requested, ((0, 0), (0, 1)))
+        return column
+
+    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        if (number := self._taint_ids.get(taints)) is None:
+            number = self._taint_ids[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return number
+
+    def _grow(self) -> int:
+        """Add empty rows, half as many again as there are; the first of them."""
+        first, more = len(self), max(8, len(self) // 2)
+        self.nodes += [None] * more
+        self.names += [""] * more
+        self.alive = np.pad(self.alive, (0, more))
+        self.unschedulable = np.pad(self.unschedulable, (0, more))
+        self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
+        self.requested = np.pad(self.requested, ((0, more), (0, 0)))
+        self.taint_set = np.pad(self.taint_set, (0, more))
+        for column in self._labels.values():
+            column.grow(more)
+        self._free = list(range(first + more - 1, first, -1))
+        return first
+
+
+class LabelColumn:
+    """One label of all nodes: ``ids`` numbers the value of each row, :data:`MISSING` where there is none."""
+
+    def __init__(self, key: str, rows: int) -> None:
+        self.key = key
+        self.ids: Ids = np.full(rows, MISSING, np.int32)
+        self.values: list[str] = []
+        self.number: dict[str, int] = {}
+
+    def put(self, row: int, labels: Mapping[str, str]) -> None:
+        if (value := labels.get(self.key)) is None:
+            self.ids[row] = MISSING
+            return
+        if (number := self.number.get(value)) is None:
+            number = self.number[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = number
+
+    def grow(self, more: int) -> None:
+        self.ids = np.pad(self.ids, (0, more), constant_values=MISSING)

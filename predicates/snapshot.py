@@ -1,0 +1,315 @@
+"""The cluster as the filters see it: the node table, the pods on it, volumes, namespaces, and trials on top.
+
+A snapshot lives from round to round. Events change it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`),
+each at the cost of what it touches; a trial changes it and takes everything back.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeAlias
+
+from predicates.nodes import NodeTable, Numbers
+from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
+
+#: The taint of ours that a node carries while it is drained. Cluster Autoscaler leaves taints of this prefix
+#: out of node templates, so ours cannot poison a scale-up from zero (kubernetes/autoscaler#6452).
+DRAIN_TAINT: Final = Taint(
+    key="status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining", effect="NoSchedule"
+)
+
+#: The longest list of changes that is kept; past it everything cached is computed anew.
+_LOG_LIMIT = 200_000
+
+
+class Index(Protocol):
+    """A view of the placed pods that is kept right by every placement: ports, volumes, counts by domain."""
+
+    def concerns(self, pod: PodClass) -> bool:
+        """Whether pods of this class are counted here; asked once a class."""
+        ...
+
+    def shift(self, pod: PodClass, row: int, by: int) -> None:
+        """*by* (+n or -n) pods of the class came to *row* or left it."""
+        ...
+
+
+class _Effects:
+    """What placing one pod of a class changes beside ``requested``."""
+
+    __slots__ = ("indexes", "rows")
+
+    def __init__(self, indexes: list[Index]) -> None:
+        self.indexes = indexes
+        self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
+
+
+Step: TypeAlias = tuple[PodClass, Numbers, int, int]
+
+
+class Snapshot:
+    """All that is known of a cluster. Single-threaded.
+
+    Costs: ``upsert`` of a pod O(its indexes); of a node O(columns + its pods); ``place`` and ``evict``
+    O(indexes of the class); leaving a trial O(what was done in it); anything about volumes and namespaces
+    O(that object), and what was cached is computed anew.
+    """
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; finished ones are left out
+        self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name ("" = no node yet)
+        self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
+        self.epoch = 0  #: grows when nothing cached may be kept
+        self.facts: list[int] = []  #: rows whose node changed, in this epoch
+        self.changed: list[int] = []  #: rows whose pods changed, in this epoch
+        self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
+        self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
+        self._effects: dict[PodClass, _Effects] = {}
+        self._vectors: dict[Amounts, Numbers] = {}
+        self._indexes: list[Index] = []
+        self._journal: list[Step] | None = None
+        self._kept = 0
+
+    # What the cluster says
+
+    def replace(self, kind: str, objects: Iterable[Object]) -> None:
+        """*objects* are all there are of *kind*; others of it are gone."""
+        fresh = {key_of(one): one for one in objects}
+        for key in [key for key in self._all(kind) if key not in fresh]:
+            self.delete(kind, key)
+        for one in fresh.values():
+            self.upsert(kind, one)
+
+    def upsert(self, kind: str, one: Object) -> None:
+        """*one* is new or has changed."""
+        if isinstance(one, Pod):
+            self._put_pod(one)
+        elif isinstance(one, Node):
+            self._put_node(one)
+        elif self.objects[kind].get(key_of(one)) != one:
+            self.objects[kind][key_of(one)] = one
+            self.invalidate()
+
+    def delete(self, kind: str, key: str) -> None:
+        """The object called *key* (``namespace/name``, or ``name``) is gone; one that never was is no error."""
+        if kind == "Pod":
+            self._drop_pod(key)
+        elif kind == "Node":
+            self._drop_node(key)
+        elif self.objects[kind].pop(key, None) is not None:
+            self.invalidate()
+
+    def of(self, kind: str) -> Mapping[str, Object]:
+        """All objects of *kind* but pods and nodes, by key."""
+        return self.objects[kind]
+
+    def invalidate(self) -> None:
+        """Forget all that was cached of this snapshot."""
+        self.epoch += 1
+        self.facts.clear()
+        self.changed.clear()
+
+    # Trials
+
+    @contextmanager
+    def trial(self) -> Iterator["Trial"]:
+        """What is placed and evicted inside is undone on the way out, unless kept for the trial around it."""
+        outermost = self._journal is None
+        if self._journal is None:
+            self._journal = []
+        trial = Trial(self, len(self._journal))
+        ghosts = dict(self.ghosts)
+        try:
+            yield trial
+        finally:
+            self._undo(trial.start)
+            self.ghosts = ghosts
+            if outermost:
+                self._journal, self._kept = None, 0
+                self.touched.clear()
+
+    def _undo(self, start: int) -> None:
+        journal = self._journal
+        assert journal is not None
+        while len(journal) > start:
+            pod, vector, row, by = journal.pop()
+            self._shift(pod, vector, row, -by)
+            if len(journal) < self._kept:
+                self.changed.append(row)
+        self._kept = min(self._kept, start)
+        self.touched = dict.fromkeys(row for _, _, row, _ in journal[self._kept :])
+
+    def _move(self, pod: PodClass, amounts: Amounts, row: int, by: int) -> None:
+        assert self._journal is not None
+        vector = self.vector(amounts)
+        self._shift(pod, vector, row, by)
+        self._journal.append((pod, vector, row, by))
+        self.touched[row] = None
+
+    def _keep(self) -> None:
+        assert self._journal is not None
+        self.changed += [row for _, _, row, _ in self._journal[self._kept :]]
+        self._kept = len(self._journal)
+        self.touched.clear()
+
+    # Indexes
+
+    def add_index(self, index: Index) -> None:
+        """Keep *index* right from here on; it is told of all pods placed already."""
+        self._indexes.append(index)
+        for pod, effects in self._effects.items():
+            if index.concerns(pod):
+                effects.indexes.append(index)
+                for row, count in effects.rows.items():
+                    index.shift(pod, row, count)
+
+    def drop_indexes(self, unwanted: Callable[[Index], bool]) -> None:
+        """Keep the indexes that are *unwanted* no longer."""
+        self._indexes = [one for one in self._indexes if not unwanted(one)]
+        for effects in self._effects.values():
+            effects.indexes = [one for one in effects.indexes if not unwanted(one)]
+
+    def classes(self) -> Iterable[PodClass]:
+        """The classes of which a pod is, or was, placed."""
+        return self._effects.keys()
+
+    def rows_of(self, pod: PodClass) -> Mapping[int, int]:
+        """How many pods of the class stand on each row; rows without any are left out."""
+        effects = self._effects.get(pod)
+        return effects.rows if effects else {}
+
+    def vector(self, amounts: Amounts) -> Numbers:
+        """*amounts* and one pod, as a row of the node table."""
+        width = self.nodes.requested.shape[1]
+        vector = self._vectors.get(amounts)
+        if vector is None or len(vector) != width:
+            vector = self._vectors[amounts] = self.nodes.vector(amounts)
+            if len(vector) != width:
+                self.invalidate()
+        return vector
+
+    # How events land
+
+    def _all(self, kind: str) -> Iterable[str]:
+        if kind == "Pod":
+            return self.pods
+        return self.nodes.row if kind == "Node" else self.objects[kind]
+
+    def _put_pod(self, pod: Pod) -> None:
+        before = self.pods.get(pod.key)
+        if before == pod:
+            return
+        if pod.finished:
+            self._drop_pod(pod.key)
+            return
+        same_place = before is not None and (before.node_name, before.cls, before.load) == (
+            pod.node_name,
+            pod.cls,
+            pod.load,
+        )
+        if before is not None and not same_place:
+            self._drop_pod(pod.key)
+        self.vector(pod.cls.requests)  # New resources get their column here, never within a trial.
+        self.pods[pod.key] = self.pods_on[pod.node_name][pod.key] = pod
+        if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
+            self._settle(pod, row, +1)
+
+    def _drop_pod(self, key: str) -> None:
+        if (pod := self.pods.pop(key, None)) is None:
+            return
+        del self.pods_on[pod.node_name][key]
+        if (row := self.nodes.row.get(pod.node_name)) is not None:
+            self._settle(pod, row, -1)
+
+    def _put_node(self, node: Node) -> None:
+        row = self.nodes.row.get(node.name)
+        if row is not None and self.nodes.nodes[row] == node:
+            return
+        rows, columns = self.nodes.requested.shape
+        row_is_new = row is None
+        row = self.nodes.put(node)
+        if row_is_new:
+            for pod in self.pods_on[node.name].values():
+                self._settle(pod, row, +1)
+        if (rows, columns) != self.nodes.requested.shape:
+            self.invalidate()
+        self._log(self.facts, row)
+
+    def _drop_node(self, name: str) -> None:
+        if (row := self.nodes.row.get(name)) is None:
+            return
+        for pod in self.pods_on[name].values():
+            self._settle(pod, row, -1)
+        self.nodes.remove(name)
+        self._log(self.facts, row)
+
+    def _settle(self, pod: Pod, row: int, by: int) -> None:
+        self._shift(pod.cls, self.vector(pod.load), row, by)
+        self._log(self.changed, row)
+
+    def _log(self, log: list[int], row: int) -> None:
+        log.append(row)
+        if len(log) > _LOG_LIMIT:
+            self.invalidate()
+
+    def _shift(self, pod: PodClass, vector: Numbers, row: int, by: int) -> None:
+        effects = self._effects.get(pod)
+        if effects is None:
+            effects = self._effects[pod] = _Effects([one for one in self._indexes if one.concerns(pod)])
+        requested = self.nodes.requested
+        if by == 1:
+            requested[row] += vector
+        else:
+            requested[row] += by * vector
+        count = effects.rows.get(row, 0) + by
+        if count:
+            effects.rows[row] = count
+        else:
+            effects.rows.pop(row, None)
+        for index in effects.indexes:
+            index.shift(pod, row, by)
+
+
+class Trial:
+    """Placements that are being tried; made by :meth:`Snapshot.trial`."""
+
+    __slots__ = ("_snapshot", "start")
+
+    def __init__(self, snapshot: Snapshot, start: int) -> None:
+        self._snapshot = snapshot
+        self.start = start
+
+    def place(self, pod: PodClass, row: int) -> None:
+        """A pod of the class, as its controller makes it anew, comes to *row*."""
+        self._snapshot._move(pod, pod.requests, row, +1)  # noqa: SLF001
+
+    def displace(self, pod: PodClass, row: int) -> None:
+        """Take back one :meth:`place`, whatever was placed in between."""
+        self._snapshot._move(pod, pod.requests, row, -1)  # noqa: SLF001
+
+    def evict(self, pod: Pod) -> None:
+        """A pod leaves its node."""
+        self._snapshot._move(pod.cls, pod.load, self._snapshot.nodes.row[pod.node_name], -1)  # noqa: SLF001
+
+    def drain(self, row: int) -> None:
+        """The node stands from here on as a ghost: it carries :data:`DRAIN_TAINT`, its domain still counts.
+
+        A node that vanished would take its topology domain along (kubernetes/autoscaler#9287).
+        """
+        self._snapshot.ghosts[row] = None
+
+    def keep(self) -> None:
+        """What was done so far is the ground that further questions stand on, until the outermost trial ends.
+
+        Cached answers are brought up to date once, instead of being corrected at each question.
+        """
+        self._snapshot._keep()  # noqa: SLF001
+
+
+def key_of(one: Object) -> str:
+    """``namespace/name``, or the name alone for what has no namespace."""
+    if isinstance(one, Pod):
+        return one.key
+    meta = one.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

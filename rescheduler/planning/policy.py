@@ -1,0 +1,50 @@
+"""What the user wants of planning, as one value; the flags of the commands fill it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rescheduler.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabel:
+    """A label by which nodes are told: ``key``, or ``key=value``."""
+
+    key: str
+    value: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "NodeLabel":
+        """Raises :class:`~rescheduler.errors.UsageError`."""
+        key, equals, value = text.partition("=")
+        if not key or "=" in value:
+            raise UsageError(f"node label {text!r}: expected key or key=value")
+        return cls(key, value if equals else None)
+
+    def matches(self, labels: "dict[str, str]") -> bool:
+        found = labels.get(self.key)
+        return found is not None if self.value is None else found == self.value
+
+    def __str__(self) -> str:
+        return self.key if self.value is None else f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    on_demand_label: NodeLabel = NodeLabel("node-role.kubernetes.io/worker")
+    spot_label: NodeLabel = NodeLabel("node-role.kubernetes.io/spot-worker")  #: a node with both labels is spot
+    delete_non_replicated_pods: bool = False
+    skip_nodes_with_local_storage: bool = True
+    skip_nodes_with_system_pods: bool = True
+    min_on_demand_nodes: int = 0
+    planning_timeout: float = 2.0  #: seconds that may be spent on a better answer than first-fit
+    allow_fragile_plans: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else decides, beside the snapshot and the policy."""
+
+    now: datetime
+    cooling: dict[str, datetime] = field(default_factory=dict)  #: node → until when it is left alone
+    holder: str = ""  #: who we are in the annotation on drained nodes
