@@ -7,7 +7,7 @@ each at the cost of what it touches; a trial changes it and takes everything bac
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
@@ -32,6 +32,9 @@ class Index(Protocol):
     def shift(self, pod: PodClass, row: int, by: int) -> None:
         """*by* (+n or -n) pods of the class came to *row* or left it."""
         ...
+
+
+_I = TypeVar("_I", bound=Index)
 
 
 class _Effects:
@@ -68,6 +71,7 @@ class Snapshot:
         self._effects: dict[PodClass, _Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[Index] = []
+        self._singletons: dict[object, Index] = {}
         self._journal: list[Step] | None = None
         self._kept = 0
 
@@ -163,6 +167,13 @@ class Snapshot:
                 effects.indexes.append(index)
                 for row, count in effects.rows.items():
                     index.shift(pod, row, count)
+
+    def index(self, kind: Callable[["Snapshot"], _I]) -> _I:
+        """The snapshot's own index of this *kind*: made and registered when first asked for, the same ever after."""
+        if (found := self._singletons.get(kind)) is None:
+            found = self._singletons[kind] = kind(self)
+            self.add_index(found)
+        return cast("_I", found)
 
     def drop_indexes(self, unwanted: Callable[[Index], bool]) -> None:
         """Keep the indexes that are *unwanted* no longer."""
