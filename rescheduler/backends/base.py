@@ -3,6 +3,7 @@
 The life of a victim, for whoever drains nodes:
 
 1. :meth:`CloudProvider.group_for` is ``None``: nobody here owns the machine; leave the emptied Node alone.
+   Otherwise ask :meth:`CloudProvider.refusals`, lest pods move for a machine that is not given away.
 2. All pods are gone from the node; the intent and its time are written on the Node.
 3. :meth:`CloudProvider.delete_nodes`, then by outcome:
 
@@ -262,9 +263,7 @@ class CloudProvider(Protocol):
         """The machines that there are, those that come and go included."""
         ...
 
-    def delete_nodes(
-        self, group: str, nodes: Sequence[NodeRef], *, deadline: float
-    ) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Give machines away and shrink the target by as many; one outcome a node, keyed by name, in order.
 
         Idempotent: a node whose order was given, by this process or at `ordered_at`, is not ordered a second
@@ -282,8 +281,12 @@ class CloudProvider(Protocol):
         ...
 
     def close(self) -> None:
-        """Free connections; the provider is not used afterwards."""
+        """Free connections and end waits; the provider is not used afterwards."""
         ...
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        """What `delete_nodes` would refuse if it were asked for all *nodes* at once; it orders nothing."""
+        return {}
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         raise NotSupported(f"{self.name} knows no template of group {group}")

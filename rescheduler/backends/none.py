@@ -44,9 +44,7 @@ class NoProvider(CloudProvider):
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         _unknown(group)
 
-    def delete_nodes(
-        self, group: str, nodes: Sequence[NodeRef], *, deadline: float
-    ) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         _unknown(group)
 
     def increase_size(self, group: str, delta: int, *, deadline: float) -> None:

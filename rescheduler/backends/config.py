@@ -1,0 +1,143 @@
+"""Configuration files of backends: JSON or YAML, read into structs; every error names the file and the key."""
+
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from rescheduler.backends.base import ConfigError
+
+T = TypeVar("T")
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+class Duration(float):
+    """Seconds, written in files as Go writes them: ``300ms``, ``90s``, ``1m35s``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "Duration":
+        if not isinstance(text, str):
+            raise ValueError(f'expected a duration such as "90s" or "1m35s", got {json.dumps(text)}')  # noqa: TRY004
+        parts = _PART.findall(text)
+        if text != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
+            raise ValueError(f'expected a duration such as "90s" or "1m35s", got "{text}"')
+        return cls(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+class Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The root of all sections: keys in camelCase, unknown keys are errors."""
+
+
+class Endpoint(Section, frozen=True, kw_only=True):
+    """Where a system answers over HTTP, and what it wants to see first. Paths are relative to the file."""
+
+    url: str
+    timeout: Duration = Duration(60)  #: of one request
+    connect_timeout: Duration = Duration(10)
+    attempts: int = 4  #: of a request that may be repeated
+    max_answer_bytes: int = 64 << 20
+    ca_file: str | None = None  #: trusted instead of the machine's own; PEM
+    client_cert_file: str | None = None
+    client_key_file: str | None = None  #: none: the key is in client_cert_file
+    username: str | None = None  #: HTTP Basic, with password_file
+    password_file: str | None = None
+    token_file: str | None = None  #: bearer token
+
+
+def read(path: Path, shape: type[T]) -> T:
+    """The file as *shape*; ConfigError with the file, the key and what was expected there."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cloud configuration {path}: cannot be read: {reason}") from error
+    try:
+        document = _parse(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"cloud configuration {path}: {' '.join(str(error).split())}") from error
+    return shaped(document, shape, f"cloud configuration {path}")
+
+
+def shaped(document: object, shape: type[T], where: str) -> T:
+    """What a parser made of a file as *shape*; *where* begins the message of the ConfigError."""
+    try:
+        return msgspec.convert(document, shape, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
+    """What the types cannot say: the URL is one of HTTP without secrets in it, credentials come in pairs."""
+    rules = {
+        "attempts": (endpoint.attempts >= 1, "at least 1"),
+        "maxAnswerBytes": (endpoint.max_answer_bytes >= 1, "at least 1"),
+        "timeout": (endpoint.timeout > 0, "more than 0s"),
+        "connectTimeout": (endpoint.connect_timeout > 0, "more than 0s"),
+        "passwordFile": (
+            bool(endpoint.username) == bool(endpoint.password_file),
+            "username and passwordFile, both or neither",
+        ),
+        "tokenFile": (not (endpoint.token_file and endpoint.username), "a token or a username, not both"),
+        "clientKeyFile": (
+            not endpoint.client_key_file or bool(endpoint.client_cert_file),
+            "clientCertFile beside it",
+        ),
+        "username": (":" not in (endpoint.username or ""), "a name without a colon"),
+        "url": (_plain_http(endpoint.url), "http(s)://host[:port][/path], without user, query or fragment"),
+    }
+    for name, (holds, expected) in rules.items():
+        if not holds:
+            raise ConfigError(f"{where}: {key}.{name}: expected {expected}")
+
+
+def _plain_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        return False
+    extras = (parts.username, parts.password, parts.query, parts.fragment)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(extras)
+
+
+def _decode(shape: type, value: object) -> object:
+    if shape is Duration:
+        return Duration.parse(value)
+    raise NotImplementedError(f"no reading rule for {shape}")
+
+
+def _parse(text: str) -> object:
+    """JSON where it begins like JSON, for the better messages; YAML otherwise."""
+    if text.lstrip().startswith(("{", "[")):
+        return json.loads(text, object_pairs_hook=_unique)
+    return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 -- a SafeLoader
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is there twice")
+        found[key] = value
+    return found
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's own rule that keys are unique, which the library does not keep."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise ValueError(f"the key {key!r} is there twice in the mapping that begins in line {line}")
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,126 @@
+"""Secrets from files: read when they are needed, so that rotation needs no restart, and kept out of all texts."""
+
+import base64
+import ssl
+import threading
+from pathlib import Path
+
+from rescheduler.backends.base import AuthError, ConfigError
+from rescheduler.backends.config import Endpoint
+
+
+class Credentials:
+    """What an endpoint wants to see: a bearer token or a password, a client certificate; and whom we trust.
+
+    Relative paths count from *folder*. ConfigError if a file cannot be used at the start, AuthError if it cannot
+    be read later on.
+    """
+
+    def __init__(self, endpoint: Endpoint, folder: Path) -> None:
+        def file(name: str | None) -> Path | None:
+            return folder / name if name else None
+
+        self._username = endpoint.username
+        self._secret_file = file(endpoint.token_file) or file(endpoint.password_file)
+        self._ca, self._cert, self._key = (
+            file(endpoint.ca_file),
+            file(endpoint.client_cert_file),
+            file(endpoint.client_key_file),
+        )
+        self._seen: tuple[object, ...] = ()
+        self._lock = threading.Lock()
+        self._tls = self._first_context()
+        try:
+            self._secret()
+        except AuthError as error:
+            raise ConfigError(str(error)) from error
+
+    def __repr__(self) -> str:
+        return f"Credentials(secret={self._secret_file}, certificate={self._cert}, ca={self._ca})"
+
+    def headers(self) -> dict[str, str]:
+        """The header that proves who we are, from the secret as it is in the file."""
+        secret = self._secret()
+        if secret is None:
+            return {}
+        if self._username is None:
+            return {"authorization": f"Bearer {secret}"}
+        pair = base64.b64encode(f"{self._username}:{secret}".encode()).decode("ascii")
+        return {"authorization": f"Basic {pair}"}
+
+    def redact(self, text: str) -> str:
+        """*text* without our secret, should the other side have echoed it."""
+        try:
+            values = [*self.headers().values(), self._secret() or ""]
+        except AuthError:
+            return text
+        for value in values:
+            for part in (value, value.partition(" ")[2]):
+                if part:
+                    text = text.replace(part, "***")
+        return text
+
+    def tls(self) -> ssl.SSLContext:
+        """The context for new connections, with the certificates as they are on disk.
+
+        A CA that leaves the file stays trusted until a restart: a context can only learn.
+        """
+        with self._lock:
+            if self._stamps() != self._seen:
+                try:
+                    self._load(self._tls)
+                except ConfigError as error:
+                    raise AuthError(str(error)) from error
+        return self._tls
+
+    def _first_context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context() if self._ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        stamps = self._stamps()
+        try:
+            if self._ca:
+                context.load_verify_locations(cafile=self._ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"caFile {self._ca}: no usable PEM certificate: {_reason(error)}") from error
+        try:
+            if self._cert:
+                # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
+                context.load_cert_chain(self._cert, self._key, password=lambda: b"")
+        except (OSError, ssl.SSLError) as error:
+            files = f"clientCertFile {self._cert}, clientKeyFile {self._key or 'none'}"
+            raise ConfigError(f"{files}: no usable PEM pair: {_reason(error)}") from error
+        self._seen = stamps
+
+    def _stamps(self) -> tuple[object, ...]:
+        return tuple(_stamp(path) for path in (self._ca, self._cert, self._key))
+
+    def _secret(self) -> str | None:
+        if self._secret_file is None:
+            return None
+        name = "passwordFile" if self._username else "tokenFile"
+        try:
+            secret = self._secret_file.read_text(encoding="utf-8").strip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise AuthError(f"{name} {self._secret_file}: cannot be read: {_reason(error)}") from error
+        usable = secret.isprintable() if self._username else secret.isascii() and secret.isprintable()
+        if not secret or not usable:
+            raise AuthError(f"{name} {self._secret_file}: expected one line of printable characters")
+        return secret
+
+
+def _stamp(path: Path | None) -> object:
+    if path is None:
+        return None
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
