@@ -1,0 +1,154 @@
+"""Volumes, claims, classes and drivers, as the families around storage need them."""
+
+from typing import Any
+
+from tests.conformance.generate.quantities import whole
+from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, Json, World
+
+GIGA = 2**30
+MODES = ("ReadWriteOnce", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+EBS, GCE, AZURE = "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.io/azure-disk"
+MIGRATED = {EBS: "ebs.csi.aws.com", GCE: "pd.csi.storage.gke.io", AZURE: "disk.csi.azure.com"}
+CSI = "csi.example.com"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_TOPOLOGY_KEYS = (ZONE, ZONE, "topology.ebs.csi.aws.com/zone", "topology.gke.io/zone", "topology.disk.csi.azure.com/zone")
+
+
+def add_class(world: World, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
+    one = world.add("StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest)
+    if mode is not None:
+        one["volumeBindingMode"] = mode
+    return one
+
+
+def add_volume(world: World, source: Json, storage_class: str = "", size: int = GIGA, **spec: Any) -> Json:
+    """A volume of its own size: the scheduler takes the smallest that fits, and any of the smallest."""
+    name = world.name("pv")
+    return world.add(
+        "PersistentVolume",
+        name,
+        spec={
+            "accessModes": sorted(world.some(MODES[1:], 1, 2)),
+            "capacity": {"storage": whole(world, size + world.serial)},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": storage_class,
+            "volumeMode": "Filesystem",
+            **source,
+            **spec,
+        },
+        status={"phase": "Available"},
+    )
+
+
+def add_claim(world: World, namespace: str, name: str, storage_class: str | None, size: int = GIGA) -> Json:
+    claim = world.add(
+        "PersistentVolumeClaim",
+        name,
+        namespace,
+        spec={
+            "accessModes": [world.pick(MODES)],
+            "resources": {"requests": {"storage": whole(world, size)}},
+            "volumeMode": "Filesystem",
+        },
+        status={"phase": "Pending"},
+    )
+    if storage_class is not None:
+        claim["spec"]["storageClassName"] = storage_class
+    return claim
+
+
+def bind(claim: Json, volume: Json) -> None:
+    """As the volume controller leaves them."""
+    claim["spec"]["volumeName"] = volume["metadata"]["name"]
+    claim["metadata"].setdefault("annotations", {})["pv.kubernetes.io/bind-completed"] = "yes"
+    claim["status"] = {"phase": "Bound"}
+    meta = claim["metadata"]
+    volume["spec"]["claimRef"] = {
+        "kind": "PersistentVolumeClaim",
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "uid": meta["uid"],
+    }
+    volume["status"] = {"phase": "Bound"}
+
+
+def csi_source(world: World, driver: str = CSI, handles: int = 10**6) -> Json:
+    return {"csi": {"driver": driver, "volumeHandle": f"vol-{world.rng.randint(1, handles)}"}}
+
+
+def in_tree_source(world: World, plugin: str) -> Json:
+    """A volume of a plugin that is migrated to CSI, its identity in each of the ways that were ever written."""
+    number = world.rng.randint(1, 6)
+    if plugin == EBS:
+        forms = (f"vol-{number}", f"aws://a/vol-{number}", f"aws:///vol-{number}")
+        return {"awsElasticBlockStore": {"volumeID": world.pick(forms)}}
+    if plugin == GCE:
+        return {"gcePersistentDisk": {"pdName": f"disk-{number}"}}
+    uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d{number}"
+    return {"azureDisk": {"diskName": f"d{number}", "diskURI": uri, "kind": "Managed", "cachingMode": "ReadWrite"}}
+
+
+def node_affinity(world: World) -> Json:
+    terms = []
+    for _ in range(world.pick((1, 1, 1, 2))):
+        expressions = []
+        if world.chance(0.7):
+            key = world.pick(_TOPOLOGY_KEYS)
+            expressions.append({"key": key, "operator": "In", "values": sorted(world.some(ZONES, 1, 2))})
+        if world.chance(0.35):
+            expressions.append({"key": HOSTNAME, "operator": "In", "values": world.some(world.node_names(), 1, 3)})
+        if world.chance(0.1):
+            expressions.append({"key": REGION, "operator": world.pick(("Exists", "DoesNotExist"))})
+        terms.append({"matchExpressions": expressions})
+    return {"required": {"nodeSelectorTerms": terms}}
+
+
+def topology_labels(world: World) -> Json:
+    """Zone and region as labels of a volume: GA or beta, one or several, now and then of nowhere."""
+    beta = "failure-domain.beta.kubernetes.io"
+    labels: Json = {}
+    zone = world.pick((*ZONES, *ZONES, "a__b", "b__c__a", "z", "", "a__"))
+    labels[world.pick((ZONE, f"{beta}/zone"))] = zone
+    if world.chance(0.4):
+        labels[world.pick((REGION, f"{beta}/region"))] = world.pick(("r1", "r1", "r2", "r1__r2"))
+    return labels
+
+
+def csi_nodes(world: World, drivers: tuple[str, ...], migrated: tuple[str, ...] = ()) -> None:
+    """For most nodes a CSINode, most with limits, some with the in-tree plugins marked as migrated."""
+    for name in world.node_names():
+        if world.chance(0.15):
+            continue
+        one = world.add("CSINode", name, version="storage.k8s.io/v1", spec={"drivers": []})
+        for driver in world.some(drivers, 1):
+            entry: Json = {"name": driver, "nodeID": name, "topologyKeys": [ZONE]}
+            if world.chance(0.8):
+                entry["allocatable"] = {"count": world.rng.randint(0, 4)}
+            elif world.chance(0.3):
+                entry["allocatable"] = {}
+            one["spec"]["drivers"].append(entry)
+        if migrated and world.chance(0.8):
+            marked = ",".join(world.some(migrated, 0))
+            one["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": marked}
+
+
+def claims_in(world: World, namespace: str) -> list[str]:
+    return [
+        one["metadata"]["name"]
+        for one in world.objects
+        if one["kind"] == "PersistentVolumeClaim" and one["metadata"]["namespace"] == namespace
+    ]
+
+
+def mount_claims(world: World, pod: Json, most: int = 2) -> None:
+    """Mount claims of the pod's namespace; now and then one that does not exist."""
+    names = claims_in(world, pod["metadata"]["namespace"]) or ["no-such-claim"]
+    for name in world.some(names, 1, most):
+        mounted = "no-such-claim" if world.chance(0.02) else name
+        add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": mounted}})
+
+
+def add_pod_volume(world: World, pod: Json, source: Json) -> None:
+    volumes = pod["spec"].setdefault("volumes", [])
+    volumes.append({"name": f"v{len(volumes)}", **source})

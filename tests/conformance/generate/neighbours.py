@@ -1,0 +1,148 @@
+"""Families around other pods: topology spread and inter-pod affinity."""
+
+from tests.conformance.generate.world import APPS, HOSTNAME, TIERS, ZONE, Family, Json, World
+
+_KEYS = (ZONE, ZONE, HOSTNAME, HOSTNAME, "rack", "topology.kubernetes.io/region")
+_LABEL_KEYS = ("app", "tier", "pod-template-hash", "absent")
+
+
+def _racks(world: World) -> None:
+    for node in world.nodes:
+        if world.chance(0.7):
+            node["metadata"]["labels"]["rack"] = world.pick(("1", "2", "3", ""))
+        if world.chance(0.15):
+            node["spec"].setdefault("taints", []).append({"key": "busy", "effect": world.pick(("NoSchedule", "PreferNoSchedule"))})
+        if world.chance(0.08):
+            node["spec"]["unschedulable"] = True
+        if world.chance(0.3):
+            node["metadata"]["labels"]["pool"] = "x"
+
+
+def selector(world: World, own: Json) -> Json | None:
+    """A label selector: often one that the pod itself matches, else anything from null to contradictions."""
+    if world.chance(0.45):
+        return {"matchLabels": {"app": own["app"]}}
+    if world.chance(0.1):
+        return world.pick((None, {}, {"matchLabels": {}}, {"matchExpressions": []}))
+    found: Json = {}
+    if world.chance(0.6):
+        found["matchLabels"] = {"app": world.pick(APPS)}
+    if world.chance(0.6):
+        found["matchExpressions"] = [_expression(world) for _ in range(world.rng.randint(1, 2))]
+    return found
+
+
+def _expression(world: World) -> Json:
+    key, values = world.pick((("app", APPS), ("tier", TIERS), ("absent", ("x",))))
+    operator = world.pick(("In", "NotIn", "Exists", "DoesNotExist"))
+    expression: Json = {"key": key, "operator": operator}
+    if operator in {"In", "NotIn"}:
+        expression["values"] = world.some(values, 1, 2)
+    return expression
+
+
+def _spread(world: World, pod: Json) -> None:
+    spec = pod["spec"]
+    spec["topologySpreadConstraints"] = _unlike([_constraint(world, pod) for _ in range(world.rng.randint(1, 3))])
+    if world.chance(0.25):
+        spec["nodeSelector"] = {"pool": "x"}
+    if world.chance(0.3):
+        spec["tolerations"].append({"key": "busy", "operator": "Exists"})
+
+
+def _unlike(constraints: list[Json]) -> list[Json]:
+    """The API takes a pair of topology key and action only once."""
+    return list({(one["topologyKey"], one["whenUnsatisfiable"]): one for one in constraints}.values())
+
+
+def _constraint(world: World, pod: Json) -> Json:
+    constraint: Json = {
+        "maxSkew": world.pick((1, 1, 2, 3, 2147483647)),
+        "topologyKey": world.pick(_KEYS),
+        "whenUnsatisfiable": world.pick(("DoNotSchedule", "DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
+    }
+    labels = selector(world, pod["metadata"]["labels"])
+    if labels is not None or world.chance(0.5):
+        constraint["labelSelector"] = labels
+    if constraint["whenUnsatisfiable"] == "DoNotSchedule" and world.chance(0.3):
+        constraint["minDomains"] = world.pick((1, 2, 3, 5))
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if world.chance(0.5):
+            constraint[policy] = world.pick(("Honor", "Ignore"))
+    if constraint.get("labelSelector") and world.chance(0.3):
+        constraint["matchLabelKeys"] = world.some(_LABEL_KEYS, 1, 2)
+    return constraint
+
+
+def _affinity(world: World, pod: Json) -> None:
+    affinity = pod["spec"].setdefault("affinity", {})
+    if world.chance(0.55):
+        affinity["podAffinity"] = _terms(world, pod)
+    if world.chance(0.6):
+        affinity["podAntiAffinity"] = _terms(world, pod)
+
+
+def _terms(world: World, pod: Json) -> Json:
+    required = [_term(world, pod) for _ in range(world.rng.randint(0, 2))]
+    preferred = [{"weight": world.rng.randint(1, 100), "podAffinityTerm": _term(world, pod)} for _ in range(world.pick((0, 0, 1)))]
+    terms: Json = {}
+    if required or world.chance(0.1):
+        terms["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    if preferred:
+        terms["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
+    return terms
+
+
+def _term(world: World, pod: Json) -> Json:
+    term: Json = {"topologyKey": world.pick(_KEYS)}
+    labels = selector(world, pod["metadata"]["labels"])
+    if labels is not None or world.chance(0.3):
+        term["labelSelector"] = labels
+    if world.chance(0.25):
+        term["namespaces"] = world.some([*world.namespaces, "gone"], 0, 2)
+    if world.chance(0.3):
+        term["namespaceSelector"] = world.pick(
+            (
+                None,
+                {},
+                {"matchLabels": {"team": "red"}},
+                {"matchLabels": {"team": ""}},
+                {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]},
+                {"matchExpressions": [{"key": "team", "operator": "In", "values": ["red", "blue"]}]},
+            )
+        )
+    if term.get("labelSelector") and world.chance(0.25):
+        keys = world.some(_LABEL_KEYS, 1, 2)
+        term[world.pick(("matchLabelKeys", "mismatchLabelKeys"))] = keys
+        if world.chance(0.7):
+            _merge_keys(term, pod["metadata"]["labels"])
+    return term
+
+
+def _merge_keys(term: Json, labels: Json) -> None:
+    """The API server writes matchLabelKeys and mismatchLabelKeys into the selector when the pod is made."""
+    merged = [dict(one) for one in term["labelSelector"].get("matchExpressions") or ()]
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for key in term.get(field, ()):
+            if key in labels:
+                merged.append({"key": key, "operator": operator, "values": [labels[key]]})
+    if merged:
+        term["labelSelector"] = term["labelSelector"] | {"matchExpressions": merged}
+
+
+def _leaving(world: World, pod: Json) -> None:
+    if world.chance(0.08):
+        pod["metadata"] |= {"deletionTimestamp": "2024-03-01T10:00:00Z", "deletionGracePeriodSeconds": 30}
+
+
+def _relabel(world: World) -> None:
+    for one in world.objects:
+        if one["kind"] == "Namespace" and world.chance(0.1):
+            world.objects.remove(one)
+            return
+
+
+FAMILIES = (
+    Family("PodTopologySpread", _racks, _spread, _leaving),
+    Family("InterPodAffinity", lambda world: (_racks(world), _relabel(world))[0], _affinity, _leaving),
+)

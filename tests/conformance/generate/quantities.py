@@ -1,0 +1,50 @@
+"""Amounts in every form that the API accepts."""
+
+from tests.conformance.generate.world import World
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9}
+_ODD = ("0", "0.0", "-0", "00", "+1", ".5", "5.", "1e3", "1E3", "12e-1", "1.5Gi", "0.5Ki", "123456u", "1n", "999n", "100001n")
+_HUGE = ("9223372036854775807", "8Ei", "1e18", "1E", "9223372036854775807m", "7E")
+
+
+def whole(world: World, value: int) -> str | int:
+    """*value* in some form; the value is kept, now and then rounded a little by the form."""
+    forms: list[str | int] = [
+        str(value),
+        f"{value}",
+        f"{value * 1000}m",
+        f"{value * 10**6}u",
+        f"{value * 10**9}n",
+        f"{value}.0",
+        f"{value}e0",
+        f"{value / 1000:.3f}e3",
+        value,
+    ]
+    forms += [f"{value / size:.3f}{suffix}" for suffix, size in (_BINARY | _DECIMAL).items() if value > size]
+    return world.pick(forms)
+
+
+def milli(world: World, value: int) -> str | int:
+    """*value* thousandths in some form."""
+    forms: list[str | int] = [
+        f"{value}m",
+        f"{value}m",
+        f"{value / 1000:.3f}",
+        f"{value}e-3",
+        f"{value * 1000}u",
+        f"{value * 10**6}n",
+        f"{value * 1000 + 1}u",
+        f"{value}.4m",
+    ]
+    if value % 1000 == 0:
+        forms.append(value // 1000)
+    return world.pick(forms)
+
+
+def odd(world: World) -> str:
+    return world.pick(_ODD)
+
+
+def huge(world: World) -> str:
+    return world.pick(_HUGE)

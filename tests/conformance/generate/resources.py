@@ -1,0 +1,133 @@
+"""Families around what a node has to give: resources and host ports."""
+
+from tests.conformance.generate.quantities import huge, milli, odd, whole
+from tests.conformance.generate.world import Family, Json, World, container
+
+GPU = "nvidia.com/gpu"
+_EXTENDED = (GPU, "example.com/foo", "hugepages-2Mi", "hugepages-1Gi", "attachable-volumes-aws-ebs", "kubernetes.io/odd")
+_POD_LEVEL = ("cpu", "memory", "hugepages-2Mi")
+_MEGA = 2**20
+
+
+def _allocatable(world: World) -> None:
+    for node in world.nodes:
+        allocatable = node["status"]["allocatable"]
+        allocatable["cpu"] = milli(world, world.pick((500, 1000, 2000, 4000, 8000, 16000)) - world.rng.randint(0, 9) * 10)
+        allocatable["memory"] = whole(world, world.rng.randint(256, 8192) * _MEGA)
+        allocatable["pods"] = world.pick(("110", "110", "110", "29", "8", "4", "0", "1e1"))
+        if world.chance(0.3):
+            allocatable["ephemeral-storage"] = whole(world, world.rng.randint(20, 200) * _MEGA)
+        for name in world.some(_EXTENDED, 1):
+            amount = world.rng.randint(0, 20)
+            allocatable[name] = whole(world, amount * 2 * _MEGA if name.startswith("hugepages") else amount)
+        for name in list(allocatable):
+            if world.chance(0.02):
+                del allocatable[name]
+            elif world.chance(0.01):
+                allocatable[name] = huge(world)
+        if world.chance(0.02):
+            del node["status"]["allocatable"]
+
+
+def _requests(world: World, *, pod_level: bool = False) -> Json:
+    requests: Json = {}
+    if world.chance(0.8):
+        requests["cpu"] = milli(world, world.pick((0, 1, 10, 50, 100, 250, 300, 1500)))
+    if world.chance(0.8):
+        requests["memory"] = whole(world, world.pick((0, 1, 16, 64, 100, 256, 1500)) * _MEGA)
+    if world.chance(0.25):
+        requests["ephemeral-storage"] = whole(world, world.rng.randint(0, 20) * _MEGA)
+    for name in world.some(_EXTENDED, 0, 2) if world.chance(0.3) else ():
+        amount = world.pick((0, 1, 1, 2))
+        requests[name] = whole(world, amount * 2 * _MEGA if name.startswith("hugepages") else amount)
+    for name in requests:
+        if world.chance(0.05):
+            requests[name] = odd(world)
+        elif world.chance(0.004):
+            requests[name] = huge(world)
+    if pod_level:
+        requests = {name: amount for name, amount in requests.items() if name in _POD_LEVEL}
+    return requests
+
+
+def _resources(world: World, *, pod_level: bool = False) -> Json:
+    requests = _requests(world, pod_level=pod_level)
+    resources: Json = {"requests": requests} if requests or world.chance(0.5) else {}
+    if world.chance(0.3):
+        resources["limits"] = dict(requests)
+    return resources
+
+
+def _hungry(world: World, pod: Json) -> None:
+    spec = pod["spec"]
+    spec["containers"] = [container(f"c{i}", _resources(world)) for i in range(world.rng.randint(1, 3))]
+    if world.chance(0.5):
+        spec["initContainers"] = [_init_container(world, i) for i in range(world.rng.randint(1, 3))]
+    if world.chance(0.2):
+        spec["resources"] = _resources(world, pod_level=True)
+    if world.chance(0.15):
+        spec["overhead"] = {"cpu": milli(world, 250), "memory": whole(world, 120 * _MEGA)}
+
+
+def _init_container(world: World, i: int) -> Json:
+    one = container(f"i{i}", _resources(world))
+    if world.chance(0.5):
+        one["restartPolicy"] = world.pick(("Always", "Always", "OnFailure"))
+    return one
+
+
+def _resize(world: World, pod: Json) -> None:
+    """What an in-place resize leaves behind: the amounts actuated and allocated, and where it got stuck."""
+    if "nodeName" not in pod["spec"] or world.chance(0.5):
+        return
+    status = pod["status"]
+    status["containerStatuses"] = [_actuated(world, one) for one in pod["spec"]["containers"] if world.chance(0.8)]
+    started = [_actuated(world, one) for one in pod["spec"].get("initContainers", ()) if world.chance(0.8)]
+    if started:
+        status["initContainerStatuses"] = started
+    if world.chance(0.4):
+        stuck = {"type": world.pick(("PodResizePending", "PodResizeInProgress")), "status": world.pick(("True", "True", "False"))}
+        status.setdefault("conditions", []).append(stuck | {"reason": world.pick(("Infeasible", "Deferred", ""))})
+    if "resources" in pod["spec"] and world.chance(0.6):
+        status["resources"] = {"requests": _requests(world, pod_level=True)}
+        if world.chance(0.8):
+            status["allocatedResources"] = _requests(world, pod_level=True)
+
+
+def _actuated(world: World, one: Json) -> Json:
+    status: Json = {"name": one["name"], "ready": True, "restartCount": 0, "image": one["image"], "imageID": ""}
+    if world.chance(0.8):
+        status["resources"] = _resources(world) if world.chance(0.5) else one["resources"]
+    if world.chance(0.7):
+        status["allocatedResources"] = _requests(world) if world.chance(0.5) else one["resources"].get("requests", {})
+    return status
+
+
+def _ports(world: World, pod: Json) -> None:
+    spec = pod["spec"]
+    for one in spec["containers"]:
+        one["ports"] = [_port(world) for _ in range(world.rng.randint(0, 3))]
+    if world.chance(0.2):
+        init = container("init", {}) | {"ports": [_port(world)]}
+        if world.chance(0.6):
+            init["restartPolicy"] = "Always"
+        spec["initContainers"] = [init]
+    if world.chance(0.15):
+        spec["hostNetwork"] = True
+
+
+def _port(world: World) -> Json:
+    port: Json = {"containerPort": world.pick((80, 443, 8080))}
+    if world.chance(0.85):
+        port["hostPort"] = world.pick((80, 443, 8080, 0))
+    if world.chance(0.95):
+        port["protocol"] = world.pick(("TCP", "TCP", "UDP", "SCTP"))
+    if world.chance(0.5):
+        port["hostIP"] = world.pick(("", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::", "::1"))
+    return port
+
+
+FAMILIES = (
+    Family("NodePorts", template=_ports),
+    Family("NodeResourcesFit", _allocatable, _hungry, _resize),
+)

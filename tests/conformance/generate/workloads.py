@@ -1,0 +1,61 @@
+"""Workloads: pods by the replica, by the node, or alone, most of them bound somewhere."""
+
+from copy import deepcopy
+
+from tests.conformance.generate.world import Family, Json, World, template
+
+_PHASES = ("Running",) * 18 + ("Pending", "Succeeded", "Failed")
+
+
+def add_workloads(world: World, families: list[Family]) -> None:
+    """Between 5 and 90 pods. A workload's pods are alike but for what a family does to each."""
+    wanted = world.rng.randint(5, 90)
+    while len(world.pods) < wanted:
+        model = template(world)
+        mine = [one for one in families if world.chance(0.9 if len(families) == 1 else 0.3)]
+        for family in mine:
+            family.template(world, model)
+        owner = _owner(world)
+        for _ in range(world.rng.randint(1, 7)):
+            _add_pod(world, model, owner, mine)
+    if world.chance(0.3):
+        _add_budget(world)
+
+
+def _owner(world: World) -> Json | None:
+    kind = world.pick(("ReplicaSet",) * 6 + ("StatefulSet", "DaemonSet", "Job", ""))
+    if not kind:
+        return None
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    name = world.name(kind.lower())
+    return {"apiVersion": version, "blockOwnerDeletion": True, "controller": True, "kind": kind, "name": name, "uid": f"uid-{name}"}
+
+
+def _add_pod(world: World, model: Json, owner: Json | None, families: list[Family]) -> None:
+    pod = deepcopy(model)
+    meta = pod["metadata"]
+    meta["name"] = world.name(owner["name"] if owner else "pod")
+    meta["uid"] = f"uid-{meta['name']}"
+    meta["resourceVersion"] = str(1000 + world.serial)
+    meta["creationTimestamp"] = "2024-03-01T09:00:00Z"
+    if owner:
+        meta["ownerReferences"] = [owner]
+    pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
+    if world.chance(0.93):
+        pod["spec"]["nodeName"] = "node-gone" if world.chance(0.01) else world.pick(world.node_names())
+        pod["status"]["phase"] = world.pick(_PHASES)
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
+    for family in families:
+        family.pod(world, pod)
+    world.pods.append(pod)
+
+
+def _add_budget(world: World) -> None:
+    world.add(
+        "PodDisruptionBudget",
+        world.name("budget"),
+        world.pick(world.namespaces),
+        version="policy/v1",
+        spec={"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        status={"disruptionsAllowed": world.rng.randint(0, 2), "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3},
+    )
