@@ -1,0 +1,163 @@
+"""The command lines of the five components. Why each flag is there: the comments beside it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from deploy.local.build import Binaries
+
+Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
+
+#: all components, in the order they start
+ALL: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+
+ADMIN = "local-admin"
+SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a control plane keeps its files: everything is under one folder."""
+
+    folder: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def data(self) -> Path:
+        """The database of etcd."""
+        return self.folder / "data"
+
+    @property
+    def certificates(self) -> Path:
+        return self.folder / "certificates"
+
+    @property
+    def certificate(self) -> Path:
+        """The serving certificate that the API server makes for itself, followed by its CA."""
+        return self.certificates / "apiserver.crt"
+
+    @property
+    def key(self) -> Path:
+        """The serving certificate's RSA key, which also signs ServiceAccount tokens."""
+        return self.certificates / "apiserver.key"
+
+    @property
+    def tokens(self) -> Path:
+        return self.certificates / "tokens.csv"
+
+    @property
+    def stages(self) -> Path:
+        return self.folder / "stages"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def log(self, component: Component) -> Path:
+        return self.logs / f"{component}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the command lines are made from."""
+
+    binaries: Binaries
+    layout: Layout
+    etcd_port: int
+    api_port: int
+    stages: Sequence[Path]
+
+
+def command(component: Component, setting: Setting) -> list[str]:
+    """The command line that runs *component*."""
+    return _COMMANDS[component](setting)
+
+
+def _etcd(setting: Setting) -> list[str]:
+    client = f"http://127.0.0.1:{setting.etcd_port}"
+    return [
+        str(setting.binaries.etcd),
+        f"--data-dir={setting.layout.data}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        "--listen-peer-urls=http://127.0.0.1:0",  # a cluster of one; any port will do
+        "--unsafe-no-fsync",  # the data is thrown away anyway
+        "--log-level=warn",
+    ]
+
+
+def _kube_apiserver(setting: Setting) -> list[str]:
+    layout = setting.layout
+    return [
+        str(setting.binaries.controlplane),
+        "kube-apiserver",
+        f"--etcd-servers=http://127.0.0.1:{setting.etcd_port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={setting.api_port}",
+        f"--cert-dir={layout.certificates}",
+        f"--token-auth-file={layout.tokens}",
+        "--authorization-mode=Node,RBAC",
+        f"--service-account-issuer={SERVICE_ACCOUNT_ISSUER}",
+        f"--service-account-key-file={layout.key}",
+        f"--service-account-signing-key-file={layout.key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--disable-admission-plugins=ServiceAccount",  # pods need no ServiceAccount to exist
+        "--endpoint-reconciler-type=none",
+    ]
+
+
+def _kube_controller_manager(setting: Setting) -> list[str]:
+    layout = setting.layout
+    return [
+        str(setting.binaries.controlplane),
+        "kube-controller-manager",
+        *_as_admin(layout),
+        f"--service-account-private-key-file={layout.key}",
+        f"--root-ca-file={layout.certificate}",
+        "--controllers=*,-nodeipam,-cloud-node-lifecycle,-service-lb-controller,-node-route-controller",
+        # On a busy machine kwok's leases come late. A node that counts as NotReady for a moment has its pods
+        # marked not Ready, kwok never marks them Ready again, and disruption budgets look broken for ever.
+        "--node-monitor-grace-period=600s",
+    ]
+
+
+def _kube_scheduler(setting: Setting) -> list[str]:
+    return [str(setting.binaries.controlplane), "kube-scheduler", *_as_admin(setting.layout)]
+
+
+def _as_admin(layout: Layout) -> list[str]:
+    """One replica that serves nobody, and is not slowed down by the client's own rate limit."""
+    return [
+        f"--kubeconfig={layout.kubeconfig}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+    ]
+
+
+def _kwok(setting: Setting) -> list[str]:
+    return [
+        str(setting.binaries.kwok),
+        f"--kubeconfig={setting.layout.kubeconfig}",
+        # a node without the annotation stays as it was made: never Ready, or whatever status it was given
+        f"--manage-nodes-with-annotation-selector={KWOK_NODE}=fake",
+        "--node-lease-duration-seconds=40",
+        *(f"--config={stage}" for stage in setting.stages),
+    ]
+
+
+KWOK_NODE = "kwok.x-k8s.io/node"  #: kwok's own annotation for nodes that it plays
+
+_COMMANDS: dict[Component, Callable[[Setting], list[str]]] = {
+    "etcd": _etcd,
+    "kube-apiserver": _kube_apiserver,
+    "kube-controller-manager": _kube_controller_manager,
+    "kube-scheduler": _kube_scheduler,
+    "kwok": _kwok,
+}
