@@ -29,6 +29,10 @@ class Conflict(ReschedulerError):
     """A precondition (uid, resourceVersion) did not hold: look again before acting."""
 
 
+class Expired(ReschedulerError):
+    """The resourceVersion or the continue token is too old (410): list again."""
+
+
 class NotFound(ReschedulerError):
     """The object is not there (any more)."""
 

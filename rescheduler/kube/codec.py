@@ -1,0 +1,53 @@
+"""What lists and watches say, whatever they are written in."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from predicates.objects import Object
+from rescheduler.errors import Retryable
+
+ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+#: Told of an object that cannot be decoded: its key and why. It is left out, the rest is read.
+Unreadable: TypeAlias = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list. *next* asks for the one after it, "" on the last."""
+
+    objects: tuple[Object, ...]
+    resource_version: str
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event of a watch. *object* is None where it is gone, cannot be read, or is a bookmark's."""
+
+    type: ChangeType
+    key: str  #: ``namespace/name``, or ``name`` of what has no namespace
+    object: Object | None
+    resource_version: str
+
+
+class Broken(Retryable):
+    """An answer that is not what its content type promises, for instance one that was cut off."""
+
+
+class Codec(Protocol):
+    """Decodes one kind in one content type. Used by one thread."""
+
+    def page(self, body: bytes) -> Page:
+        """A page of a list. Raises Broken."""
+        ...
+
+    def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
+        """The events of a watch. Raises Broken, and what an ERROR event stands for (Expired above all)."""
+        ...
+
+
+def key(namespace: str, name: str) -> str:
+    """How an object is called within its kind."""
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,280 @@
+"""Where the API server is and who we are there: a kubeconfig, or the pod's own ServiceAccount.
+
+The official client's loaders do the work (tokens, client certificates, exec plugins, auth providers); what
+they leave out is done here: errors as one clear line without a secret in it, and credentials that are read
+anew when they expire. The loaders' exceptions can quote the whole user entry of a kubeconfig, token and
+all, so their text is passed on only where it is known to hold none.
+"""
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import urllib3
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from rescheduler.errors import Unauthorized, UsageError
+
+DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+#: What the official client knows beside tokens, certificates and exec plugins.
+AUTH_PROVIDERS: Final = ("gcp", "oidc")
+
+#: Connections kept open: a watch a kind, and evictions in parallel.
+POOL_SIZE: Final = 64
+
+#: Bound ServiceAccount tokens and token files are rotated long before they expire; a minute is client-go's.
+TOKEN_FILE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One reading of the credentials. ``repr`` shows no secret."""
+
+    host: str
+    headers: Mapping[str, str]
+    pool: urllib3.PoolManager
+    tls: tuple[object, ...]  #: what the pool was made from; equal settings can go on with the old pool
+    reread_after: float | None = None  #: seconds until the credentials may have changed; None: not by time
+    expires: dt.datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"Login({self.host})"
+
+
+class Source(Protocol):
+    """Where credentials are read from, again and again."""
+
+    @property
+    def name(self) -> str:
+        """For error messages: the file and the context, or the ServiceAccount."""
+        ...
+
+    def login(self) -> Login:
+        """Read the credentials. Raises UsageError, or Unauthorized where a plugin gives none."""
+        ...
+
+
+def source(kubeconfig: str | None = None, context: str | None = None, in_cluster: bool | None = None) -> Source:  # noqa: FBT001
+    """The credentials to use.
+
+    A named file or context wins. Otherwise *in_cluster* decides, and where it is None: the ServiceAccount
+    if this is a pod, else ``$KUBECONFIG`` (a list of files, merged as kubectl does) or ``~/.kube/config``.
+    """
+    if in_cluster is None:
+        in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+    if in_cluster and not kubeconfig and not context:
+        return ServiceAccount()
+    return Kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG, context)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """The token and the CA that the kubelet mounts into every pod."""
+
+    directory: Path = SERVICE_ACCOUNT
+
+    @property
+    def name(self) -> str:
+        return f"ServiceAccount in {self.directory}"
+
+    def login(self) -> Login:
+        settings = Configuration()
+        loader = InClusterConfigLoader(
+            token_filename=str(self.directory / "token"),
+            cert_filename=str(self.directory / "ca.crt"),
+            try_refresh_token=False,
+        )
+        try:
+            loader.load_and_set(settings)
+        except (ConfigException, OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"not in a cluster: {_plain(error)} (expected $KUBERNETES_SERVICE_HOST, "
+                f"$KUBERNETES_SERVICE_PORT and {self.directory}/token; outside of a pod use --kubeconfig)"
+            ) from error
+        return _login(settings, reread_after=TOKEN_FILE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """A kubeconfig file, or several joined by ``os.pathsep``; *context* None is its current-context."""
+
+    paths: str
+    context: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"kubeconfig {self.paths}" + (f", context {self.context}" if self.context else "")
+
+    def login(self) -> Login:
+        merged = _merged(self.paths)
+        entries = _Entries(self.paths, merged, self.context)
+        user = entries.user()
+        _check_exec(user.get("exec"), self.name)
+        _check_provider(user.get("auth-provider"), self.name)
+        settings = Configuration()
+        with _said_by_loader() as said:
+            try:
+                loader = KubeConfigLoader(
+                    merged.config,
+                    active_context=entries.context,
+                    config_base_path=None,
+                    config_persister=merged.save_changes,
+                )
+                loader.load_and_set(settings)
+            except Exception as error:  # noqa: BLE001 - the loaders let through whatever their parsers raise
+                raise UsageError(f"{self.name}: {_reason(error)}") from None
+        if user.get("exec") and not (settings.api_key or settings.cert_file):
+            why = "; ".join(said) or "it printed none"
+            raise Unauthorized(f"{self.name}: exec plugin {user['exec']['command']} gave no credentials: {why}")
+        settings.refresh_api_key_hook = None
+        by_file = TOKEN_FILE_SECONDS if user.get("tokenFile") else None
+        return _login(settings, reread_after=by_file, expires=getattr(loader, "expiry", None))
+
+
+class _Entries:
+    """The context, cluster and user of a merged kubeconfig, looked up with errors that quote only names."""
+
+    def __init__(self, paths: str, merged: KubeConfigMerger, context: str | None) -> None:
+        self._paths = paths
+        self._content: Mapping[str, Any] = merged.config.value
+        self.context = context or self._content.get("current-context") or ""
+        if not self.context:
+            raise UsageError(f"kubeconfig {paths}: no current-context; expected one, or --context")
+        self._chosen = self._named("contexts", "context", self.context)
+        cluster = self._named("clusters", "cluster", str(self._chosen.get("cluster", "")))
+        if not str(cluster.get("server", "")).startswith(("http://", "https://")):
+            raise UsageError(
+                f"kubeconfig {paths}: the cluster of context {self.context} has no server; expected an https URL"
+            )
+
+    def user(self) -> Mapping[str, Any]:
+        name = self._chosen.get("user")
+        return self._named("users", "user", str(name)) if name else {}
+
+    def _named(self, section: str, item: str, name: str) -> Mapping[str, Any]:
+        entries = {str(one["name"]): one for one in map(_value, self._content.get(section) or ())}
+        if name not in entries:
+            known = ", ".join(sorted(entries)) or "none"
+            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
+        found = entries[name].get(item)
+        return found if isinstance(found, Mapping) else {}
+
+
+def _value(node: Any) -> Any:
+    return getattr(node, "value", node)  # the merger wraps its entries
+
+
+def _merged(paths: str) -> KubeConfigMerger:
+    files = [Path(one).expanduser() for one in paths.split(os.pathsep) if one]
+    present = [one for one in files if one.exists()]
+    if not present:
+        raise UsageError(f"kubeconfig {paths}: no such file")
+    for one in present:
+        _check_file(one)
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(map(str, present)))
+        list(map(_value, merged.config.value.get("contexts") or ()))
+    except (ConfigException, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"kubeconfig {paths}: expected lists of clusters, contexts and users") from error
+    return merged
+
+
+def _check_file(path: Path) -> None:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"kubeconfig {path}: expected YAML, found bytes that are no UTF-8") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UsageError(f"kubeconfig {path}: not YAML{where}") from None
+    sections = ("clusters", "contexts", "users")
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(one) or [], list)
+        and all(isinstance(entry, dict) and "name" in entry for entry in content.get(one) or [])
+        for one in sections
+    ):
+        raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
+
+
+def _check_exec(plugin: Any, name: str) -> None:
+    if plugin is None:
+        return
+    command = plugin.get("command") if isinstance(plugin, Mapping) else None
+    if not command or "apiVersion" not in plugin:
+        raise UsageError(f"{name}: the user's exec plugin needs a command and an apiVersion")
+    if shutil.which(str(command)) is None:
+        hint = " ".join(str(plugin.get("installHint") or "").split())
+        raise UsageError(f"{name}: exec plugin {command} not found on the PATH" + (f" ({hint})" if hint else ""))
+
+
+def _check_provider(provider: Any, name: str) -> None:
+    kind = provider.get("name") if isinstance(provider, Mapping) else None
+    if provider is not None and kind not in AUTH_PROVIDERS:
+        raise UsageError(f"{name}: auth provider {kind!r} is not supported; expected an exec plugin, or gcp or oidc")
+
+
+@contextlib.contextmanager
+def _said_by_loader() -> Iterator[list[str]]:
+    """What the loader tells the root logger in place of raising; it goes to us and not to the log."""
+    said: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if "kubernetes" not in record.pathname:
+            return True
+        said.append(" ".join(record.getMessage().split()))
+        return False
+
+    root, silent = logging.getLogger(), logging.NullHandler()
+    root.addFilter(keep)
+    root.addHandler(silent)  # logging.error() configures a root logger that has no handler
+    try:
+        yield said
+    finally:
+        root.removeFilter(keep)
+        root.removeHandler(silent)
+
+
+def _login(settings: Configuration, *, reread_after: float | None, expires: dt.datetime | None = None) -> Login:
+    settings.connection_pool_maxsize = POOL_SIZE
+    settings.retries = False
+    keys = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
+    headers = {}
+    if token := settings.get_api_key_with_prefix("BearerToken", alias="authorization"):
+        headers["authorization"] = " ".join(token.split())  # files end in a newline
+    return Login(
+        host=settings.host.rstrip("/"),
+        headers=headers,
+        pool=RESTClientObject(settings).pool_manager,
+        tls=(settings.host, *(getattr(settings, key) for key in keys)),
+        reread_after=reread_after,
+        expires=expires,
+    )
+
+
+def _plain(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _reason(error: Exception) -> str:
+    """The loader's own words where they cannot hold a secret."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ConfigException) and str(error).startswith("File does not exist"):
+        return _plain(error)
+    return f"the loader of credentials failed with {type(error).__name__}"

@@ -1,0 +1,107 @@
+"""Lists and watches in JSON. Objects are cut out as bytes and decoded by :class:`predicates.wire.Decoder`."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Raw
+
+from predicates.objects import Object, ObjectMeta
+from predicates.wire import Decoder, Interner, WireError, name_of
+from rescheduler.kube.answers import Answer, refusal
+from rescheduler.kube.codec import Broken, Change, ChangeType, Page, Unreadable, key
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: Raw
+
+
+class _Head(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+class _Code(msgspec.Struct):
+    code: int = 0
+
+
+class JsonCodec:
+    """Reads one kind."""
+
+    def __init__(self, kind: str, interner: Interner, unreadable: Unreadable) -> None:
+        self._kind = kind
+        self._decoder = Decoder(interner)
+        self._unreadable = unreadable
+        self._lists = msgspec.json.Decoder(_List)
+        self._events = msgspec.json.Decoder(_Event)
+        self._heads = msgspec.json.Decoder(_Head)
+        self._codes = msgspec.json.Decoder(_Code, strict=False)
+
+    def page(self, body: bytes) -> Page:
+        try:
+            seen = self._lists.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Broken(f"list {self._kind}: the answer is no JSON list: {error}") from error
+        found = tuple(one for one in map(self._object, seen.items or ()) if one is not None)
+        return Page(found, seen.metadata.resource_version, seen.metadata.continue_)
+
+    def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
+        for line in _lines(chunks):
+            try:
+                event = self._events.decode(line)
+                if event.type == "ERROR":
+                    raise refusal(f"watch {self._kind}", self._error(bytes(event.object)))
+                yield self._change(event)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise Broken(f"watch {self._kind}: not an event in JSON: {error}") from error
+
+    def _change(self, event: _Event) -> Change:
+        meta = self._heads.decode(event.object).metadata
+        kept = event.type in ("ADDED", "MODIFIED")
+        return Change(
+            type=_type(self._kind, event.type),
+            key=key(meta.namespace, meta.name),
+            object=self._object(event.object) if kept else None,
+            resource_version=meta.resource_version,
+        )
+
+    def _object(self, raw: Raw) -> Object | None:
+        try:
+            return self._decoder.decode(self._kind, raw)
+        except WireError as error:
+            self._unreadable(name_of(raw), str(error))
+            return None
+
+    def _error(self, status: bytes) -> Answer:
+        return Answer(code=self._codes.decode(status).code, body=status)
+
+
+def _type(kind: str, text: str) -> ChangeType:
+    match text:
+        case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK":
+            return text
+        case _:
+            raise Broken(f"watch {kind}: unknown type of event {text[:20]!r}")
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines; what is left at the end of the stream was cut off and is dropped."""
+    rest: list[bytes] = []
+    for chunk in chunks:
+        *whole, last = chunk.split(b"\n")
+        for line in whole:
+            rest.append(line)
+            if joined := b"".join(rest).strip():
+                yield joined
+            rest = []
+        if last:
+            rest.append(last)

@@ -1,0 +1,109 @@
+"""Lists and watches in Kubernetes' protobuf."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+
+from predicates.objects import Object, PodObject
+from predicates.quantity import QuantityError
+from predicates.wire import KINDS, Interner
+from rescheduler.kube import envelope
+from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube.answers import Answer, refusal
+from rescheduler.kube.codec import Broken, Change, ChangeType, Page, Unreadable, key
+from rescheduler.kube.proto_pods import PodReader
+from rescheduler.kube.proto_structs import reader
+
+_FRAME: Final = 4  #: bytes of a frame's length, big-endian
+_LARGEST: Final = 64 << 20  #: no event is longer; a larger length is not one
+
+_TYPES: Final[dict[str, ChangeType]] = {
+    "ADDED": "ADDED",
+    "MODIFIED": "MODIFIED",
+    "DELETED": "DELETED",
+    "BOOKMARK": "BOOKMARK",
+}
+
+
+class ProtoCodec:
+    """Reads one kind."""
+
+    def __init__(self, kind: str, interner: Interner, unreadable: Unreadable) -> None:
+        self._kind = kind
+        self._unreadable = unreadable
+        self._read = _reader(kind, interner)
+
+    def page(self, body: bytes) -> Page:
+        try:
+            seen = schema.List.FromString(envelope.unwrap(body))
+        except (envelope.EnvelopeError, DecodeError) as error:
+            raise Broken(f"list {self._kind}: the answer is no protobuf list: {error}") from error
+        found = tuple(one for one in map(self._object, seen.items) if one is not None)
+        return Page(found, seen.metadata.resourceVersion, seen.metadata.continueToken)
+
+    def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
+        for frame in _frames(chunks, self._kind):
+            try:
+                event = schema.WatchEvent.FromString(frame)
+                if event.type == "ERROR":
+                    code = envelope.status(event.object.raw).code
+                    raise refusal(f"watch {self._kind}", Answer(code, event.object.raw, envelope.CONTENT_TYPE))
+                yield self._change(event)
+            except (DecodeError, envelope.EnvelopeError, KeyError) as error:
+                raise Broken(f"watch {self._kind}: not an event in protobuf: {error}") from error
+
+    def _change(self, event: schema.WatchEvent) -> Change:
+        raw = envelope.unwrap(event.object.raw)
+        meta = schema.Head.FromString(raw).metadata
+        kept = event.type in ("ADDED", "MODIFIED")
+        return Change(
+            type=_TYPES[event.type],
+            key=key(meta.namespace, meta.name),
+            object=self._object(raw) if kept else None,
+            resource_version=meta.resourceVersion,
+        )
+
+    def _object(self, raw: bytes) -> Object | None:
+        try:
+            return self._read(raw)
+        except (DecodeError, QuantityError, ValueError) as error:
+            name = _name_of(raw)
+            self._unreadable(name, f"{self._kind} {name}: {error}")
+            return None
+
+
+def _reader(kind: str, interner: Interner) -> Callable[[bytes], Object]:
+    if kind == "Pod":
+        return PodReader(interner, reader(PodObject, schema.Pod)).read
+    message: Any = getattr(schema, kind)
+    read = reader(KINDS[kind], message)
+    return lambda raw: read(_parsed(message, raw))
+
+
+def _parsed(message: Any, raw: bytes) -> Message:
+    parsed: Message = message.FromString(raw)
+    return parsed
+
+
+def _name_of(raw: bytes) -> str:
+    try:
+        meta = schema.Head.FromString(raw).metadata
+    except DecodeError:
+        return "without a name"
+    return key(meta.namespace, meta.name) or "without a name"
+
+
+def _frames(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
+    """Whole frames; what is left at the end of the stream was cut off and is dropped."""
+    kept = bytearray()
+    for chunk in chunks:
+        kept += chunk
+        while len(kept) >= _FRAME:
+            end = _FRAME + int.from_bytes(kept[:_FRAME], "big")
+            if end > _LARGEST:
+                raise Broken(f"watch {kind}: a frame of {end} bytes is not one of protobuf")
+            if len(kept) < end:
+                break
+            yield bytes(kept[_FRAME:end])
+            del kept[:end]
