@@ -156,7 +156,11 @@ func (w *world) allRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
 
 func (w *world) preFilterEach(state fwk.CycleState, pod *v1.Pod, found *verdict) []refusal {
 	rejected := []refusal{}
+	gated := sets.New(names(found.Everywhere)...)
 	for _, enabled := range w.framework.ListPlugins().PreFilter.Enabled {
+		if gated.Has(enabled.Name) {
+			continue
+		}
 		plugin := w.plugins[enabled.Name].(fwk.PreFilterPlugin)
 		_, status := plugin.PreFilter(w.ctx, state, pod, w.list)
 		if status.IsSkip() {

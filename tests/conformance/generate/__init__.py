@@ -19,8 +19,8 @@ def cluster(seed: int, family: str = "all") -> Json:
 
     *family* is a plugin's name in :data:`FAMILIES`, or "all" for pods that mix some of them.
     """
-    families = list(FAMILIES.values()) if family == "all" else [FAMILIES[family]]
     world = World(Random(f"{family}/{seed}"))
+    families = world.some(list(FAMILIES.values()), 3, 9) if family == "all" else [FAMILIES[family]]
     add_namespaces(world)
     add_nodes(world)
     for one in families:

@@ -6,7 +6,7 @@ from tests.conformance.generate.quantities import whole
 from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, Json, World
 
 GIGA = 2**30
-MODES = ("ReadWriteOnce", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 EBS, GCE, AZURE = "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.io/azure-disk"
 MIGRATED = {EBS: "ebs.csi.aws.com", GCE: "pd.csi.storage.gke.io", AZURE: "disk.csi.azure.com"}
@@ -29,7 +29,7 @@ def add_volume(world: World, source: Json, storage_class: str = "", size: int = 
         "PersistentVolume",
         name,
         spec={
-            "accessModes": sorted(world.some(MODES[1:], 1, 2)),
+            "accessModes": sorted(world.some(MODES, 1, 3)),
             "capacity": {"storage": whole(world, size + world.serial)},
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": storage_class,
@@ -47,7 +47,7 @@ def add_claim(world: World, namespace: str, name: str, storage_class: str | None
         name,
         namespace,
         spec={
-            "accessModes": [world.pick(MODES)],
+            "accessModes": ["ReadWriteOncePod" if world.chance(0.04) else world.pick(MODES[:3])],
             "resources": {"requests": {"storage": whole(world, size)}},
             "volumeMode": "Filesystem",
         },

@@ -32,9 +32,9 @@ def _allocatable(world: World) -> None:
 def _requests(world: World, *, pod_level: bool = False) -> Json:
     requests: Json = {}
     if world.chance(0.8):
-        requests["cpu"] = milli(world, world.pick((0, 1, 10, 50, 100, 250, 300, 1500)))
+        requests["cpu"] = milli(world, world.pick((0, 1, 5, 10, 20, 50, 100, 150, 800)))
     if world.chance(0.8):
-        requests["memory"] = whole(world, world.pick((0, 1, 16, 64, 100, 256, 1500)) * _MEGA)
+        requests["memory"] = whole(world, world.pick((0, 1, 4, 16, 50, 64, 100, 600)) * _MEGA)
     if world.chance(0.25):
         requests["ephemeral-storage"] = whole(world, world.rng.randint(0, 20) * _MEGA)
     for name in world.some(_EXTENDED, 0, 2) if world.chance(0.3) else ():

@@ -12,7 +12,7 @@ def add_workloads(world: World, families: list[Family]) -> None:
     wanted = world.rng.randint(5, 90)
     while len(world.pods) < wanted:
         model = template(world)
-        mine = [one for one in families if world.chance(0.9 if len(families) == 1 else 0.3)]
+        mine = [one for one in families if world.chance(0.9 if len(families) == 1 else 0.25)]
         for family in mine:
             family.template(world, model)
         owner = _owner(world)

@@ -1,0 +1,113 @@
+"""Verdicts of both sides in one form, and where they differ.
+
+Two things are not held against us. A plugin that fails with an error has no fixed words, so only its name counts.
+And a pod with resource claims may always be refused by DynamicResources: we call such a pod movable only where we
+can prove it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from tests.conformance.generate.world import Json
+
+CLAIMS = "DynamicResources"
+
+
+class Refusal(NamedTuple):
+    """A plugin and its reasons, sorted; None where the plugin failed with an error."""
+
+    plugin: str
+    reasons: tuple[str, ...] | None
+
+
+#: By node: who refuses the pod there, in order.
+PerNode: TypeAlias = Mapping[str, tuple[Refusal, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One pod on one node, judged differently."""
+
+    pod: str
+    node: str
+    scheduler: tuple[Refusal, ...]
+    ours: tuple[Refusal, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pod} on {self.node}:\n  scheduler: {_words(self.scheduler)}\n  ours:      {_words(self.ours)}"
+        )
+
+
+def _words(refusals: Sequence[Refusal]) -> str:
+    said = (f"{one.plugin} {list(one.reasons) if one.reasons is not None else '(error)'}" for one in refusals)
+    return ", ".join(said) or "fits"
+
+
+def of_oracle(verdicts: Iterable[Json]) -> dict[str, PerNode]:
+    """By pod, the oracle's answer to ``explain`` with ``all``."""
+    return {
+        one["pod"]: {node: _refusals([*one["everywhere"], *late]) for node, late in one["nodes"].items()}
+        for one in verdicts
+    }
+
+
+def _refusals(entries: Iterable[Json]) -> tuple[Refusal, ...]:
+    return tuple(
+        Refusal(one["plugin"], None if one["code"] == "Error" else tuple(sorted(one["reasons"] or ())))
+        for one in entries
+    )
+
+
+def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
+    """By pod, the lines of ``rescheduler explain -o json``."""
+    return {
+        one["pod"]: {
+            **dict.fromkeys(one["feasible"], ()),
+            **{
+                node: tuple(Refusal(entry["plugin"], tuple(sorted(entry["reasons"]))) for entry in entries)
+                for node, entries in one["infeasible"].items()
+            },
+        }
+        for one in lines
+    }
+
+
+def claiming(snapshot: Json) -> frozenset[str]:
+    """The pods with resource claims."""
+    return frozenset(
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in snapshot["items"]
+        if pod["kind"] == "Pod" and pod["spec"].get("resourceClaims")
+    )
+
+
+def differences(
+    scheduler: Mapping[str, PerNode],
+    ours: Mapping[str, PerNode],
+    claiming: frozenset[str] = frozenset(),
+    only: str | None = None,
+) -> Iterator[Disagreement]:
+    """Every pair that both sides were asked about and judge differently; *only* looks at one plugin's word."""
+    for pod, nodes in ours.items():
+        for node, mine in nodes.items():
+            theirs = scheduler[pod][node]
+            if not _alike(_about(theirs, only), _about(mine, only), may_refuse=pod in claiming):
+                yield Disagreement(pod, node, theirs, mine)
+
+
+def _about(refusals: tuple[Refusal, ...], only: str | None) -> tuple[Refusal, ...]:
+    return refusals if only is None else tuple(one for one in refusals if one.plugin == only)
+
+
+def _alike(theirs: tuple[Refusal, ...], mine: tuple[Refusal, ...], *, may_refuse: bool) -> bool:
+    if may_refuse:
+        if any(one.plugin == CLAIMS for one in theirs) > any(one.plugin == CLAIMS for one in mine):
+            return False
+        theirs = tuple(one for one in theirs if one.plugin != CLAIMS)
+        mine = tuple(one for one in mine if one.plugin != CLAIMS)
+    return len(theirs) == len(mine) and all(
+        their.plugin == my.plugin and their.reasons in (None, my.reasons)
+        for their, my in zip(theirs, mine, strict=True)
+    )
