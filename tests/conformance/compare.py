@@ -52,6 +52,14 @@ class Found:
     disagreements: tuple[Disagreement, ...]
     raised: str = ""
 
+    @property
+    def kind(self) -> str:
+        """What the first difference is about: the error's name, or the plugins on which the sides differ."""
+        return self.raised.partition(":")[0] or " ".join(sorted(_kind(self.disagreements[0])))
+
+    def __str__(self) -> str:
+        return f"{self.family} seed {self.seed}: {self.raised or self.disagreements[0]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -65,9 +73,9 @@ class Comparison:
         """The cluster of *seed* before both sides."""
         snapshot = cluster(seed, family)
         self.oracle.send(explain_request(snapshot))
-        raised, mine = "", {}
+        raised, mine = "", dict[str, PerNode]()
         try:
-            mine = self.judge(snapshot)
+            mine = dict(self.judge(snapshot))
         except Exception as error:  # noqa: BLE001 - whatever our side raises is a finding
             raised = f"{type(error).__name__}: {error}"
         theirs = of_oracle(self.oracle.receive()["verdicts"])

@@ -23,9 +23,7 @@ class Oracle:
     """
 
     def __init__(self, binary: Path | None = None) -> None:
-        self._process = subprocess.Popen(
-            [binary or build.oracle()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self._process = subprocess.Popen([binary or build.oracle()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +75,7 @@ class Oracle:
         return list(self.ask({"mode": "replay", "snapshot": snapshot, "drains": drains})["placements"])
 
 
-def explain_request(
-    snapshot: Json, pods: Iterable[str] | None = None, nodes: Iterable[str] | None = None
-) -> Json:
+def explain_request(snapshot: Json, pods: Iterable[str] | None = None, nodes: Iterable[str] | None = None) -> Json:
     request: Json = {"mode": "explain", "snapshot": snapshot, "all": True}
     if pods is not None:
         request["pods"] = list(pods)

@@ -35,9 +35,7 @@ class Disagreement:
     ours: tuple[Refusal, ...]
 
     def __str__(self) -> str:
-        return (
-            f"{self.pod} on {self.node}:\n  scheduler: {_words(self.scheduler)}\n  ours:      {_words(self.ours)}"
-        )
+        return f"{self.pod} on {self.node}:\n  scheduler: {_words(self.scheduler)}\n  ours:      {_words(self.ours)}"
 
 
 def _words(refusals: Sequence[Refusal]) -> str:

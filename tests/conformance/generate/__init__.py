@@ -8,9 +8,7 @@ from tests.conformance.generate.workloads import add_workloads
 from tests.conformance.generate.world import Family, Json, World, add_namespaces, add_nodes
 
 FAMILIES: Final[dict[str, Family]] = {
-    family.name: family
-    for module in (nodes, resources, storage, neighbours, devices)
-    for family in module.FAMILIES
+    family.name: family for module in (nodes, resources, storage, neighbours, devices) for family in module.FAMILIES
 }
 
 

@@ -15,12 +15,23 @@ def _claims(world: World) -> None:
             world.add("ResourceSlice", f"slice-{name}", version=_VERSION, spec=spec)
     for namespace in world.namespaces:
         for i in range(2):
-            request = {"name": "one", "exactly": {"allocationMode": "ExactCount", "count": 1, "deviceClassName": world.pick(("gpu", "gpu", "gpu", "gone"))}}
-            world.add("ResourceClaim", f"devices-{i}", namespace, version=_VERSION, spec={"devices": {"requests": [request]}})
+            request = {
+                "name": "one",
+                "exactly": {
+                    "allocationMode": "ExactCount",
+                    "count": 1,
+                    "deviceClassName": world.pick(("gpu", "gpu", "gpu", "gone")),
+                },
+            }
+            world.add(
+                "ResourceClaim", f"devices-{i}", namespace, version=_VERSION, spec={"devices": {"requests": [request]}}
+            )
 
 
 def _ask(world: World, pod: Json) -> None:
-    source: Json = {"resourceClaimName": world.pick(("devices-0", "devices-0", "devices-1", "devices-1", "no-such-claim"))}
+    source: Json = {
+        "resourceClaimName": world.pick(("devices-0", "devices-0", "devices-1", "devices-1", "no-such-claim"))
+    }
     if world.chance(0.3):
         source = {"resourceClaimTemplateName": "devices"}
     pod["spec"]["resourceClaims"] = [{"name": "gpu", **source}]

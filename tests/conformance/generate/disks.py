@@ -12,11 +12,19 @@ EBS, GCE, AZURE = "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.i
 MIGRATED = {EBS: "ebs.csi.aws.com", GCE: "pd.csi.storage.gke.io", AZURE: "disk.csi.azure.com"}
 CSI = "csi.example.com"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_TOPOLOGY_KEYS = (ZONE, ZONE, "topology.ebs.csi.aws.com/zone", "topology.gke.io/zone", "topology.disk.csi.azure.com/zone")
+_TOPOLOGY_KEYS = (
+    ZONE,
+    ZONE,
+    "topology.ebs.csi.aws.com/zone",
+    "topology.gke.io/zone",
+    "topology.disk.csi.azure.com/zone",
+)
 
 
 def add_class(world: World, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
-    one = world.add("StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest)
+    one = world.add(
+        "StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest
+    )
     if mode is not None:
         one["volumeBindingMode"] = mode
     return one

@@ -11,7 +11,9 @@ def _racks(world: World) -> None:
         if world.chance(0.7):
             node["metadata"]["labels"]["rack"] = world.pick(("1", "2", "3", ""))
         if world.chance(0.15):
-            node["spec"].setdefault("taints", []).append({"key": "busy", "effect": world.pick(("NoSchedule", "PreferNoSchedule"))})
+            node["spec"].setdefault("taints", []).append(
+                {"key": "busy", "effect": world.pick(("NoSchedule", "PreferNoSchedule"))}
+            )
         if world.chance(0.08):
             node["spec"]["unschedulable"] = True
         if world.chance(0.3):
@@ -84,7 +86,10 @@ def _affinity(world: World, pod: Json) -> None:
 
 def _terms(world: World, pod: Json) -> Json:
     required = [_term(world, pod) for _ in range(world.rng.randint(0, 2))]
-    preferred = [{"weight": world.rng.randint(1, 100), "podAffinityTerm": _term(world, pod)} for _ in range(world.pick((0, 0, 1)))]
+    preferred = [
+        {"weight": world.rng.randint(1, 100), "podAffinityTerm": _term(world, pod)}
+        for _ in range(world.pick((0, 0, 1)))
+    ]
     terms: Json = {}
     if required or world.chance(0.1):
         terms["requiredDuringSchedulingIgnoredDuringExecution"] = required
@@ -123,9 +128,9 @@ def _merge_keys(term: Json, labels: Json) -> None:
     """The API server writes matchLabelKeys and mismatchLabelKeys into the selector when the pod is made."""
     merged = [dict(one) for one in term["labelSelector"].get("matchExpressions") or ()]
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-        for key in term.get(field, ()):
-            if key in labels:
-                merged.append({"key": key, "operator": operator, "values": [labels[key]]})
+        merged += [
+            {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(field, ()) if key in labels
+        ]
     if merged:
         term["labelSelector"] = term["labelSelector"] | {"matchExpressions": merged}
 
@@ -135,7 +140,9 @@ def _leaving(world: World, pod: Json) -> None:
         pod["metadata"] |= {"deletionTimestamp": "2024-03-01T10:00:00Z", "deletionGracePeriodSeconds": 30}
 
 
-def _relabel(world: World) -> None:
+def _racks_and_spaces(world: World) -> None:
+    """Also, now and then, a namespace whose object is not in the snapshot."""
+    _racks(world)
     for one in world.objects:
         if one["kind"] == "Namespace" and world.chance(0.1):
             world.objects.remove(one)
@@ -144,5 +151,5 @@ def _relabel(world: World) -> None:
 
 FAMILIES = (
     Family("PodTopologySpread", _racks, _spread, _leaving),
-    Family("InterPodAffinity", lambda world: (_racks(world), _relabel(world))[0], _affinity, _leaving),
+    Family("InterPodAffinity", _racks_and_spaces, _affinity, _leaving),
 )

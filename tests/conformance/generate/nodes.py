@@ -3,7 +3,14 @@
 from tests.conformance.generate.world import REGION, SPOT, ZONE, Family, Json, World
 
 CORDON = "node.kubernetes.io/unschedulable"
-_KEYS = ("dedicated", "gpu", "level", "example.com/spot", "node.kubernetes.io/memory-pressure", "node.kubernetes.io/not-ready")
+_KEYS = (
+    "dedicated",
+    "gpu",
+    "level",
+    "example.com/spot",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/not-ready",
+)
 _VALUES = ("", "a", "b", "10", "007", "-3")
 _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 _NUMBERS = ("0", "5", "10", "007", "1.5", "ten", "", "9223372036854775807", "9223372036854775808")
@@ -78,7 +85,14 @@ def _node_affinity(world: World, pod: Json) -> None:
         spec["nodeSelector"] = {
             key: world.pick(values)
             for key, values in world.some(
-                [("disktype", ("ssd", "hdd", "")), (ZONE, ("a", "b", "z")), (SPOT, ("true", "")), ("absent", ("", "x"))], 0, 2
+                [
+                    ("disktype", ("ssd", "hdd", "")),
+                    (ZONE, ("a", "b", "z")),
+                    (SPOT, ("true", "")),
+                    ("absent", ("", "x")),
+                ],
+                0,
+                2,
             )
         }
     if world.chance(0.7):

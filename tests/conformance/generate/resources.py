@@ -4,7 +4,14 @@ from tests.conformance.generate.quantities import huge, milli, odd, whole
 from tests.conformance.generate.world import Family, Json, World, container
 
 GPU = "nvidia.com/gpu"
-_EXTENDED = (GPU, "example.com/foo", "hugepages-2Mi", "hugepages-1Gi", "attachable-volumes-aws-ebs", "kubernetes.io/odd")
+_EXTENDED = (
+    GPU,
+    "example.com/foo",
+    "hugepages-2Mi",
+    "hugepages-1Gi",
+    "attachable-volumes-aws-ebs",
+    "kubernetes.io/odd",
+)
 _POD_LEVEL = ("cpu", "memory", "hugepages-2Mi")
 _MEGA = 2**20
 
@@ -12,7 +19,9 @@ _MEGA = 2**20
 def _allocatable(world: World) -> None:
     for node in world.nodes:
         allocatable = node["status"]["allocatable"]
-        allocatable["cpu"] = milli(world, world.pick((500, 1000, 2000, 4000, 8000, 16000)) - world.rng.randint(0, 9) * 10)
+        allocatable["cpu"] = milli(
+            world, world.pick((500, 1000, 2000, 4000, 8000, 16000)) - world.rng.randint(0, 9) * 10
+        )
         allocatable["memory"] = whole(world, world.rng.randint(256, 8192) * _MEGA)
         allocatable["pods"] = world.pick(("110", "110", "110", "29", "8", "4", "0", "1e1"))
         if world.chance(0.3):
@@ -86,7 +95,10 @@ def _resize(world: World, pod: Json) -> None:
     if started:
         status["initContainerStatuses"] = started
     if world.chance(0.4):
-        stuck = {"type": world.pick(("PodResizePending", "PodResizeInProgress")), "status": world.pick(("True", "True", "False"))}
+        stuck = {
+            "type": world.pick(("PodResizePending", "PodResizeInProgress")),
+            "status": world.pick(("True", "True", "False")),
+        }
         status.setdefault("conditions", []).append(stuck | {"reason": world.pick(("Infeasible", "Deferred", ""))})
     if "resources" in pod["spec"] and world.chance(0.6):
         status["resources"] = {"requests": _requests(world, pod_level=True)}

@@ -62,7 +62,9 @@ def _exclusive_claims(world: World) -> None:
     for namespace in world.namespaces:
         for i in range(world.rng.randint(1, 4)):
             claim = add_claim(world, namespace, f"only-{i}", "")
-            claim["spec"]["accessModes"] = world.pick((["ReadWriteOncePod"], ["ReadWriteOncePod"], ["ReadWriteOnce"], []))
+            claim["spec"]["accessModes"] = world.pick(
+                (["ReadWriteOncePod"], ["ReadWriteOncePod"], ["ReadWriteOnce"], [])
+            )
             bind(claim, add_volume(world, csi_source(world)))
 
 
@@ -76,7 +78,9 @@ def _limits(world: World) -> None:
             classes = ("wffc", "wffc", "aws-ebs", "gce-pd", "azure-disk", "gone", "")
             claim = add_claim(world, namespace, f"data-{i}", world.pick(classes))
             if world.chance(0.7):
-                source = csi_source(world, handles=30) if world.chance(0.6) else in_tree_source(world, world.pick(_IN_TREE))
+                source = (
+                    csi_source(world, handles=30) if world.chance(0.6) else in_tree_source(world, world.pick(_IN_TREE))
+                )
                 bind(claim, add_volume(world, source))
             elif world.chance(0.1):
                 claim["spec"]["volumeName"] = "pv-gone"
@@ -111,7 +115,11 @@ def _many_disks(world: World, pod: Json) -> None:
 
 
 def _ephemeral(storage_class: str) -> Json:
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": storage_class}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": storage_class,
+    }
     return {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
@@ -143,7 +151,13 @@ def _classes(world: World) -> None:
     add_class(world, "now", CSI, "Immediate")
     add_class(world, "wffc", CSI, "WaitForFirstConsumer")
     add_class(world, "local", NO_PROVISIONER, "WaitForFirstConsumer")
-    add_class(world, "topo", CSI, "WaitForFirstConsumer", allowedTopologies=[_topology(world) for _ in range(world.pick((1, 1, 2)))])
+    add_class(
+        world,
+        "topo",
+        CSI,
+        "WaitForFirstConsumer",
+        allowedTopologies=[_topology(world) for _ in range(world.pick((1, 1, 2)))],
+    )
     if world.chance(0.3):
         add_class(world, "unset", CSI, None)
     if world.chance(0.4):
@@ -195,7 +209,9 @@ def _static_volume(world: World) -> None:
 
 
 def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
-    storage_class = world.pick(("wffc", "wffc", "local", "local", "local", "topo", "topo", "now", "unset", "gone", "", None))
+    storage_class = world.pick(
+        ("wffc", "wffc", "local", "local", "local", "topo", "topo", "now", "unset", "gone", "", None)
+    )
     claim = add_claim(world, namespace, name, storage_class, world.rng.randint(1, 3) * GIGA)
     state = world.pick(("bound", "bound", "bound", "unbound", "unbound", "unbound", "unbound", "prebound", "odd"))
     if state == "bound":
@@ -209,7 +225,9 @@ def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
 
 
 def _bind_to_new_volume(world: World, claim: Json) -> None:
-    source = world.pick((csi_source(world), in_tree_source(world, world.pick(_IN_TREE)), {"nfs": {"server": "s", "path": "/"}}))
+    source = world.pick(
+        (csi_source(world), in_tree_source(world, world.pick(_IN_TREE)), {"nfs": {"server": "s", "path": "/"}})
+    )
     volume = add_volume(world, source)
     if world.chance(0.7):
         volume["spec"]["nodeAffinity"] = node_affinity(world)

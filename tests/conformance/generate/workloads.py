@@ -28,7 +28,14 @@ def _owner(world: World) -> Json | None:
         return None
     version = "batch/v1" if kind == "Job" else "apps/v1"
     name = world.name(kind.lower())
-    return {"apiVersion": version, "blockOwnerDeletion": True, "controller": True, "kind": kind, "name": name, "uid": f"uid-{name}"}
+    return {
+        "apiVersion": version,
+        "blockOwnerDeletion": True,
+        "controller": True,
+        "kind": kind,
+        "name": name,
+        "uid": f"uid-{name}",
+    }
 
 
 def _add_pod(world: World, model: Json, owner: Json | None, families: list[Family]) -> None:
@@ -57,5 +64,10 @@ def _add_budget(world: World) -> None:
         world.pick(world.namespaces),
         version="policy/v1",
         spec={"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-        status={"disruptionsAllowed": world.rng.randint(0, 2), "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3},
+        status={
+            "disruptionsAllowed": world.rng.randint(0, 2),
+            "currentHealthy": 3,
+            "desiredHealthy": 2,
+            "expectedPods": 3,
+        },
     )
