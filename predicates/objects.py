@@ -544,7 +544,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     deletion_timestamp: str | None = None
     creation_timestamp: str | None = None
     start_time: str | None = None
-    ready: bool = False
+    ready: bool = True  #: False where its Ready condition says anything but True
     unschedulable_since: str | None = None  #: when the scheduler first said ``Unschedulable``
 
     @property

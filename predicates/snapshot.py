@@ -133,6 +133,10 @@ class Snapshot:
                 self._journal, self._kept = None, 0
                 self.touched.clear()
 
+    def _mark(self) -> int:
+        assert self._journal is not None
+        return len(self._journal)
+
     def _undo(self, start: int) -> None:
         journal = self._journal
         assert journal is not None
@@ -303,12 +307,24 @@ class Trial:
         """A pod leaves its node."""
         self._snapshot._move(pod.cls, pod.load, self._snapshot.nodes.row[pod.node_name], -1)  # noqa: SLF001
 
+    def mark(self) -> int:
+        """A point to come back to with :meth:`back`."""
+        return self._snapshot._mark()  # noqa: SLF001
+
+    def back(self, mark: int) -> None:
+        """Undo what was done since *mark*; nothing may have been kept in between."""
+        self._snapshot._undo(mark)  # noqa: SLF001
+
     def drain(self, row: int) -> None:
         """The node stands from here on as a ghost: it carries :data:`DRAIN_TAINT`, its domain still counts.
 
         A node that vanished would take its topology domain along (kubernetes/autoscaler#9287).
         """
         self._snapshot.ghosts[row] = None
+
+    def undrain(self, row: int) -> None:
+        """Take back one :meth:`drain`."""
+        self._snapshot.ghosts.pop(row, None)
 
     def keep(self) -> None:
         """What was done so far is the ground that further questions stand on, until the outermost trial ends.

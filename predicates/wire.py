@@ -294,7 +294,7 @@ def _kept(
 
 
 def _conditions(conditions: tuple[api.Condition, ...]) -> tuple[bool, str | None]:
-    ready, since = False, None
+    ready, since = True, None
     for one in conditions:
         if one.type == "Ready":
             ready = one.status == "True"

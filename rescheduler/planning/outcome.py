@@ -14,10 +14,10 @@ class Reason(enum.StrEnum):
     CONTROL_PLANE = "control-plane"
     COOLING_DOWN = "cooling-down"
     MIN_ON_DEMAND_NODES = "min-on-demand-nodes"
+    NODE_NOT_READY = "node-not-ready"
     NODE_DELETING = "node-being-deleted"
     BEING_DRAINED = "being-drained-by-another"
     HOSTS_LEADER = "hosts-the-leader"
-    NOTHING_TO_MOVE = "nothing-to-move"
     # Of a pod on it.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"

@@ -1,5 +1,6 @@
 """What the user wants of planning, as one value; the flags of the commands fill it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,7 +22,7 @@ class NodeLabel:
             raise UsageError(f"node label {text!r}: expected key or key=value")
         return cls(key, value if equals else None)
 
-    def matches(self, labels: "dict[str, str]") -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         found = labels.get(self.key)
         return found is not None if self.value is None else found == self.value
 
@@ -37,6 +38,7 @@ class Policy:
     skip_nodes_with_local_storage: bool = True
     skip_nodes_with_system_pods: bool = True
     min_on_demand_nodes: int = 0
+    budgets_in_steps: bool = False  #: a budget that allows one eviction is good for several, one after the other
     planning_timeout: float = 2.0  #: seconds that may be spent on a better answer than first-fit
     allow_fragile_plans: bool = False
 

@@ -1,0 +1,99 @@
+"""PodDisruptionBudgets, and what a plan may still spend of them.
+
+The eviction API is the judge (``pkg/registry/core/pod/storage/eviction.go``); this says beforehand what it
+would say, and spends a copy, because the API's numbers do not know the plan (kubernetes/autoscaler#9111).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from predicates.objects import Pod, PodClass, PodDisruptionBudget
+from predicates.selectors import Selector, compile_selector
+from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Blocker, Reason
+
+
+class Budgets:
+    """The budgets of a snapshot, by the classes of pods that they guard; made anew when the epoch changes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.epoch = snapshot.epoch
+        self._in: defaultdict[str, list[tuple[str, Selector]]] = defaultdict(list)
+        self._budgets: dict[str, PodDisruptionBudget] = {}
+        for key, one in sorted(snapshot.of("PodDisruptionBudget").items()):
+            assert isinstance(one, PodDisruptionBudget)
+            self._budgets[key] = one
+            # In policy/v1 an absent selector selects nothing, an empty one everything.
+            self._in[one.metadata.namespace].append((key, compile_selector(one.spec.selector)))
+        self._of: dict[PodClass, tuple[str, ...]] = {}
+
+    def of(self, pod: PodClass) -> tuple[str, ...]:
+        """The keys of the budgets that guard pods of this class."""
+        if (found := self._of.get(pod)) is None:
+            found = tuple(key for key, selector in self._in.get(pod.namespace, ()) if selector.matches(pod.labels))
+            self._of[pod] = found
+        return found
+
+    def guards(self, pod: Pod) -> bool:
+        return bool(self.of(pod.cls))
+
+    def get(self, key: str) -> PodDisruptionBudget:
+        return self._budgets[key]
+
+
+@dataclass(slots=True)
+class Purse:
+    """What is left of the budgets while a plan is made.
+
+    With *in_steps* a budget that allows one eviction is good for any number, one after the other: the
+    replacement becomes ready, the budget allows the next. Else all of a plan's evictions must be allowed at once.
+    """
+
+    budgets: Budgets
+    in_steps: bool = False
+    spent: dict[str, int] = field(default_factory=dict)
+
+    def pay(self, pods: Iterable[Pod]) -> list[Blocker]:
+        """Pay for the eviction of all of *pods*, or for none: what stands in the way, empty when it is paid."""
+        wanted: dict[str, list[Pod]] = {}
+        blockers = []
+        for pod in pods:
+            keys = self.budgets.of(pod.cls)
+            if not keys or pod.phase == "Pending":  # The API evicts what has never run without asking a budget.
+                continue
+            if len(keys) > 1:
+                blockers.append(_several(pod, keys))
+            elif not self._is_free(pod, keys[0]):
+                wanted.setdefault(keys[0], []).append(pod)
+        for key, guarded in wanted.items():
+            blockers += self._shortage(key, guarded)
+        if not blockers:
+            for key, guarded in wanted.items():
+                self.spent[key] = self.spent.get(key, 0) + len(guarded)
+        return blockers
+
+    def copy(self) -> "Purse":
+        return Purse(self.budgets, self.in_steps, dict(self.spent))
+
+    def _is_free(self, pod: Pod, key: str) -> bool:
+        """Unready pods may go unpaid: by policy AlwaysAllow, or while the budget's healthy pods suffice."""
+        if pod.ready:
+            return False
+        one = self.budgets.get(key)
+        if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return True
+        return one.status.current_healthy >= one.status.desired_healthy > 0
+
+    def _shortage(self, key: str, pods: list[Pod]) -> list[Blocker]:
+        allowed = self.budgets.get(key).status.disruptions_allowed
+        left = allowed - self.spent.get(key, 0)
+        if (allowed > 0 and self.in_steps) or left >= len(pods):
+            return []
+        detail = f"PodDisruptionBudget {key} allows {max(left, 0)} evictions now, {len(pods)} of its pods are here"
+        return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[max(left, 0) :]]
+
+
+def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:
+    detail = f"PodDisruptionBudgets {', '.join(keys)} guard it; the eviction API refuses pods with more than one"
+    return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

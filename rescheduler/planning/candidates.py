@@ -1,0 +1,137 @@
+"""Which nodes are on-demand and which are spot, which on-demand nodes may be emptied, and in what order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.framework import Targets
+from predicates.nodes import CPU
+from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT, Snapshot
+from rescheduler.planning.drainability import DO_NOT_DISRUPT
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+
+SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+#: Taints that say that a node is on its way out: no pod is sent there, whatever it tolerates.
+LEAVING_TAINTS: Final = (
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "karpenter.sh/unregistered",
+    "cloud.google.com/impending-node-termination",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "node-about-to-be-drained",
+    DRAIN_TAINT.key,
+)
+LEAVING_PREFIXES: Final = ("aws-node-termination-handler/",)
+
+#: Taints of other tools that are taking the node away themselves.
+_TAKEN_BY_OTHERS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node-about-to-be-drained")
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The on-demand nodes in the order in which they are tried, and where their pods may go.
+
+    On-demand: least requested cpu first. Spot: most requested cpu first, so that room stays in one piece.
+    """
+
+    on_demand: tuple[str, ...]
+    spot: Targets
+    spot_nodes: int  #: all of them, also those that take no pods at present
+
+
+def groups(snapshot: Snapshot, policy: Policy) -> Groups:
+    """Sort the nodes of *snapshot* by the policy's labels; one with both labels is spot."""
+    spot_rows = _labelled(snapshot, policy.spot_label)
+    on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
+    cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
+    first = sorted((int(cpu[row]), names[row]) for row in on_demand)
+    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row))
+    return Groups(
+        on_demand=tuple(name for _, name in first),
+        spot=Targets([row for _, _, row in targets]),
+        spot_nodes=len(spot_rows),
+    )
+
+
+def why_not_target(node: Node) -> str | None:
+    """Why no pods are sent to *node* whatever they tolerate, None where they are.
+
+    The scheduler itself goes by taints alone; a node that is leaving would only be left again.
+    """
+    if node.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if node.spec.unschedulable:
+        return "it is cordoned"
+    for taint in node.spec.taints:
+        if taint.key in LEAVING_TAINTS or taint.key.startswith(LEAVING_PREFIXES):
+            return f"it is on its way out (taint {taint.key})"
+    # A node without the condition (in a hand-made dump) is taken as the scheduler takes it.
+    return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
+
+
+NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
+
+
+def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+    if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
+        return Blocker(Reason.SCALE_DOWN_DISABLED, f'it carries {SCALE_DOWN_DISABLED}: "true"')
+    if node.metadata.annotations.get(DO_NOT_DISRUPT) == "true":
+        return Blocker(Reason.DO_NOT_DISRUPT_NODE, f'it carries {DO_NOT_DISRUPT}: "true"')
+    return None
+
+
+def _control_plane(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+    label = next((key for key in CONTROL_PLANE if key in node.metadata.labels), None)
+    return Blocker(Reason.CONTROL_PLANE, f"it carries the label {label}") if label else None
+
+
+def _leaving(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+    if node.metadata.deletion_timestamp is not None:
+        return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
+    taken = next((taint.key for taint in node.spec.taints if taint.key in _TAKEN_BY_OTHERS), None)
+    return Blocker(Reason.BEING_DRAINED, f"another tool is taking it away (taint {taken})") if taken else None
+
+
+def _not_ready(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+    status = node.condition("Ready")
+    if status in ("True", ""):
+        return None
+    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet would end no pod")
+
+
+def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    until = circumstances.cooling.get(node.name)
+    if until is None or until <= circumstances.now:
+        return None
+    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; it is left alone until {until:%Y-%m-%dT%H:%M:%SZ}")
+
+
+#: In the order in which they are asked; all that apply are named.
+NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _leaving, _not_ready, _cooling)
+
+
+def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
+    """What forbids that *node* is emptied, whatever runs on it."""
+    opinions = (rule(node, policy, circumstances) for rule in NODE_RULES)
+    return tuple(one for one in opinions if one is not None)
+
+
+def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:
+    column = snapshot.nodes.label(label.key)
+    if label.value is None:
+        return np.flatnonzero(column.ids >= 0)
+    return np.flatnonzero(column.ids == column.number.get(label.value, -2))
+
+
+def _takes_pods(snapshot: Snapshot, row: int) -> bool:
+    node = snapshot.nodes.nodes[row]
+    return node is not None and why_not_target(node) is None

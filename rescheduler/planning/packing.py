@@ -1,0 +1,236 @@
+"""Finding a place for each of some pods on the target nodes, all at once: first-fit first, then harder.
+
+Everything happens inside a trial of the snapshot. The harder ways end when the :class:`Effort` is spent; it is
+counted in questions to the filters, not in seconds, so that the same input gives the same plan on any machine.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from predicates.framework import Filters, Targets
+from predicates.objects import Amounts, Pod, PodClass
+from predicates.snapshot import Snapshot, Trial
+
+#: How many questions a second of planning is taken for.
+QUESTIONS_PER_SECOND: Final = 20_000
+
+#: How many pods may be moved in turn to make room for one.
+_EJECTION_DEPTH: Final = 3
+
+Placed: TypeAlias = list[tuple[Pod, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A pod that found no place beside the others, and what each target said."""
+
+    pod: Pod
+    why: str
+
+
+@dataclass(slots=True)
+class Effort:
+    """How many questions may still be asked."""
+
+    left: int
+
+    def spend(self, questions: int = 1) -> bool:
+        """Take some; whether there were any left."""
+        self.left -= questions
+        return self.left >= 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.left <= 0
+
+
+class Sizes:
+    """How large a request is beside the targets: the share of the scarcest resource, of one average target."""
+
+    def __init__(self, snapshot: Snapshot, targets: Targets) -> None:
+        table = snapshot.nodes
+        rows = targets.rows
+        total = table.allocatable[rows].sum(axis=0) - table.requested[rows].sum(axis=0) if len(rows) else None
+        self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
+        self._seen: dict[Amounts, float] = {}
+
+    def of(self, pod: PodClass) -> float:
+        if (size := self._seen.get(pod.requests)) is None:
+            shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
+            size = self._seen[pod.requests] = max(shares, default=0.0)
+        return size
+
+
+class Packing:
+    """The pods placed so far in *trial*, on *targets*."""
+
+    def __init__(self, filters: Filters, targets: Targets, sizes: Sizes, trial: Trial) -> None:
+        self._filters = filters
+        self._targets = targets
+        self._sizes = sizes
+        self._trial = trial
+        self._row: dict[str, int] = {}  #: by pod key, in the order of placing
+        self._pods: dict[str, Pod] = {}
+        self._on: defaultdict[int, dict[str, None]] = defaultdict(dict)
+
+    @property
+    def placed(self) -> Placed:
+        return [(self._pods[key], row) for key, row in self._row.items()]
+
+    def first_fit(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Place what fits, each on the first target that takes it; what did not fit.
+
+        Who does not fit is asked again after the others: it may need one of them as a neighbour.
+        """
+        waiting = list(pods)
+        while waiting:
+            left = [pod for pod in waiting if not self._insert(pod)]
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return waiting
+
+    def squeeze(self, pods: Sequence[Pod], effort: Effort) -> list[Pod]:
+        """Place *pods* by moving others that were placed here; what still does not fit."""
+        return [pod for pod in pods if not self._eject(pod, _EJECTION_DEPTH, effort)]
+
+    def replay(self, placed: Placed) -> bool:
+        """Place each pod on its row again, one after the other; whether the filters agreed each time.
+
+        Moving pods about can leave a set of places that no order of arriving leads to.
+        """
+        waiting = placed
+        while waiting:
+            left = [(pod, row) for pod, row in waiting if not self._put(pod, row)]
+            if len(left) == len(waiting):
+                return False
+            waiting = left
+        return True
+
+    def clear(self, mark: int) -> None:
+        """Undo everything since *mark*, which must be older than the first placement."""
+        self._trial.back(mark)
+        self._row.clear()
+        self._pods.clear()
+        self._on.clear()
+
+    def _put(self, pod: Pod, row: int) -> bool:
+        if not self._filters.fits(pod.cls, row):
+            return False
+        self._add(pod, row)
+        return True
+
+    def _insert(self, pod: Pod) -> bool:
+        row = self._filters.first(pod.cls, self._targets)
+        if row is None:
+            return False
+        self._add(pod, row)
+        return True
+
+    def _eject(self, pod: Pod, depth: int, effort: Effort) -> bool:
+        """Place *pod*, if need be in the place of smaller ones that go elsewhere."""
+        if not effort.spend():
+            return False
+        if self._insert(pod):
+            return True
+        if depth == 0:
+            return False
+        return any(self._take_over(pod, row, depth, effort) for row in list(self._on))
+
+    def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
+        """Clear *row* of pods placed here, smallest first, until *pod* fits; then find them other places."""
+        before = dict(self._row)
+        mark = self._trial.mark()
+        size = self._sizes.of(pod.cls)
+        tenants = sorted((self._pods[key] for key in self._on[row]), key=lambda one: (self._sizes.of(one.cls), one.key))
+        moved: list[Pod] = []
+        for tenant in tenants:
+            if self._sizes.of(tenant.cls) >= size and moved:
+                break
+            self._remove(tenant, row)
+            moved.append(tenant)
+            if not effort.spend():
+                break
+            if self._filters.fits(pod.cls, row):
+                self._add(pod, row)
+                if all(self._eject(one, depth - 1, effort) for one in reversed(moved)):
+                    return True
+                break
+        self._trial.back(mark)
+        self._restore(before, [pod, *moved])
+        return False
+
+    def _add(self, pod: Pod, row: int) -> None:
+        self._trial.place(pod.cls, row)
+        self._row[pod.key] = row
+        self._pods[pod.key] = pod
+        self._on[row][pod.key] = None
+
+    def _remove(self, pod: Pod, row: int) -> None:
+        self._trial.displace(pod.cls, row)
+        del self._row[pod.key]
+        del self._on[row][pod.key]
+
+    def _restore(self, rows: dict[str, int], pods: Iterable[Pod]) -> None:
+        self._pods |= {pod.key: pod for pod in pods}
+        self._row = rows
+        self._on.clear()
+        for key, row in rows.items():
+            self._on[row][key] = None
+
+
+def pack(
+    filters: Filters, targets: Targets, sizes: Sizes, trial: Trial, pods: Sequence[Pod], effort: Effort
+) -> Placed | Stuck:
+    """Places for all of *pods*, in an order in which the filters agree to each; or one pod that found none.
+
+    Tried in turn: first-fit of the largest first, of the pods by name (the floor that nothing may fall below),
+    then moving placed pods about. On success the placements stand in *trial*, else none does.
+    """
+    packing = Packing(filters, targets, sizes, trial)
+    mark = trial.mark()
+    largest_first = sorted(pods, key=lambda pod: (-sizes.of(pod.cls), pod.key))
+    orders: tuple[Callable[[], Sequence[Pod]], ...] = (
+        lambda: largest_first,
+        lambda: sorted(pods, key=lambda pod: pod.key),
+        lambda: largest_first[::-1],
+    )
+    stuck: Stuck | None = None
+    for order in orders:
+        if not effort.spend(len(pods)) and stuck is not None:
+            return stuck
+        if not (left := packing.first_fit(order())):
+            return packing.placed
+        stuck = stuck or Stuck(left[0], shortage(filters, targets, left[0].cls))
+        if not packing.squeeze(left, effort) and _arrives(packing, mark):
+            return packing.placed
+        packing.clear(mark)
+    assert stuck is not None
+    return stuck
+
+
+def _arrives(packing: Packing, mark: int) -> bool:
+    """Whether the places just found can be taken one after the other, from the start."""
+    placed = packing.placed
+    packing.clear(mark)
+    return packing.replay(placed)
+
+
+def shortage(filters: Filters, targets: Targets, pod: PodClass) -> str:
+    """Why *pod* fits no target as things are, in the scheduler's manner: how many nodes for each reason."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    free = np.ones(len(targets.rows), np.bool_)
+    for refused in filters.refusals(pod, targets.rows):
+        codes = refused.codes[free]
+        for code, rows in zip(*np.unique(codes[codes != 0], return_counts=True), strict=True):
+            for reason in refused.sentences(int(code)):
+                counts[reason] += int(rows)
+        free &= refused.codes == 0
+    reasons = ", ".join(
+        f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    )
+    return f"{int(free.sum())}/{len(free)} spot nodes are available" + (f": {reasons}" if reasons else "")
