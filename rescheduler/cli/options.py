@@ -1,0 +1,160 @@
+"""The options that commands share, in groups. A group hands its command one value in place of its options.
+
+``@policy_options`` passes ``policy: Policy``, ``@connection_options`` ``connection: Connection``,
+``@logging_options`` ``logs: Logging``. Options stand in the help in the order of the decorators.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+import click
+
+from rescheduler.cli.go_flags import Bool, Duration, Option, Parsed
+from rescheduler.errors import UsageError
+from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.settings import JSON, PROTOBUF, Connection, LogFormat, Logging
+
+Command: TypeAlias = Callable[..., Any]
+Decorator: TypeAlias = Callable[[Command], Command]
+
+_POLICY: Final = Policy()
+NODE_LABEL: Final = Parsed(NodeLabel.parse, "key[=value]", UsageError)
+
+
+def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Decorator:
+    """*options* as one parameter *name* of the command: what *make* makes of their values, passed by keyword."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def grouped(**values: Any) -> Any:
+            own = {one.to: values.pop(one.to) for one in options}
+            return command(**values, **{name: make(**own)})
+
+        decorated: Command = grouped
+        for one in reversed(options):
+            decorated = one(decorated)
+        return decorated
+
+    return decorate
+
+
+def _policy(planning_timeout: timedelta, **values: Any) -> Policy:
+    return Policy(planning_timeout=planning_timeout.total_seconds(), **values)
+
+
+policy_options = group(
+    "policy",
+    _policy,
+    (
+        Option(
+            "--on-demand-node-label",
+            NODE_LABEL,
+            to="on_demand_label",
+            default=str(_POLICY.on_demand_label),
+            help="Label of the nodes that are emptied: key, or key=value. A node that carries the spot label "
+            "too is a spot node.",
+        ),
+        Option(
+            "--spot-node-label",
+            NODE_LABEL,
+            to="spot_label",
+            default=str(_POLICY.spot_label),
+            help="Label of the nodes that pods are moved to: key, or key=value.",
+        ),
+        Option(
+            "--delete-non-replicated-pods",
+            Bool(),
+            default=False,
+            help="Evict pods that have no controller as well. Nothing makes them anew: they are lost. Off, such "
+            "a pod keeps its node from being emptied.",
+        ),
+        Option(
+            "--skip-nodes-with-local-storage",
+            Bool(),
+            default=True,
+            help="Leave nodes alone on which a pod keeps data in an emptyDir or a hostPath, which a move loses. "
+            "As in Cluster Autoscaler.",
+        ),
+        Option(
+            "--skip-nodes-with-system-pods",
+            Bool(),
+            default=True,
+            help="Leave nodes alone that run a kube-system pod without a PodDisruptionBudget (DaemonSets do not "
+            "count). As in Cluster Autoscaler.",
+        ),
+        Option(
+            "--min-on-demand-nodes",
+            click.IntRange(min=0),
+            default=_POLICY.min_on_demand_nodes,
+            help="Leave at least so many on-demand nodes with their pods, for the day on which spot goes away. "
+            "0: every one may be emptied.",
+        ),
+        Option(
+            "--planning-timeout",
+            Duration(),
+            default="2s",
+            help="How long a plan may be improved over first-fit. 0: first-fit only. Two seconds pay on "
+            "thousands of nodes and are not noticed beside a housekeeping interval.",
+        ),
+        Option(
+            "--allow-fragile-plans",
+            Bool(),
+            default=False,
+            help="Drain also where the pods fit only if the scheduler chooses the planned nodes. Off, a plan must "
+            "hold however the scheduler's scoring and its ties fall.",
+        ),
+    ),
+)
+
+soft_taint_option: Final = Option(
+    "--manage-soft-taint",
+    Bool(),
+    default=False,
+    help="Keep a PreferNoSchedule taint on the on-demand nodes, so that pods which move do not come back to them "
+    "while spot has room. Off, that taint is taken off again where this program has put it.",
+)
+
+connection_options = group(
+    "connection",
+    Connection,
+    (
+        Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Kubeconfig with the cluster's address and our credentials. Without it: the ServiceAccount in a "
+            "pod, elsewhere $KUBECONFIG or ~/.kube/config.",
+        ),
+        Option("--context", metavar="NAME", help="Context of the kubeconfig; without it its current-context."),
+        Option(
+            "--kube-api-content-type",
+            click.Choice([PROTOBUF, JSON]),
+            to="content_type",
+            default=PROTOBUF,
+            metavar="TYPE",
+            help=f"Encoding in which objects are asked of the API server: {PROTOBUF}, which is smaller, or {JSON}.",
+        ),
+    ),
+)
+
+logging_options = group(
+    "logs",
+    lambda v, log_format: Logging(verbosity=v, format=LogFormat(log_format)),
+    (
+        Option(
+            "--v",
+            click.IntRange(0, 4),
+            short="-v",
+            default=0,
+            help="How much is logged, 0 to 4: 0 drains and what went wrong, 2 what an operator wants (each "
+            "round's outcome and reasons; recommended), 3 every eviction and pod, 4 every detail.",
+        ),
+        Option(
+            "--log-format",
+            click.Choice([one.value for one in LogFormat]),
+            default=LogFormat.TEXT.value,
+            help="Log lines for people (text) or for collectors (json, one object a line), on standard error.",
+        ),
+    ),
+)

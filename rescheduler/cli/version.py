@@ -1,0 +1,14 @@
+"""``rescheduler version``."""
+
+import platform
+
+import click
+
+from rescheduler.cli.go_flags import GoCommand
+from rescheduler.version import VERSION
+
+
+@click.command("version", cls=GoCommand)
+def command() -> None:
+    """Print the version, and that of Python."""
+    click.echo(f"rescheduler {VERSION} (Python {platform.python_version()})")

@@ -1,0 +1,87 @@
+"""What a user may set, as frozen values: checked once, then passed down. The flags of ``cli`` fill them."""
+
+import enum
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from rescheduler.errors import UsageError
+
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Which API server, as whom, and in which encoding its objects are read."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    in_cluster: bool | None = None  #: None: the ServiceAccount where there is one, a kubeconfig elsewhere
+    content_type: str = PROTOBUF
+
+
+class LogFormat(enum.StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    verbosity: int = 0  #: 0 to 4, glog's levels; 2 is what an operator wants
+    format: LogFormat = LogFormat.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. An empty host is every interface; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """``host:port``, ``:port`` or ``[v6]:port``. Raises :class:`~rescheduler.errors.UsageError`."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        bracketed = bare != host
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in bare) != bracketed:  # noqa: PLR2004
+            raise UsageError(f"address {text!r}: expected host:port, such as localhost:9235 or 0.0.0.0:9235")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How patient the daemon is. The defaults are k8s-spot-rescheduler's."""
+
+    housekeeping_interval: timedelta = timedelta(seconds=10)
+    node_drain_delay: timedelta = timedelta(minutes=10)  #: after a drain; zero: none
+    pod_eviction_timeout: timedelta = timedelta(minutes=2)  #: for the API server to accept all evictions
+    max_graceful_termination: timedelta = timedelta(minutes=2)  #: at most, of a pod's own grace period
+    pending_patience: timedelta = timedelta(minutes=10)  #: a pod pending for longer does not hold drains back
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The system that emptied nodes are handed to."""
+
+    name: str = "none"
+    config: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How ``rescheduler run`` runs, beside the policy of planning."""
+
+    namespace: str = "kube-system"  #: of the Lease and of our own pod
+    listen: Address = Address("localhost", 9235)
+    dry_run: bool = False
+    once: bool = False
+    leader_elect: bool = False
+    manage_soft_taint: bool = False
+    timing: Timing = field(default_factory=Timing)
+    provider: Provider = field(default_factory=Provider)
