@@ -167,6 +167,15 @@ class AWSElasticBlockStore(Wire, frozen=True):
 class AzureDisk(Wire, frozen=True):
     disk_name: str = ""
     disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str | None = None
+
+
+class CinderVolume(Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class PortworxVolume(Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
 
 
 class ObjectReference(Wire, frozen=True):
@@ -191,6 +200,8 @@ class PersistentVolumeSpec(Wire, frozen=True):
     gce_persistent_disk: GCEPersistentDisk | None = None
     aws_elastic_block_store: AWSElasticBlockStore | None = None
     azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    portworx_volume: PortworxVolume | None = None
 
 
 class PersistentVolumeStatus(Wire, frozen=True):
@@ -385,7 +396,7 @@ class ClaimVolume(Wire, frozen=True):
 class RBDVolume(Wire, frozen=True):
     monitors: tuple[str, ...] = ()
     image: str = ""
-    pool: str = "rbd"
+    pool: str = ""
     read_only: bool = False
 
 
@@ -416,6 +427,8 @@ class Volume(Wire, frozen=True):
     gce_persistent_disk: GCEPersistentDisk | None = None
     aws_elastic_block_store: AWSElasticBlockStore | None = None
     azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    portworx_volume: PortworxVolume | None = None
     rbd: RBDVolume | None = None
     iscsi: ISCSIVolume | None = None
     csi: InlineCSI | None = None
@@ -498,6 +511,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     ephemeral: bool  #: made for this very pod from a template in its spec
+    pod: str = ""  #: the name of that pod; "" unless ephemeral
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -514,6 +528,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     spec: PodSpec  #: of one pod of the class; ``nodeName`` is blank unless the class is pinned
     ports: tuple[HostPort, ...] = ()
     claims: tuple[Claim, ...] = ()
+    disks: tuple[Volume, ...] = ()  #: the volumes that name a disk in the pod itself, in their order
     terminating: bool = False  #: being deleted: topology spread does not count it, pod affinity does
 
     @property

@@ -313,6 +313,7 @@ def _pod_class(pod: PodObject) -> PodClass:
         spec=spec,
         ports=_host_ports(spec),
         claims=_claims(pod.metadata.name, spec),
+        disks=tuple(filter(_names_disk, spec.volumes)),
         terminating=pod.metadata.deletion_timestamp is not None,
     )
 
@@ -332,5 +333,18 @@ def _claims(pod_name: str, spec: PodSpec) -> tuple[api.Claim, ...]:
         if one.persistent_volume_claim is not None:
             claims.append(api.Claim(one.persistent_volume_claim.claim_name, ephemeral=False))
         elif one.ephemeral is not None:
-            claims.append(api.Claim(f"{pod_name}-{one.name}", ephemeral=True))
+            claims.append(api.Claim(f"{pod_name}-{one.name}", ephemeral=True, pod=pod_name))
     return tuple(claims)
+
+
+def _names_disk(one: api.Volume) -> bool:
+    sources = (
+        one.gce_persistent_disk,
+        one.aws_elastic_block_store,
+        one.azure_disk,
+        one.cinder,
+        one.portworx_volume,
+        one.rbd,
+        one.iscsi,
+    )
+    return one.persistent_volume_claim is one.ephemeral is None and any(source is not None for source in sources)
