@@ -13,7 +13,7 @@ _ALL = ("all", *FAMILIES)
 
 
 @click.command()
-@click.option("--verdicts", default=100_000, show_default=True, help="Pod × node, spread over the families.")
+@click.option("--verdicts", default=100_000, show_default=True, help="Pods times nodes, spread over the families.")
 @click.option("--family", "families", type=click.Choice(_ALL), multiple=True, help="May be repeated. [default: each]")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--only", metavar="PLUGIN", help="Compare this plugin's word alone.")
