@@ -4,7 +4,7 @@ The life of a victim, for whoever drains nodes:
 
 1. :meth:`CloudProvider.group_for` is ``None``: nobody here owns the machine; leave the emptied Node alone.
    Otherwise ask :meth:`CloudProvider.refusals`, lest pods move for a machine that is not given away.
-2. All pods are gone from the node; the intent and its time are written on the Node.
+2. All pods are gone from the node; the intent, the group and the time are written on the Node.
 3. :meth:`CloudProvider.delete_nodes`, then by outcome:
 
    ==================  =====================================================================================
@@ -16,7 +16,8 @@ The life of a victim, for whoever drains nodes:
    Failed              the machine runs on and nothing is at work: roll back, cool down; `retryable` or not
    ==================  =====================================================================================
 
-4. After a restart or a change of leader, the same call with ``NodeRef.ordered_at`` = the intent's time.
+4. After a restart or a change of leader: the same call, with ``NodeRef.ordered_at`` = the time of the intent and
+   the group that the intent names, for `group_for` no longer knows a machine that is gone.
 
 An exception from ``delete_nodes`` means that nothing was ordered for any node of the call. All verbs may be
 called from several threads. A deadline is a moment of ``monotonic()`` of the clock that the provider was

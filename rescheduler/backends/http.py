@@ -35,7 +35,11 @@ class Unanswered(BackendUnavailable):
 
 
 class ServerFault(BackendUnavailable):
-    """The system answered that it failed; it may have done a part."""
+    """The system, or something before it, answered that it failed; a part may have been done."""
+
+    def __init__(self, message: str, *, answer: "Answer", retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.answer = answer
 
 
 class BadAnswer(BackendUnavailable):
@@ -195,7 +199,7 @@ class JsonClient:
             case 429:
                 raise RateLimited(line, retry_after=wait)
             case 408 | 500 | 502 | 503 | 504:
-                raise ServerFault(line, retry_after=wait)
+                raise ServerFault(line, answer=answer, retry_after=wait)
         raise Rejected(line)
 
     def _line(self, what: str, outcome: str) -> str:

@@ -1,0 +1,75 @@
+"""The file of ``--cloud-config`` for cloudpools."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rescheduler.backends.base import ConfigError
+from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
+
+
+class TaintSection(Section, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class TemplateSection(Section, frozen=True, kw_only=True):
+    """The next machine as a Node; the API does not tell. Amounts are Kubernetes quantities."""
+
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    taints: list[TaintSection] = msgspec.field(default_factory=list)
+    capacity: dict[str, str]
+    allocatable: dict[str, str] | None = None  #: none: the capacity
+
+
+class PoolSection(Section, frozen=True, kw_only=True):
+    """One cloudpool, which is one group."""
+
+    id: str
+    backend: Endpoint
+    api: Literal["v5", "multipool"] = "v5"  #: a multipool serves machines beside `pool`, not below it
+    min_size: int = 0  #: no machine is given away below it
+    max_size: int = 1000
+    refresh_interval: Duration = Duration(10)  #: for how long one look at the pool serves
+    cache_age: Duration = Duration(30)  #: how old the pool's answers may be where it does not date them
+    poll_interval: Duration = Duration(2)  #: between two looks while a machine is ending
+    #: How long an order without an answer may still be at work in the pool; also the longest wait for the answer.
+    order_timeout: Duration = Duration(300)
+    template: TemplateSection | None = None
+
+
+class CloudpoolFile(Section, frozen=True, kw_only=True):
+    pools: list[PoolSection]
+
+
+def read_pools(path: Path | None) -> list[PoolSection]:
+    """The pools of the file, checked; ConfigError names the file, the pool and the key."""
+    if path is None:
+        raise ConfigError("--cloud-provider cloudpool: --cloud-config FILE is missing")
+    pools = read(path, CloudpoolFile).pools
+    where = f"cloud configuration {path}"
+    if not pools:
+        raise ConfigError(f"{where}: pools: expected at least one")
+    for index, pool in enumerate(pools):
+        check_pool(pool, where, f"pools[{index}]")
+        if pool.id in {other.id for other in pools[:index]}:
+            raise ConfigError(f"{where}: pools[{index}].id: {pool.id!r} is there twice")
+    return pools
+
+
+def check_pool(pool: PoolSection, where: str, key: str) -> None:
+    """What the types cannot say about one pool."""
+    rules = {
+        "id": (bool(pool.id.strip()), "a name"),
+        "minSize": (pool.min_size >= 0, "0 or more"),
+        "maxSize": (pool.max_size >= pool.min_size, "minSize or more"),
+        "refreshInterval": (pool.refresh_interval >= 0, "0 or more"),
+        "pollInterval": (pool.poll_interval > 0, "more than 0s"),
+        "orderTimeout": (pool.order_timeout > 0, "more than 0s"),
+    }
+    for name, (holds, expected) in rules.items():
+        if not holds:
+            raise ConfigError(f"{where}: {key}.{name}: expected {expected}")
+    check_endpoint(pool.backend, where, f"{key}.backend")

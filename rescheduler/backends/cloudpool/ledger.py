@@ -1,0 +1,40 @@
+"""Which orders this process gave, and which machine a node was when they were given."""
+
+import threading
+from collections import OrderedDict
+
+from rescheduler.backends.base import NodeRef
+from rescheduler.backends.cloudpool.deletion import Order
+
+_REMEMBERED = 10_000  #: orders, and nodes; the oldest are forgotten
+
+
+class Ledger:
+    """Safe to use from several threads. A machine that left the pool is still known here by its node."""
+
+    def __init__(self) -> None:
+        self._orders: OrderedDict[str, Order] = OrderedDict()
+        self._machines: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def record(self, machine: str, order: Order, node: NodeRef | None = None) -> None:
+        with self._lock:
+            self._orders[machine] = order
+            self._orders.move_to_end(machine)
+            if node is not None:
+                self._machines[node.name, node.provider_id] = machine
+            for memory in (self._orders, self._machines):
+                while len(memory) > _REMEMBERED:
+                    memory.popitem(last=False)
+
+    def order(self, machine: str) -> Order | None:
+        with self._lock:
+            return self._orders.get(machine)
+
+    def machine_of(self, node: NodeRef) -> str | None:
+        with self._lock:
+            return self._machines.get((node.name, node.provider_id))
+
+    def orders(self) -> dict[str, Order]:
+        with self._lock:
+            return dict(self._orders)

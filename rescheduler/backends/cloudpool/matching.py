@@ -1,0 +1,127 @@
+"""Which machine of a pool is which Node: surely, or not at all.
+
+Provider IDs decide where both sides have one that can be compared; a spot request's is that of its instance, from
+the metadata. Where one side has none, an internal address decides, then a name, but only among machines that exist
+and that no stronger evidence gives to another node. What two claim by the same evidence belongs to nobody.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rescheduler.backends.base import NodeRef
+from rescheduler.backends.cloudpool import identity
+from rescheduler.backends.cloudpool.messages import Machine
+
+_HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Every node is in one of `machines` and `unsure`, or its machine is not in the pool."""
+
+    machines: Mapping[str, Machine]  #: node name → its machine
+    unsure: Mapping[str, str]  #: node name → why its machine cannot be told
+    claimed: frozenset[int]  #: positions of the machines that some node claims, surely or not
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What a node and a machine must share."""
+
+    name: str
+    of_node: Callable[[NodeRef], Iterable[str]]
+    of_machine: Callable[[Machine], Iterable[str]]
+
+
+class Machines:
+    """The machines of a pool, indexed for any number of questions."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+        self._indexes = [_index(machines, evidence.of_machine) for evidence in _EVIDENCE]
+
+    def match(self, nodes: Sequence[NodeRef]) -> Matching:
+        """Pair *nodes* with the machines; the order of neither matters."""
+        machines = self._machines
+        candidates, how = _candidates(machines, self._indexes, nodes)
+        return _decide(machines, nodes, candidates, how)
+
+
+def _decide(
+    machines: Sequence[Machine], nodes: Sequence[NodeRef], candidates: Mapping[str, set[int]], how: Mapping[str, str]
+) -> Matching:
+    repeated = {name for name, count in Counter(node.name for node in nodes).items() if count > 1}
+    claims = Counter(index for indexes in candidates.values() for index in indexes)
+    found: dict[str, Machine] = {}
+    unsure: dict[str, str] = {}
+    for node in nodes:
+        indexes = candidates[node.name]
+        if node.name in repeated:
+            unsure[node.name] = "the node is named twice"
+        elif len(indexes) > 1:
+            ids = sorted(machines[index].id for index in indexes)
+            unsure[node.name] = f"several machines have its {how[node.name]}: {', '.join(ids)}"
+        elif any(claims[index] > 1 for index in indexes):
+            ids = sorted(machines[index].id for index in indexes)
+            unsure[node.name] = f"other nodes too have the {how[node.name]} of machine {', '.join(ids)}"
+        elif indexes:
+            found[node.name] = machines[next(iter(indexes))]
+    return Matching(found, unsure, frozenset(claims))
+
+
+def _candidates(machines: Sequence[Machine], nodes: Sequence[NodeRef]) -> tuple[dict[str, set[int]], dict[str, str]]:
+    """For each node the machines that its strongest evidence points to, and the name of that evidence."""
+    candidates: dict[str, set[int]] = {node.name: set() for node in nodes}
+    how: dict[str, str] = {}
+    for evidence, index in zip(_EVIDENCE, indexes, strict=True):
+        taken = {claimed for claims in candidates.values() for claimed in claims}
+        for node in nodes:
+            if candidates[node.name]:
+                continue
+            hits = {hit for key in evidence.of_node(node) for hit in index.get(key, ()) if hit not in taken}
+            if evidence is not _PROVIDER_ID:
+                hits = {hit for hit in hits if machines[hit].allocated and not _differ(node, machines[hit])}
+            if hits:
+                candidates[node.name], how[node.name] = hits, evidence.name
+    return candidates, how
+
+
+def _index(machines: Sequence[Machine], keys: Callable[[Machine], Iterable[str]]) -> dict[str, list[int]]:
+    index: dict[str, list[int]] = {}
+    for position, machine in enumerate(machines):
+        for key in keys(machine):
+            index.setdefault(key, []).append(position)
+    return index
+
+
+def _differ(node: NodeRef, machine: Machine) -> bool:
+    """Two provider IDs that cannot be one instance: addresses and names prove nothing against that."""
+    theirs, ours = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
+    if theirs is None or ours is None or theirs == ours:
+        return False
+    return theirs.cloud in identity.CLOUDS or theirs.cloud == ours.cloud
+
+
+def _node_ids(node: NodeRef) -> list[str]:
+    """The Node's instance, and its provider ID as it stands: placeholders carry a machine's bare id there."""
+    known = identity.of_provider_id(node.provider_id)
+    bare = [node.provider_id] if node.provider_id else []
+    return [f"{known.cloud}://{known.instance}", *bare] if known else bare
+
+
+def _machine_ids(machine: Machine) -> set[str]:
+    known = identity.of_machine(machine)
+    return {machine.id} | ({f"{known.cloud}://{known.instance}"} if known else set())
+
+
+def _node_names(node: NodeRef) -> set[str]:
+    return {node.name.lower(), node.labels.get(_HOSTNAME_LABEL, node.name).lower()}
+
+
+_PROVIDER_ID = _Evidence("provider ID", _node_ids, _machine_ids)
+_EVIDENCE = (
+    _PROVIDER_ID,
+    _Evidence("internal address", lambda node: set(node.internal_ips), identity.addresses),
+    _Evidence("name", _node_names, identity.names),
+)

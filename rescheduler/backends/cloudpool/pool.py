@@ -1,0 +1,146 @@
+"""One cloudpool as one group: what it was seen to hold, and its size."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rescheduler.backends.base import (
+    AboveMaximum,
+    BelowMinimum,
+    DeadlineExceeded,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeTemplate,
+    NotSupported,
+    Taint,
+)
+from rescheduler.backends.cloudpool import identity
+from rescheduler.backends.cloudpool.client import CloudPoolClient, Observation
+from rescheduler.backends.cloudpool.config import PoolSection
+from rescheduler.backends.cloudpool.messages import Machine, MachineState
+from rescheduler.clock import Clock
+
+_STATES = {
+    MachineState.REQUESTED: InstanceState.CREATING,
+    MachineState.PENDING: InstanceState.CREATING,
+    MachineState.REJECTED: InstanceState.CREATING,
+    MachineState.RUNNING: InstanceState.RUNNING,
+    MachineState.TERMINATING: InstanceState.DELETING,
+}
+_SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
+
+
+class Pool:
+    """Views are values: readers keep what they were given while another thread looks again."""
+
+    def __init__(self, config: PoolSection, folder: Path, clock: Clock) -> None:
+        self.config = config
+        self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
+        self.client = CloudPoolClient(config, folder, clock)
+        self.clock = clock
+        self.closed = threading.Event()
+        self._changing = threading.Lock()
+        self._view: tuple[float, Observation] | None = None
+
+    def close(self) -> None:
+        self.closed.set()
+        self.client.close()
+
+    def view(self, *, deadline: float) -> Observation:
+        """The machines, seen at most a refresh interval ago."""
+        known = self._view
+        if known is not None and self.clock.monotonic() - known[0] < self.config.refresh_interval:
+            return known[1]
+        return self.look(deadline=deadline)
+
+    def look(self, *, deadline: float) -> Observation:
+        """The machines as the pool tells them now; its own cache may be older."""
+        observation = self.client.pool(deadline=deadline)
+        self._view = (self.clock.monotonic(), observation)
+        return observation
+
+    def look_since(self, moment: dt.datetime, *, deadline: float) -> Observation:
+        """The machines as the pool saw them at *moment* or later; DeadlineExceeded if it does not look again."""
+        while (observation := self.look(deadline=deadline)).observed_at < moment:
+            self.pause(f"the pool's answers are older than {moment.isoformat(timespec='seconds')}", deadline)
+        return observation
+
+    def pause(self, why: str, deadline: float) -> None:
+        """Wait one poll interval; DeadlineExceeded where there is no time for it."""
+        interval = self.config.poll_interval
+        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, self.closed):
+            raise DeadlineExceeded(f"cloudpool {self.group.id}: {why}")
+
+    @contextmanager
+    def changing(self, *, deadline: float) -> Iterator[None]:
+        """One change at a time: each is decided on the desired size that the one before left."""
+        if not self._changing.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
+            raise DeadlineExceeded(f"cloudpool {self.group.id}: another change is under way")
+        try:
+            yield
+        finally:
+            self._changing.release()
+
+    def desired_size(self, *, deadline: float) -> int:
+        return self.client.size(deadline=deadline).desired_size
+
+    def instances(self, *, deadline: float) -> Sequence[Instance]:
+        """The members that count, and those that go; an inactive machine is extra and nobody's to scale."""
+        machines = self.view(deadline=deadline).machines
+        return [_instance(machine) for machine in machines if machine.active or _passing(machine)]
+
+    def increase(self, delta: int, *, deadline: float) -> None:
+        with self.changing(deadline=deadline):
+            wanted = self.desired_size(deadline=deadline) + delta
+            if wanted > self.group.max_size:
+                raise AboveMaximum(f"cloudpool {self.group.id}: {wanted} is above {self.group.max_size}")
+            self.client.set_size(wanted, deadline=deadline)
+
+    def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
+        """Give up *delta* machines that do not run: what was never requested first, then requests.
+
+        Requests are cancelled one by one: told only a number, the pool would choose, and might choose a machine
+        that began to run meanwhile. For the same reason the pool must have been looked at after this call began.
+        """
+        began = self.clock.now()
+        with self.changing(deadline=deadline):
+            desired = self.desired_size(deadline=deadline)
+            active = [machine for machine in self.view(deadline=deadline).machines if machine.active]
+            wanted = desired - delta
+            if len(active) > wanted:
+                seen = self.look_since(began, deadline=deadline).machines
+                active = [machine for machine in seen if machine.active]
+            requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
+            floor = max(self.group.min_size, len(active) - len(requested))
+            if wanted < floor:
+                raise BelowMinimum(f"cloudpool {self.group.id}: {wanted} is below {floor}, which run or must be")
+            for machine in requested[: max(0, len(active) - wanted)]:
+                self.client.terminate(machine.id, decrement=True, deadline=deadline)
+            if self.desired_size(deadline=deadline) > wanted:
+                self.client.set_size(wanted, deadline=deadline)
+
+    def template(self) -> NodeTemplate:
+        template = self.config.template
+        if template is None:
+            raise NotSupported(f"cloudpool {self.group.id}: no template is configured")
+        taints = tuple(Taint(taint.key, taint.value, taint.effect) for taint in template.taints)
+        allocatable = template.capacity if template.allocatable is None else template.allocatable
+        return NodeTemplate(template.labels, taints, template.capacity, allocatable)
+
+
+def _passing(machine: Machine) -> bool:
+    return machine.machine_state in {MachineState.TERMINATING, MachineState.REJECTED}
+
+
+def _instance(machine: Machine) -> Instance:
+    rejected = machine.machine_state == MachineState.REJECTED
+    return Instance(
+        id=identity.provider_id(machine),
+        state=_STATES[MachineState(machine.machine_state)],
+        error=InstanceError("REJECTED", "the cloud refused the request") if rejected else None,
+        spot=_SPOT.get(str(machine.cloud_provider)),
+    )

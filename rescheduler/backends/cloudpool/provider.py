@@ -1,0 +1,107 @@
+"""Cloudpools as a cloud provider: each pool is a group."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rescheduler import errors
+from rescheduler.backends.base import (
+    CloudProvider,
+    DeleteOutcome,
+    Instance,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    Refused,
+    UnknownGroup,
+)
+from rescheduler.backends.cloudpool.config import PoolSection, read_pools
+from rescheduler.backends.cloudpool.pool import Pool
+from rescheduler.backends.cloudpool.removal import Removal
+from rescheduler.clock import Clock
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    """The provider of the file `--cloud-config`; ConfigError, or AuthError for a secret that cannot be read."""
+    pools = read_pools(config)
+    return CloudpoolProvider(pools, Path(config or ".").parent, clock)
+
+
+class CloudpoolProvider(CloudProvider):
+    """A node belongs to the pool that lists its machine as active; to none if two pools do, or if it is unsure."""
+
+    name = "cloudpool"
+
+    def __init__(self, pools: Sequence[PoolSection], folder: Path, clock: Clock) -> None:
+        self._pools = {section.id: Pool(section, folder, clock) for section in pools}
+        self._removals = {name: Removal(pool) for name, pool in self._pools.items()}
+
+    def refresh(self, *, deadline: float) -> None:
+        troubles = []
+        for pool in self._pools.values():
+            try:
+                pool.view(deadline=deadline)
+            except errors.ReschedulerError as error:
+                troubles.append(error)
+        if troubles:
+            raise troubles[0]
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not asked
+        return [pool.group for pool in self._pools.values()]
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        if node.on_control_plane:
+            return None
+        owners = [pool.group for pool in self._pools.values() if _owns(pool, node, deadline)]
+        return owners[0] if len(owners) == 1 else None
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        return self._pool(group).desired_size(deadline=deadline)
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        return self._pool(group).instances(deadline=deadline)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+        self._pool(group)
+        return self._removals[group].delete(nodes, deadline=deadline)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        self._pool(group)
+        return self._removals[group].refusals(nodes, deadline=deadline)
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._pool(group).increase(_positive(delta), deadline=deadline)
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._pool(group).decrease_unfulfilled(_positive(-delta), deadline=deadline)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002 -- configured, not asked
+        return self._pool(group).template()
+
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
+        for name, pool in self._pools.items():
+            found = pool.view(deadline=deadline).index.match([node])
+            if machine := found.machines.get(node.name):
+                return machine.allocated
+            if not found.unsure and self._removals[name].ordered(node):
+                return False
+        return None
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def _pool(self, group: str) -> Pool:
+        if group not in self._pools:
+            raise UnknownGroup(f"cloudpool: no group {group!r}; the groups are {', '.join(self._pools)}")
+        return self._pools[group]
+
+
+def _owns(pool: Pool, node: NodeRef, deadline: float) -> bool:
+    machine = pool.view(deadline=deadline).index.match([node]).machines.get(node.name)
+    return machine is not None and machine.active
+
+
+def _positive(delta: int) -> int:
+    if delta <= 0:
+        raise errors.UsageError(f"cloudpool: a change of size by {delta} has the wrong sign")
+    return delta
