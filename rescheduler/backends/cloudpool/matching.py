@@ -43,9 +43,8 @@ class Machines:
 
     def match(self, nodes: Sequence[NodeRef]) -> Matching:
         """Pair *nodes* with the machines; the order of neither matters."""
-        machines = self._machines
-        candidates, how = _candidates(machines, self._indexes, nodes)
-        return _decide(machines, nodes, candidates, how)
+        candidates, how = _candidates(self._machines, self._indexes, nodes)
+        return _decide(self._machines, nodes, candidates, how)
 
 
 def _decide(
@@ -70,7 +69,9 @@ def _decide(
     return Matching(found, unsure, frozenset(claims))
 
 
-def _candidates(machines: Sequence[Machine], nodes: Sequence[NodeRef]) -> tuple[dict[str, set[int]], dict[str, str]]:
+def _candidates(
+    machines: Sequence[Machine], indexes: Sequence[Mapping[str, list[int]]], nodes: Sequence[NodeRef]
+) -> tuple[dict[str, set[int]], dict[str, str]]:
     """For each node the machines that its strongest evidence points to, and the name of that evidence."""
     candidates: dict[str, set[int]] = {node.name: set() for node in nodes}
     how: dict[str, str] = {}
