@@ -45,7 +45,11 @@ class Groups:
 
     on_demand: tuple[str, ...]
     spot: Targets
-    spot_nodes: int  #: all of them, also those that take no pods at present
+    spot_rows: npt.NDArray[np.intp]  #: all spot nodes by name, also those that take no pods at present
+
+    @property
+    def spot_nodes(self) -> int:
+        return len(self.spot_rows)
 
 
 def groups(snapshot: Snapshot, policy: Policy) -> Groups:
@@ -58,7 +62,7 @@ def groups(snapshot: Snapshot, policy: Policy) -> Groups:
     return Groups(
         on_demand=tuple(name for _, name in first),
         spot=Targets([row for _, _, row in targets]),
-        spot_nodes=len(spot_rows),
+        spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
     )
 
 

@@ -14,6 +14,7 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, Purse
 from rescheduler.planning.candidates import Groups, groups, node_blockers
 from rescheduler.planning.drainability import Context, Fate, fate
+from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
@@ -78,6 +79,33 @@ class Planner:
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """One node judged by itself, as things are: asked again once our taint is on it."""
         return self._alone(node, self._ground(circumstances), self._purse())
+
+    def explain(self, pod: Pod, circumstances: Circumstances) -> Explanation:
+        """Which spot nodes would take *pod* if it alone were evicted now, and why the others would not."""
+        ground = self._ground(circumstances)
+        return explain(
+            pod, self._snapshot, self._filters, ground.groups.spot_rows, self._eviction_blockers(pod, ground)
+        )
+
+    def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
+        """The pods of *node* that would have to move for it to be emptied, by name, those that may not included."""
+        context = self._ground(circumstances).context
+        stay = (Fate.STAYS, Fate.LEAVES)
+        pods = (pod for pod in self._snapshot.pods_on[node].values() if fate(pod, context) not in stay)
+        return sorted(pods, key=lambda pod: pod.key)
+
+    def in_question(self, circumstances: Circumstances) -> Iterator[Pod]:
+        """All pods that would have to move, node by node in drain order, then those that are pending."""
+        for node in self._ground(circumstances).groups.on_demand:
+            yield from self.must_move(node, circumstances)
+        yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
+
+    def _eviction_blockers(self, pod: Pod, ground: Ground) -> list[Blocker]:
+        if not pod.node_name:
+            return []
+        opinion = fate(pod, ground.context)
+        found = [opinion] if isinstance(opinion, Blocker) else []
+        return [*found, *_claims([pod]), *self._purse().pay([pod])]
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
         """The on-demand nodes emptied one after the other: what one takes is gone for the next."""

@@ -1,0 +1,52 @@
+"""Where ``plan`` and ``explain`` read the cluster from: the API server, or a file that kubectl wrote."""
+
+import gc
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from predicates.snapshot import Snapshot
+from rescheduler import dump
+from rescheduler.cli.go_flags import Option
+from rescheduler.cli.options import connection_options
+from rescheduler.settings import Connection
+
+snapshot_option: Final = Option(
+    "--snapshot",
+    metavar="FILE",
+    help="Read the cluster from FILE, as printed by kubectl get "
+    "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "
+    "-A -o json; - is standard input, gzip is read too. Without it the cluster of the kubeconfig is read.",
+)
+output_option: Final = Option(
+    "--output",
+    click.Choice(["table", "json"]),
+    short="-o",
+    default="table",
+    help="table for people, json for programs. Nothing else is printed on standard output.",
+)
+
+__all__ = ["Source", "connection_options", "output_option", "snapshot_option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or a connection where there is none."""
+
+    snapshot: str | None
+    connection: Connection
+
+    def read(self) -> Snapshot:
+        """Read all of it. Raises the errors of :mod:`rescheduler.dump` or of the API server."""
+        # A read makes millions of objects that all stay: collecting garbage in between finds none.
+        gc.disable()
+        try:
+            if self.snapshot is not None:
+                return dump.read(self.snapshot)
+            from rescheduler import app  # noqa: PLC0415 - the client is imported when it is needed
+
+            return app.read_cluster(self.connection)
+        finally:
+            gc.enable()
+            gc.freeze()
