@@ -1,13 +1,15 @@
 """What a pod requests: init containers, sidecars, pod-level resources, overhead, in-place resize.
 
 Source: ``k8s.io/component-helpers/resource/helpers.go`` (``PodRequests``), KEP-753 (sidecars), KEP-1287
-(in-place resize), KEP-2837 (pod-level resources). Amounts are summed exactly, in billionths, and rounded up
-once at the end, as ``framework.Resource`` does: cpu to thousandths, everything else to units.
+(in-place resize), KEP-2837 (pod-level resources). Amounts are summed exactly and rounded up once at the end, as
+``framework.Resource`` does: cpu to thousandths, everything else to units.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Final, TypeAlias
 
+from predicates.label_syntax import key_errors
 from predicates.objects import (
     Amounts,
     Container,
@@ -17,12 +19,14 @@ from predicates.objects import (
     QuantityText,
     ResourceRequirements,
 )
-from predicates.quantity import ceil_millis, ceil_units, nanos
+from predicates.quantity import Quantity, parse
 
-Nanos = dict[str, int]
+Quantities: TypeAlias = dict[str, Quantity]
 
 #: What a container without a request counts for in scoring (``scheduler/util/pod_resources.go``).
-DEFAULT_NONZERO: Final = {"cpu": 100 * 10**6, "memory": 200 * 1024 * 1024 * 10**9}
+DEFAULT_NONZERO: Final = {"cpu": Quantity(100, -3), "memory": Quantity(200 * 1024 * 1024, 0)}
+
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def requests(spec: PodSpec) -> Amounts:
@@ -32,19 +36,41 @@ def requests(spec: PodSpec) -> Amounts:
 
 def load(pod: PodObject) -> Amounts:
     """What a pod takes on its node: around a resize the larger of spec and status (``UseStatusResources``)."""
-    actual = _Actual(pod.status)
-    return _rounded(_total(pod.spec, {}, actual))
+    return _rounded(_total(pod.spec, {}, _Actual(pod.status)))
 
 
 def nonzero(spec: PodSpec) -> tuple[int, int]:
-    """Requested cpu and memory with the scoring defaults where a container names none."""
-    total = dict(_rounded(_total(spec, DEFAULT_NONZERO, None)))
-    return total.get("cpu", 0), total.get("memory", 0)
+    """Requested cpu (thousandths) and memory, with the scoring defaults where a container names none.
+
+    A pod with requests of its own gets a default only for what neither it nor any container names.
+    """
+    plain = _total(spec, {}, None)
+    given = plain if _pod_level_requests(spec) else {}
+    total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in given}, None)
+    cpu, memory = total.get("cpu"), total.get("memory")
+    return cpu.millis if cpu else 0, memory.units if memory else 0
 
 
 def allocatable(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
-    """A node's allocatable: cpu in thousandths, everything else in units."""
-    return {name: _round(name, nanos(text)) for name, text in amounts.items()}
+    """A node's allocatable: cpu in thousandths, everything else in units. Names that nobody counts are left out."""
+    parsed = _parsed(amounts)
+    return {name: _round(name, amount) for name, amount in parsed.items() if name == "pods" or counted(name)}
+
+
+@lru_cache(maxsize=4096)
+def counted(resource: str) -> bool:
+    """Whether the scheduler counts what is called *resource* (``schedutil.IsScalarResourceName`` and the native)."""
+    if resource in _NATIVE or resource.startswith(("hugepages-", "attachable-volumes-")):
+        return True
+    return "kubernetes.io/" in resource or is_extended(resource)
+
+
+@lru_cache(maxsize=4096)
+def is_extended(resource: str) -> bool:
+    """Whether it is a resource of somebody's own, as ``nvidia.com/gpu`` (``IsExtendedResourceName``)."""
+    if "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests."):
+        return False
+    return not key_errors(f"requests.{resource}")
 
 
 class _Actual:
@@ -52,40 +78,42 @@ class _Actual:
 
     def __init__(self, status: PodStatus) -> None:
         statuses = (*status.container_statuses, *status.init_container_statuses)
-        self._of = {one.name: one for one in statuses if one.resources is not None}
+        self._of = {one.name: one for one in statuses}
         self._pod = status
         pending = next((c for c in status.conditions if c.type == "PodResizePending"), None)
         self._infeasible = pending is not None and pending.reason == "Infeasible"
 
-    def of_container(self, container: Container, wanted: Nanos) -> Nanos:
+    def of_container(self, container: Container, wanted: Quantities) -> Quantities:
         if (status := self._of.get(container.name)) is None or status.resources is None:
             return wanted
         return self._effective(wanted, status.resources, status.allocated_resources)
 
-    def of_pod(self, wanted: Nanos) -> Nanos:
+    def of_pod(self, wanted: Quantities) -> Quantities:
         if self._pod.resources is None:
             return wanted
         return self._effective(wanted, self._pod.resources, self._pod.allocated_resources)
 
-    def _effective(self, wanted: Nanos, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]) -> Nanos:
-        given = _larger(_parsed(actuated.requests), _parsed(allocated))
-        return given if self._infeasible else _larger(wanted, given)
+    def _effective(
+        self, wanted: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
+    ) -> Quantities:
+        given = _parsed(actuated.requests)
+        return _larger(given if self._infeasible else _larger(wanted, given), _parsed(allocated))
 
 
-def _total(spec: PodSpec, defaults: Nanos, actual: _Actual | None) -> Nanos:
+def _total(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
     total = _containers(spec, defaults, actual)
-    if spec.resources is not None and any(map(_pod_level, spec.resources.requests)):
+    if spec.resources is not None and _pod_level_requests(spec):
         wanted = _parsed(spec.resources.requests)
         given = actual.of_pod(wanted) if actual else wanted
-        total |= {name: given.get(name, 0) for name in wanted if _pod_level(name)}
+        total |= {name: given.get(name, Quantity(0, 0)) for name in wanted if _pod_level(name)}
     return _sum((total, _parsed(spec.overhead)))
 
 
-def _containers(spec: PodSpec, defaults: Nanos, actual: _Actual | None) -> Nanos:
+def _containers(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
     """The sum of what runs together, or the largest moment of the start-up, whichever is more."""
     total = _sum(_of_container(one, defaults, actual) for one in spec.containers)
-    sidecars: Nanos = {}
-    largest: Nanos = {}
+    sidecars: Quantities = {}
+    largest: Quantities = {}
     for one in spec.init_containers:
         sidecar = one.restart_policy == "Always"
         wanted = _of_container(one, defaults, actual if sidecar else None)
@@ -97,37 +125,42 @@ def _containers(spec: PodSpec, defaults: Nanos, actual: _Actual | None) -> Nanos
     return _larger(total, largest)
 
 
-def _of_container(container: Container, defaults: Nanos, actual: _Actual | None) -> Nanos:
+def _of_container(container: Container, defaults: Quantities, actual: _Actual | None) -> Quantities:
     wanted = _parsed(container.resources.requests)
     if actual is not None:
         wanted = actual.of_container(container, wanted)
     return defaults | wanted if defaults else wanted
 
 
+def _pod_level_requests(spec: PodSpec) -> bool:
+    return spec.resources is not None and any(map(_pod_level, spec.resources.requests))
+
+
 def _pod_level(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
-def _parsed(amounts: Mapping[str, QuantityText]) -> Nanos:
-    return {name: nanos(text) for name, text in amounts.items()}
+def _parsed(amounts: Mapping[str, QuantityText]) -> Quantities:
+    return {name: parse(text) for name, text in amounts.items()}
 
 
-def _sum(parts: Iterable[Nanos]) -> Nanos:
-    total: Nanos = {}
+def _sum(parts: Iterable[Quantities]) -> Quantities:
+    total: Quantities = {}
     for part in parts:
         for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
+            before = total.get(name)
+            total[name] = amount if before is None else before.plus(amount)
     return total
 
 
-def _larger(one: Nanos, other: Nanos) -> Nanos:
-    return one | {name: max(amount, one.get(name, amount)) for name, amount in other.items()}
+def _larger(one: Quantities, other: Quantities) -> Quantities:
+    return one | {name: one[name].larger(amount) if name in one else amount for name, amount in other.items()}
 
 
-def _round(resource: str, amount: int) -> int:
-    return ceil_millis(amount) if resource == "cpu" else ceil_units(amount)
+def _round(resource: str, amount: Quantity) -> int:
+    return amount.millis if resource == "cpu" else amount.units
 
 
-def _rounded(amounts: Nanos) -> Amounts:
-    rounded = ((name, _round(name, amount)) for name, amount in sorted(amounts.items()))
+def _rounded(amounts: Quantities) -> Amounts:
+    rounded = ((name, _round(name, amount)) for name, amount in sorted(amounts.items()) if counted(name))
     return tuple((name, amount) for name, amount in rounded if amount)
