@@ -39,3 +39,7 @@ class NotFound(ReschedulerError):
 
 class Unauthorized(ReschedulerError):
     """Credentials were refused or lack a permission; the message names the verb and the resource."""
+
+
+class Forbidden(Unauthorized):
+    """The credentials are good, and do not permit this."""

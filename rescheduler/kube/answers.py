@@ -8,6 +8,7 @@ import msgspec
 from rescheduler.errors import (
     Conflict,
     Expired,
+    Forbidden,
     NotFound,
     Permanent,
     ReschedulerError,
@@ -79,7 +80,7 @@ def one_line(text: str) -> str:
 
 _BY_CODE: Final[dict[int, type[ReschedulerError]]] = {
     401: Unauthorized,
-    403: Unauthorized,
+    403: Forbidden,
     404: NotFound,
     409: Conflict,
     410: Expired,

@@ -1,7 +1,7 @@
 """What lists and watches say, whatever they are written in."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from predicates.objects import Object
@@ -9,27 +9,26 @@ from rescheduler.errors import Retryable
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
-#: Told of an object that cannot be decoded: its key and why. It is left out, the rest is read.
-Unreadable: TypeAlias = Callable[[str, str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list. *next* asks for the one after it, "" on the last."""
+    """One page of a list."""
 
     objects: tuple[Object, ...]
     resource_version: str
-    next: str = ""
+    next: str = ""  #: asks for the page after it; "" on the last
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: objects left out, by key, and why
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event of a watch. *object* is None where it is gone, cannot be read, or is a bookmark's."""
+    """One event of a watch."""
 
     type: ChangeType
     key: str  #: ``namespace/name``, or ``name`` of what has no namespace
-    object: Object | None
+    object: Object | None  #: None where it is gone, cannot be read, or is a bookmark's
     resource_version: str
+    unreadable: str = ""  #: why the object cannot be read
 
 
 class Broken(Retryable):

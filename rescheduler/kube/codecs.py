@@ -5,7 +5,7 @@ from typing import Final
 
 from predicates.wire import Interner
 from rescheduler.kube import envelope
-from rescheduler.kube.codec import Codec, Unreadable
+from rescheduler.kube.codec import Codec
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.proto_codec import ProtoCodec
 
@@ -29,7 +29,7 @@ class Codecs:
         return self.protobuf if content_type.startswith(PROTOBUF) else self.json
 
 
-def codecs(kind: str, content_type: str, interner: Interner, unreadable: Unreadable) -> Codecs:
+def codecs(kind: str, content_type: str, interner: Interner) -> Codecs:
     """How to read *kind*. With protobuf wanted, JSON stays welcome: custom resources know only that."""
     accept = f"{PROTOBUF}, {JSON};q=0.9" if content_type == PROTOBUF else JSON
-    return Codecs(accept, JsonCodec(kind, interner, unreadable), ProtoCodec(kind, interner, unreadable))
+    return Codecs(accept, JsonCodec(kind, interner), ProtoCodec(kind, interner))

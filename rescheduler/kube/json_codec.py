@@ -8,7 +8,7 @@ from msgspec import Raw
 from predicates.objects import Object, ObjectMeta
 from predicates.wire import Decoder, Interner, WireError, name_of
 from rescheduler.kube.answers import Answer, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, Page, Unreadable, key
+from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -37,10 +37,9 @@ class _Code(msgspec.Struct):
 class JsonCodec:
     """Reads one kind."""
 
-    def __init__(self, kind: str, interner: Interner, unreadable: Unreadable) -> None:
+    def __init__(self, kind: str, interner: Interner) -> None:
         self._kind = kind
         self._decoder = Decoder(interner)
-        self._unreadable = unreadable
         self._lists = msgspec.json.Decoder(_List)
         self._events = msgspec.json.Decoder(_Event)
         self._heads = msgspec.json.Decoder(_Head)
@@ -51,8 +50,13 @@ class JsonCodec:
             seen = self._lists.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Broken(f"list {self._kind}: the answer is no JSON list: {error}") from error
-        found = tuple(one for one in map(self._object, seen.items or ()) if one is not None)
-        return Page(found, seen.metadata.resource_version, seen.metadata.continue_)
+        found, unreadable = [], {}
+        for raw in seen.items or ():
+            try:
+                found.append(self._decoder.decode(self._kind, raw))
+            except WireError as error:
+                unreadable[name_of(raw)] = str(error)
+        return Page(tuple(found), seen.metadata.resource_version, seen.metadata.continue_, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for line in _lines(chunks):
@@ -66,20 +70,20 @@ class JsonCodec:
 
     def _change(self, event: _Event) -> Change:
         meta = self._heads.decode(event.object).metadata
-        kept = event.type in ("ADDED", "MODIFIED")
+        found: Object | None = None
+        unreadable = ""
+        if event.type in ("ADDED", "MODIFIED"):
+            try:
+                found = self._decoder.decode(self._kind, event.object)
+            except WireError as error:
+                unreadable = str(error)
         return Change(
             type=_type(self._kind, event.type),
             key=key(meta.namespace, meta.name),
-            object=self._object(event.object) if kept else None,
+            object=found,
             resource_version=meta.resource_version,
+            unreadable=unreadable,
         )
-
-    def _object(self, raw: Raw) -> Object | None:
-        try:
-            return self._decoder.decode(self._kind, raw)
-        except WireError as error:
-            self._unreadable(name_of(raw), str(error))
-            return None
 
     def _error(self, status: bytes) -> Answer:
         return Answer(code=self._codes.decode(status).code, body=status)

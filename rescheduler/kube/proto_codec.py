@@ -6,17 +6,19 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError, Message
 
 from predicates.objects import Object, PodObject
-from predicates.quantity import QuantityError
 from predicates.wire import KINDS, Interner
 from rescheduler.kube import envelope
 from rescheduler.kube import schema_pb2 as schema
 from rescheduler.kube.answers import Answer, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, Page, Unreadable, key
+from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
 from rescheduler.kube.proto_pods import PodReader
 from rescheduler.kube.proto_structs import reader
 
 _FRAME: Final = 4  #: bytes of a frame's length, big-endian
 _LARGEST: Final = 64 << 20  #: no event is longer; a larger length is not one
+
+#: What decoding one object can raise: ValueError is a quantity or a time that is none.
+_UNREADABLE: Final = (DecodeError, ValueError, OverflowError)
 
 _TYPES: Final[dict[str, ChangeType]] = {
     "ADDED": "ADDED",
@@ -29,9 +31,8 @@ _TYPES: Final[dict[str, ChangeType]] = {
 class ProtoCodec:
     """Reads one kind."""
 
-    def __init__(self, kind: str, interner: Interner, unreadable: Unreadable) -> None:
+    def __init__(self, kind: str, interner: Interner) -> None:
         self._kind = kind
-        self._unreadable = unreadable
         self._read = _reader(kind, interner)
 
     def page(self, body: bytes) -> Page:
@@ -39,8 +40,13 @@ class ProtoCodec:
             seen = schema.List.FromString(envelope.unwrap(body))
         except (envelope.EnvelopeError, DecodeError) as error:
             raise Broken(f"list {self._kind}: the answer is no protobuf list: {error}") from error
-        found = tuple(one for one in map(self._object, seen.items) if one is not None)
-        return Page(found, seen.metadata.resourceVersion, seen.metadata.continueToken)
+        found, unreadable = [], {}
+        for raw in seen.items:
+            try:
+                found.append(self._read(raw))
+            except _UNREADABLE as error:
+                unreadable[_name_of(raw)] = self._why(raw, error)
+        return Page(tuple(found), seen.metadata.resourceVersion, seen.metadata.continueToken, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for frame in _frames(chunks, self._kind):
@@ -56,21 +62,23 @@ class ProtoCodec:
     def _change(self, event: schema.WatchEvent) -> Change:
         raw = envelope.unwrap(event.object.raw)
         meta = schema.Head.FromString(raw).metadata
-        kept = event.type in ("ADDED", "MODIFIED")
+        found: Object | None = None
+        unreadable = ""
+        if event.type in ("ADDED", "MODIFIED"):
+            try:
+                found = self._read(raw)
+            except _UNREADABLE as error:
+                unreadable = self._why(raw, error)
         return Change(
             type=_TYPES[event.type],
             key=key(meta.namespace, meta.name),
-            object=self._object(raw) if kept else None,
+            object=found,
             resource_version=meta.resourceVersion,
+            unreadable=unreadable,
         )
 
-    def _object(self, raw: bytes) -> Object | None:
-        try:
-            return self._read(raw)
-        except (DecodeError, QuantityError, ValueError) as error:
-            name = _name_of(raw)
-            self._unreadable(name, f"{self._kind} {name}: {error}")
-            return None
+    def _why(self, raw: bytes, error: Exception) -> str:
+        return f"{self._kind} {_name_of(raw)}: {error}"
 
 
 def _reader(kind: str, interner: Interner) -> Callable[[bytes], Object]:

@@ -1,0 +1,152 @@
+"""What the product does to a cluster: every write is a PATCH or carries the uid of the object it is meant for."""
+
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from predicates.objects import Node, ObjectMeta
+from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Retryable
+from rescheduler.kube import eviction
+from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused, Replaced
+from rescheduler.kube.node_edit import NodeEdit, patch
+
+_T = TypeVar("_T")
+
+#: How often a PATCH is tried against writers that come in between (kubelets write every few seconds).
+PATCH_ATTEMPTS: Final = 5
+
+#: Longest answer to an eviction: admission webhooks may take 30 s of their own.
+EVICTION_SECONDS: Final = 45.0
+
+
+class PodOnNode(msgspec.Struct, frozen=True):
+    """A pod that a node still has, straight from the API server."""
+
+    namespace: str
+    name: str
+    uid: str
+    terminating: bool
+    finished: bool
+
+
+class _Phase(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: ObjectMeta
+    status: _Phase = _Phase()
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod] | None = None
+
+
+class Cluster:
+    """The writes, and the reads that must not come from a cache. Safe for use by many threads."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def node(self, name: str) -> Node:
+        """The node as it is at this moment. Raises NotFound, Unauthorized, Retryable."""
+        return _decoded(f"get node {name}", self._get_node(name), Node)
+
+    def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
+        """Make *edit* true of the node *name*, if it still is the one with *uid*.
+
+        Reads, patches what it read, and starts over where somebody wrote in between. Raises NotFound
+        (gone, or another node of that name), Conflict after PATCH_ATTEMPTS, Unauthorized, Retryable.
+        """
+        refused: ReschedulerError | None = None
+        for _ in range(PATCH_ATTEMPTS):
+            seen = msgspec.json.decode(self._get_node(name))
+            if seen["metadata"]["uid"] != uid:
+                raise NotFound(f"patch node {name}: it was replaced by another one of that name")
+            if (change := patch(seen, edit)) is None:
+                return
+            try:
+                self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
+            except Conflict as error:
+                refused = error
+            else:
+                return
+        raise Conflict(f"{refused} (tried {PATCH_ATTEMPTS} times)")
+
+    def delete_node(self, name: str, uid: str) -> None:
+        """Delete the Node object, if it still is the one with *uid*; one that is gone is no error."""
+        act = f"delete node {name}"
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            self._client.request(act, "DELETE", _node(name), body=options)
+        except NotFound:
+            return
+
+    def pods_on(self, node: str) -> tuple[PodOnNode, ...]:
+        """The pods bound to *node*, ended ones included. Raises Unauthorized, Retryable."""
+        act = f"list pods on node {node}"
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        seen = _decoded(act, self._client.request(act, "GET", "/api/v1/pods", query=query).body, _Pods)
+        return tuple(map(_on_node, seen.items or ()))
+
+    def evict(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
+    ) -> Outcome:
+        """Ask for the eviction of the pod *name* if it is the one with *uid*. Raises nothing of its own."""
+        act = f"evict pod {namespace}/{name}"
+        try:
+            answer = self._client.send(
+                act,
+                "POST",
+                f"{_pod(namespace, name)}/eviction",
+                body=eviction.body(namespace, name, uid, grace_seconds, dry_run=dry_run),
+                read_seconds=EVICTION_SECONDS,
+            )
+        except Retryable as error:
+            return Failed(str(error), retryable=True, retry_after=error.retry_after)
+        match eviction.outcome(act, answer):
+            case Replaced():
+                return self._look(act, namespace, name, uid)
+            case Evicted() | Gone() | Refused() | Failed() as seen:
+                return seen
+
+    def _look(self, act: str, namespace: str, name: str, uid: str) -> Outcome:
+        """After a 409: is it another pod, or did somebody write to ours at the same moment?"""
+        try:
+            answer = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
+            there = _decoded(act, answer.body, _Pod).metadata.uid == uid
+        except NotFound:
+            return Gone()
+        except ReschedulerError as error:
+            return Failed(str(error), retryable=True)
+        return Failed(f"{act}: written to by somebody else (409)", retryable=True) if there else Gone()
+
+    def _get_node(self, name: str) -> bytes:
+        return self._client.request(f"get node {name}", "GET", _node(name)).body
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _on_node(pod: _Pod) -> PodOnNode:
+    return PodOnNode(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        terminating=pod.metadata.deletion_timestamp is not None,
+        finished=pod.status.phase in ("Succeeded", "Failed"),
+    )
+
+
+def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{act}: the answer is not what was expected: {error}") from error

@@ -1,0 +1,171 @@
+"""Leader election on a Lease: one thread that acquires it, renews it and gives it back."""
+
+import logging
+import socket
+import threading
+import uuid
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from rescheduler.clock import Clock
+from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable
+from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.kube.lease import (
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    Acquire,
+    Record,
+    Renew,
+    Seen,
+    Wait,
+    decide,
+    held,
+    released,
+)
+
+#: One request of ours may take so long: half the time in which a renewal must succeed.
+_REQUEST_SECONDS: Final = RENEW_SECONDS / 2
+
+log = logging.getLogger(__name__)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta
+    spec: Record = Record()
+
+
+class Elector:
+    """:attr:`leading` may be read by any thread, as often as it likes."""
+
+    def __init__(self, client: Client, clock: Clock, namespace: str, name: str = "spot-rescheduler") -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._name = name
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
+        self._path = f"{self._collection}/{quote(name, safe='')}"
+        self.identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.holder = ""  #: who leads, as far as we have seen; for logs and the status page
+        self._until = float("-inf")  #: monotonic time until which we lead
+        self._seen: Seen | None = None
+        self._version = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
+
+    @property
+    def leading(self) -> bool:
+        """Whether we may act.
+
+        It turns False by itself RENEW_SECONDS after the last renewal that succeeded was *sent*, also while
+        the API server hangs: well before anybody else may take over.
+        """
+        return self._clock.monotonic() < self._until
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float = _REQUEST_SECONDS) -> None:
+        """Stop leading, and give the Lease back so that another may lead at once."""
+        leading, self._until = self.leading, float("-inf")
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        if leading and not self._thread.is_alive():
+            self._release()
+
+    def _run(self) -> None:
+        was = False
+        while not self._stopping.is_set():
+            try:
+                self._turn()
+            except ReschedulerError as error:
+                self._version = ""
+                log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            if self.leading != was:
+                was = self.leading
+                log.info("%s lease %s/%s as %s", "leading by" if was else "lost", *self._named)
+            self._clock.wait(RETRY_SECONDS, self._stopping)
+
+    @property
+    def _named(self) -> tuple[str, str, str]:
+        return self._namespace, self._name, self.identity
+
+    def _turn(self) -> None:
+        """Look, unless the last write told us how it looks; then acquire, renew or wait."""
+        if not self._version or self._seen is None or self._seen.record.holder_identity != self.identity:
+            self._look()
+        sent = self._clock.monotonic()
+        match decide(self._seen, self.identity, sent):
+            case Acquire() | Renew():
+                self._hold(sent)
+            case Wait(holder):
+                if holder != self.holder:
+                    log.info("lease %s/%s is held by %s", self._namespace, self._name, holder)
+                self.holder = holder
+
+    def _look(self) -> None:
+        try:
+            body = self._send("get", "GET", self._path).body
+        except NotFound:
+            self._seen, self._version = None, ""
+            return
+        self._note(body)
+
+    def _hold(self, sent: float) -> None:
+        old = self._seen.record if self._seen is not None else None
+        spec = _spec(held(old, self.identity, self._clock.now()))
+        try:
+            if old is None:
+                body = self._send("create", "POST", self._collection, self._whole(spec)).body
+            else:
+                body = self._patch(spec)
+        except Conflict:  # somebody was faster: look again
+            self._version = ""
+            return
+        self._note(body)
+        self.holder = self.identity
+        if not self._stopping.is_set():
+            self._until = sent + RENEW_SECONDS
+
+    def _release(self) -> None:
+        assert self._seen is not None
+        try:
+            self._patch(_spec(released(self._seen.record, self._clock.now())))
+        except ReschedulerError as error:
+            log.info("lease %s/%s not given back, it runs out by itself: %s", *self._named[:2], error)
+
+    def _patch(self, spec: dict[str, Any]) -> bytes:
+        change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        return self._send("patch", "PATCH", self._path, change, content_type=MERGE_PATCH).body
+
+    def _send(self, verb: str, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        act = f"{verb} lease {self._namespace}/{self._name}"
+        return self._client.request(act, method, path, body=body, read_seconds=_REQUEST_SECONDS, **options)
+
+    def _whole(self, spec: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": self._namespace, "name": self._name},
+            "spec": spec,
+        }
+
+    def _note(self, body: bytes) -> None:
+        try:
+            lease = msgspec.json.decode(body, type=_Lease)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Retryable(f"the answer is no Lease: {error}") from error
+        now = self._clock.monotonic()
+        self._version = lease.metadata.resource_version
+        self._seen = Seen(lease.spec, now) if self._seen is None else self._seen.again(lease.spec, now)
+
+
+def _spec(record: Record) -> dict[str, Any]:
+    spec: dict[str, Any] = msgspec.to_builtins(record)
+    return {name: value for name, value in spec.items() if value is not None}

@@ -1,0 +1,173 @@
+"""One kind of object, kept the same as in the cluster: LIST once, then WATCH from there.
+
+The rules are those of ``client-go/tools/cache/reflector.go``: a watch goes on where the last one ended; what
+is too old to go on from (410) is listed again, and a list replaces all that was known of the kind, so that
+what was deleted in between goes too.
+"""
+
+import logging
+import threading
+from typing import Final, Protocol
+
+from rescheduler.clock import Clock
+from rescheduler.errors import Expired, Forbidden, NotFound, ReschedulerError, Retryable
+from rescheduler.kube.backoff import delay
+from rescheduler.kube.client import Client, Stream
+from rescheduler.kube.codec import Change
+from rescheduler.kube.codecs import Codecs
+from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing
+from rescheduler.kube.resources import Resource
+
+#: How long the server keeps a watch open; a connection that is silent for longer than that is dead.
+WATCH_SECONDS: Final = 90
+SILENCE_SECONDS: Final = WATCH_SECONDS + 15.0
+
+#: How often it is looked again for an optional kind that is not there.
+ABSENT_SECONDS: Final = 300.0
+
+#: A server that ends watches sooner than this, and with nothing said, is not asked again at once.
+_SHORT_SECONDS: Final = 1.0
+
+#: Watches that opened and broke this often without an event in between: list again.
+_BROKEN_WATCHES: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where a reflector puts what it sees. Called by the reflector's thread."""
+
+    def listed(self, kind: str, listing: Listing) -> None:
+        """All there is of the kind, in place of what was known."""
+        ...
+
+    def changed(self, kind: str, change: Change) -> None:
+        """One object came, changed or went."""
+        ...
+
+    def failing(self, kind: str, error: ReschedulerError | None) -> None:
+        """Why the kind cannot be read at present; None as soon as it can."""
+        ...
+
+
+class Reflector:
+    """A thread that keeps one kind up to date in a sink."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        client: Client,
+        codecs: Codecs,
+        sink: Sink,
+        clock: Clock,
+        *,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self._resource = resource
+        self._client = client
+        self._codecs = codecs
+        self._sink = sink
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
+        self._version: str | None = None  #: where to go on watching; None: list first
+        self._failures = 0  #: in a row, since something last came in
+        self._broken = 0  #: watches that opened and broke, since something last came in
+        self._stream: Stream | None = None
+        self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make the thread end soon; an open watch is cut off."""
+        self._stopping.set()
+        if (stream := self._stream) is not None:
+            stream.stop()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread's end, after :meth:`stop`."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                self._watch()
+            except (Forbidden, NotFound) as error:
+                self._clock.wait(self._refused(error), self._stopping)
+            except ReschedulerError as error:
+                self._clock.wait(self._failed(error), self._stopping)
+
+    def _list(self) -> None:
+        listing = self._lister.list()
+        self._sink.listed(self._resource.kind, listing)
+        self._version = listing.resource_version
+        log.debug("%s: listed %d", self._resource.plural, len(listing.objects))
+
+    def _watch(self) -> None:
+        """One watch, to its end."""
+        assert self._version is not None
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "resourceVersion": self._version,
+        }
+        opened = self._clock.monotonic()
+        self._stream = stream = self._client.stream(
+            f"watch {self._resource.plural}",
+            self._resource.path,
+            query=query,
+            accept=self._codecs.accept,
+            idle_seconds=SILENCE_SECONDS,
+        )
+        try:
+            self._broken += 1
+            self._follow(stream)
+        finally:
+            self._stream = None
+            stream.close()
+        if self._broken and self._clock.monotonic() - opened < _SHORT_SECONDS:
+            raise Retryable(f"watch {self._resource.plural}: the server ended it at once")
+        self._came_in()
+
+    def _follow(self, stream: Stream) -> None:
+        self._sink.failing(self._resource.kind, None)
+        for change in self._codecs.of(stream.content_type).changes(stream.chunks()):
+            if self._stopping.is_set():  # stop() may have come before the stream was known
+                return
+            self._came_in()
+            self._version = change.resource_version or self._version
+            if change.type != "BOOKMARK":
+                self._sink.changed(self._resource.kind, change)
+
+    def _came_in(self) -> None:
+        self._failures = self._broken = 0
+
+    def _refused(self, error: ReschedulerError) -> float:
+        """An optional kind that is not served or not permitted counts as empty."""
+        if not self._resource.optional:
+            return self._failed(error)
+        if self._failures == 0:
+            log.warning("%s: taken as none: %s", self._resource.plural, error)
+            self._sink.listed(self._resource.kind, Listing([], "", {}))
+        self._failures += 1
+        self._version = None
+        return ABSENT_SECONDS
+
+    def _failed(self, error: ReschedulerError) -> float:
+        """Note a failure; seconds until the next try."""
+        if self._stopping.is_set():
+            return 0.0
+        self._failures += 1
+        if isinstance(error, Expired):
+            log.info("%s: listing again: %s", self._resource.plural, error)
+            self._version = None
+            return 0.0 if self._failures == 1 else delay(self._failures - 1)
+        if self._broken >= _BROKEN_WATCHES:
+            self._version, self._broken = None, 0
+        self._sink.failing(self._resource.kind, error)
+        return delay(self._failures, getattr(error, "retry_after", None))
