@@ -309,6 +309,62 @@ class PodDisruptionBudget(Wire, frozen=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
+# Devices (Dynamic Resource Allocation)
+
+
+class DeviceSubRequest(Wire, frozen=True):
+    name: str = ""
+    device_class_name: str = ""
+
+
+class DeviceRequest(Wire, frozen=True):
+    name: str = ""
+    exactly: DeviceSubRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceClaim(Wire, frozen=True):
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+class ResourceClaimSpec(Wire, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceAllocation(Wire, frozen=True):
+    """A device given to a claim; one with binding conditions is not ready until its driver says so."""
+
+    binding_conditions: tuple[str, ...] = ()
+
+
+class DeviceAllocations(Wire, frozen=True):
+    results: tuple[DeviceAllocation, ...] = ()
+
+
+class AllocationResult(Wire, frozen=True):
+    devices: DeviceAllocations = DeviceAllocations()
+    node_selector: NodeSelector | None = None
+
+
+class ResourceClaimStatus(Wire, frozen=True):
+    allocation: AllocationResult | None = None
+
+
+class ResourceClaim(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class DeviceClassSpec(Wire, frozen=True):
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
 # Pods, in the API's shape
 
 
@@ -326,13 +382,17 @@ class ContainerPort(Wire, frozen=True):
     protocol: str = "TCP"
 
 
+class ContainerRestartRule(Wire, frozen=True):
+    action: str = ""
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
-    restart_policy_rules: tuple[msgspec.Raw, ...] = ()
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
 
 class PodAffinityTerm(Wire, frozen=True):
@@ -530,6 +590,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     claims: tuple[Claim, ...] = ()
     disks: tuple[Volume, ...] = ()  #: the volumes that name a disk in the pod itself, in their order
     terminating: bool = False  #: being deleted: topology spread does not count it, pod affinity does
+    name: str = ""  #: the pod's, where the verdict names it (resource claims): a class of its own
 
     @property
     def affinity_terms(self) -> tuple[PodAffinityTerm, ...]:
@@ -585,4 +646,6 @@ Object: TypeAlias = (
     | CSIStorageCapacity
     | VolumeAttachment
     | PodDisruptionBudget
+    | ResourceClaim
+    | DeviceClass
 )

@@ -6,7 +6,7 @@ its bytes and one decode for each of its some thousand classes, and equal pods s
 """
 
 import contextlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from predicates import objects as api
 from predicates.objects import HostPort, Object, Pod, PodClass, PodObject, PodSpec, Wire
-from predicates.quantity import QuantityError
+from predicates.quantity import QuantityError, parse
 from predicates.requests import load, nonzero, requests
 
 #: Annotations of pods that anybody reads; the others are dropped.
@@ -40,10 +40,20 @@ KINDS: Final[Mapping[str, type[Object]]] = {
         api.CSIStorageCapacity,
         api.VolumeAttachment,
         api.PodDisruptionBudget,
+        api.ResourceClaim,
+        api.DeviceClass,
     )
 }
 
 _ABSENT: Final = Raw(b"")
+
+#: The quantities that the filters read later: whoever decodes the object is told of a broken one, with its name.
+_QUANTITIES: Final[Mapping[str, Callable[[Any], Iterable[api.QuantityText | None]]]] = {
+    "Node": lambda one: one.status.allocatable.values(),
+    "PersistentVolume": lambda one: one.spec.capacity.values(),
+    "PersistentVolumeClaim": lambda one: one.spec.resources.requests.values(),
+    "CSIStorageCapacity": lambda one: (one.capacity, one.maximum_volume_size),
+}
 
 
 class WireError(ValueError):
@@ -190,7 +200,13 @@ class Decoder:
             raise WireError(f"{kind} {name_of(raw)}: {error}") from error
 
     def _decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
-        return self._pod(raw) if kind == "Pod" else self._decoders[kind].decode(raw)
+        if kind == "Pod":
+            return self._pod(raw)
+        one = self._decoders[kind].decode(raw)
+        for quantity in _QUANTITIES.get(kind, _none)(one):
+            if quantity is not None:
+                parse(quantity)
+        return one
 
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         seen = self._pod_keys.decode(raw)
@@ -210,6 +226,10 @@ def name_of(raw: bytes | Raw | memoryview) -> str:
     return "without a name"
 
 
+def _none(_: Object) -> tuple[()]:
+    return ()
+
+
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if one is not None}
@@ -224,8 +244,8 @@ def _class_key(meta: _MetaKey, spec: _SpecKey) -> Hashable:
         meta.namespace,
         bytes(meta.labels),
         meta.deletion_timestamp is not None,
-        # A generic ephemeral volume's claim is called after the pod.
-        meta.name if any(one.ephemeral for one in volumes) else None,
+        # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
+        meta.name if any(one.ephemeral for one in volumes) or bytes(spec.resource_claims) else None,
         volumes,
         tuple(map(_container_key, spec.containers)),
         tuple(map(_container_key, spec.init_containers)),
@@ -315,6 +335,7 @@ def _pod_class(pod: PodObject) -> PodClass:
         claims=_claims(pod.metadata.name, spec),
         disks=tuple(filter(_names_disk, spec.volumes)),
         terminating=pod.metadata.deletion_timestamp is not None,
+        name=pod.metadata.name if spec.resource_claims else "",
     )
 
 
@@ -347,4 +368,5 @@ def _names_disk(one: api.Volume) -> bool:
         one.rbd,
         one.iscsi,
     )
-    return one.persistent_volume_claim is one.ephemeral is None and any(source is not None for source in sources)
+    claims = one.persistent_volume_claim is not None or one.ephemeral is not None
+    return not claims and any(source is not None for source in sources)
