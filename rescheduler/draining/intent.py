@@ -1,0 +1,68 @@
+"""What we write on a Node before each step of its drain, so that whoever comes next can go on or go back."""
+
+import enum
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from predicates.objects import Node, Taint
+from predicates.snapshot import DRAIN_TAINT
+
+ANNOTATION: Final = "spot-rescheduler/drain"
+
+_NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_LABEL: Final = 63
+
+
+class Step(enum.StrEnum):
+    DRAINING = "draining"  #: the taint is on, pods may be on their way
+    REMOVING = "removing"  #: the node is empty, its machine may have been ordered away
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The annotation's content."""
+
+    holder: str  #: who drains
+    step: Step
+    since: datetime  #: when the step was begun; of REMOVING: before the machine was ordered away
+    pods: tuple[str, ...] = ()  #: UIDs of the pods to move
+    group: str = ""  #: of REMOVING: the provider's node group that the machine belongs to
+
+    def dump(self) -> str:
+        return msgspec.json.encode(_Shape(self.holder, self.step, self.since, self.pods, self.group)).decode()
+
+
+class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+    holder: str
+    step: Step
+    since: datetime
+    pods: tuple[str, ...] = ()
+    group: str = ""
+
+
+def taint(holder: str) -> Taint:
+    """The taint of a node that *holder* drains; its value tells people who that is."""
+    value = _NOT_IN_LABELS.sub("-", holder)[:_LONGEST_LABEL].strip("-._")
+    return Taint(key=DRAIN_TAINT.key, effect=DRAIN_TAINT.effect, value=value)
+
+
+def read(node: Node) -> Intent | None:
+    """The intent on *node*; None where there is none that can be read."""
+    text: Any = node.metadata.annotations.get(ANNOTATION)
+    if text is None:
+        return None
+    try:
+        shape = msgspec.json.decode(text, type=_Shape)
+    except msgspec.MsgspecError:
+        return None
+    since = shape.since if shape.since.tzinfo else shape.since.replace(tzinfo=UTC)
+    return Intent(shape.holder, shape.step, since, shape.pods, shape.group)
+
+
+def is_marked(node: Node) -> bool:
+    """Whether *node* carries anything of ours: the taint, or the annotation, in whatever shape."""
+    return ANNOTATION in node.metadata.annotations or any(one.key == DRAIN_TAINT.key for one in node.spec.taints)

@@ -1,0 +1,62 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from predicates.objects import Node, NodeSpec, ObjectMeta, Taint
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining import intent
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def node(annotation: str | None = None, *taints: Taint) -> Node:
+    annotations = {} if annotation is None else {ANNOTATION: annotation}
+    return Node(metadata=ObjectMeta(name="od", annotations=annotations), spec=NodeSpec(taints=taints))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        Intent("me", Step.DRAINING, SINCE, ("uid-1", "uid-2")),
+        Intent("me", Step.REMOVING, SINCE, group="pool"),
+    ],
+)
+def test_what_is_written_is_read(written: Intent) -> None:
+    assert intent.read(node(written.dump())) == written
+
+
+def test_people_can_read_it() -> None:
+    text = Intent("me", Step.DRAINING, SINCE, ("uid-1",)).dump()
+    assert text == '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","pods":["uid-1"]}'
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"holder":"me"}', '{"holder":"me","step":"x","since":"2026"}'])
+def test_what_cannot_be_read_is_none(text: str | None) -> None:
+    assert intent.read(node(text)) is None
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    read = intent.read(node('{"holder":"me","step":"draining","since":"2026-01-02T03:04:05"}'))
+    assert read == Intent("me", Step.DRAINING, SINCE)
+
+
+@pytest.mark.parametrize(
+    ("holder", "value"),
+    [("pod-1_ab12", "pod-1_ab12"), ("host/1:é", "host-1"), ("x" * 62 + "--", "x" * 62), ("", "")],
+)
+def test_the_taint_names_its_holder_in_what_a_label_may_hold(holder: str, value: str) -> None:
+    assert intent.taint(holder) == Taint(key=DRAIN_TAINT.key, effect="NoSchedule", value=value)
+
+
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [
+        (node(), False),
+        (node(None, Taint(key="other", effect="NoSchedule")), False),
+        (node(None, intent.taint("me")), True),
+        (node("broken"), True),
+    ],
+)
+def test_marks_of_ours(marked: Node, expected: bool) -> None:
+    assert intent.is_marked(marked) is expected
