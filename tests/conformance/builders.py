@@ -92,3 +92,29 @@ def csi_node(name: str, limit: int) -> Json:
 
 def mounts(*claims: str) -> list[Json]:
     return [{"name": f"v-{name}", "persistentVolumeClaim": {"claimName": name}} for name in claims]
+
+
+def apart(topology_key: str, labels: Json) -> Json:
+    """Affinity that keeps off pods with *labels*."""
+    return {"podAntiAffinity": _required(topology_key, labels)}
+
+
+def together(topology_key: str, labels: Json) -> Json:
+    """Affinity that goes where pods with *labels* are."""
+    return {"podAffinity": _required(topology_key, labels)}
+
+
+def _required(topology_key: str, labels: Json) -> Json:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": topology_key}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def spread(topology_key: str, labels: Json) -> list[Json]:
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": topology_key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }
+    ]

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// nodeInfos is the scheduler's SharedLister over NodeInfos that change as pods are placed and removed.
+type nodeInfos struct {
+	list         []fwk.NodeInfo
+	byNode       map[string]*framework.NodeInfo
+	usedClaims   map[string]int
+	affinity     nodeSubset
+	antiAffinity nodeSubset
+}
+
+// nodeSubset is the list of the nodes for which something holds, made again when a node enters or leaves it.
+type nodeSubset struct {
+	members sets.Set[string]
+	list    []fwk.NodeInfo
+	stale   bool
+}
+
+func (s *nodeSubset) set(node string, member bool) {
+	if s.members.Has(node) == member {
+		return
+	}
+	s.stale = true
+	if member {
+		s.members.Insert(node)
+	} else {
+		s.members.Delete(node)
+	}
+}
+
+func (s *nodeSubset) of(all []fwk.NodeInfo) []fwk.NodeInfo {
+	if s.stale {
+		s.list = nil
+		for _, info := range all {
+			if s.members.Has(info.Node().Name) {
+				s.list = append(s.list, info)
+			}
+		}
+		s.stale = false
+	}
+	return s.list
+}
+
+func newNodeInfos(nodes []*v1.Node) *nodeInfos {
+	n := &nodeInfos{
+		byNode:       make(map[string]*framework.NodeInfo, len(nodes)),
+		usedClaims:   map[string]int{},
+		affinity:     nodeSubset{members: sets.New[string]()},
+		antiAffinity: nodeSubset{members: sets.New[string]()},
+	}
+	images := imageNodes(nodes)
+	for _, node := range nodes {
+		if n.byNode[node.Name] != nil {
+			continue
+		}
+		info := framework.NewNodeInfo()
+		info.SetNode(node)
+		info.ImageStates = imageStates(node, images)
+		n.byNode[node.Name] = info
+		n.list = append(n.list, info)
+	}
+	return n
+}
+
+func imageNodes(nodes []*v1.Node) map[string]sets.Set[string] {
+	holders := map[string]sets.Set[string]{}
+	for _, node := range nodes {
+		for _, image := range node.Status.Images {
+			for _, name := range image.Names {
+				if holders[name] == nil {
+					holders[name] = sets.New[string]()
+				}
+				holders[name].Insert(node.Name)
+			}
+		}
+	}
+	return holders
+}
+
+func imageStates(node *v1.Node, holders map[string]sets.Set[string]) map[string]*fwk.ImageStateSummary {
+	states := map[string]*fwk.ImageStateSummary{}
+	for _, image := range node.Status.Images {
+		for _, name := range image.Names {
+			states[name] = &fwk.ImageStateSummary{Size: image.SizeBytes, NumNodes: holders[name].Len()}
+		}
+	}
+	return states
+}
+
+// place counts the pod on its node; a pod on a node that is not in the snapshot is nowhere.
+func (n *nodeInfos) place(pod *v1.Pod) {
+	info := n.byNode[pod.Spec.NodeName]
+	if info == nil {
+		return
+	}
+	info.AddPod(pod)
+	n.changed(info, pod, +1)
+}
+
+// remove takes the pod off its node, if it was placed.
+func (n *nodeInfos) remove(pod *v1.Pod) bool {
+	info := n.byNode[pod.Spec.NodeName]
+	if info == nil || info.RemovePod(klog.Background(), pod) != nil {
+		return false
+	}
+	n.changed(info, pod, -1)
+	return true
+}
+
+func (n *nodeInfos) changed(info *framework.NodeInfo, pod *v1.Pod, sign int) {
+	name := info.Node().Name
+	n.affinity.set(name, len(info.PodsWithAffinity) > 0)
+	n.antiAffinity.set(name, len(info.PodsWithRequiredAntiAffinity) > 0)
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim != nil {
+			n.usedClaims[framework.GetNamespacedName(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)] += sign
+		}
+	}
+}
+
+// replaceNode puts a changed node in the place of the one with its name.
+func (n *nodeInfos) replaceNode(node *v1.Node) { n.byNode[node.Name].SetNode(node) }
+
+// removeNode takes a node out together with the pods on it.
+func (n *nodeInfos) removeNode(name string) {
+	info := n.byNode[name]
+	if info == nil {
+		return
+	}
+	for _, pod := range append([]fwk.PodInfo{}, info.Pods...) {
+		n.remove(pod.GetPod())
+	}
+	delete(n.byNode, name)
+	kept := n.list[:0]
+	for _, other := range n.list {
+		if other.Node().Name != name {
+			kept = append(kept, other)
+		}
+	}
+	n.list = kept
+}
+
+func (n *nodeInfos) node(name string) (*framework.NodeInfo, error) {
+	info := n.byNode[name]
+	if info == nil {
+		return nil, fmt.Errorf("node %q is not in the snapshot", name)
+	}
+	return info, nil
+}
+
+func (n *nodeInfos) NodeInfos() fwk.NodeInfoLister           { return n }
+func (n *nodeInfos) StorageInfos() fwk.StorageInfoLister     { return n }
+func (n *nodeInfos) PodGroupStates() fwk.PodGroupStateLister { return nil }
+func (n *nodeInfos) List() ([]fwk.NodeInfo, error)           { return n.list, nil }
+func (n *nodeInfos) IsPVCUsedByPods(key string) bool         { return n.usedClaims[key] > 0 }
+
+func (n *nodeInfos) Get(name string) (fwk.NodeInfo, error) {
+	info, err := n.node(name)
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+func (n *nodeInfos) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
+	return n.affinity.of(n.list), nil
+}
+
+func (n *nodeInfos) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
+	return n.antiAffinity.of(n.list), nil
+}
