@@ -3,11 +3,20 @@
 from typing import Final
 
 from predicates.framework import Plugin
-from predicates.plugins import node_name, node_resources_fit, node_unschedulable, taint_toleration
+from predicates.plugins import (
+    inter_pod_affinity,
+    node_name,
+    node_resources_fit,
+    node_unschedulable,
+    pod_topology_spread,
+    taint_toleration,
+)
 
 DEFAULT: Final[tuple[Plugin, ...]] = (
     node_unschedulable.PLUGIN,
     node_name.PLUGIN,
     taint_toleration.PLUGIN,
     node_resources_fit.PLUGIN,
+    pod_topology_spread.PLUGIN,
+    inter_pod_affinity.PLUGIN,
 )

@@ -1,0 +1,103 @@
+"""Topology domains: the nodes that share a value of a label."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.nodes import ALL, Flags, Rows
+from predicates.objects import NodeSelector, Toleration
+from predicates.selectors import Pair, node_labels_mask, node_selector_mask
+from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.tolerations import first_untolerated, tolerated
+
+Slots: TypeAlias = npt.NDArray[np.intp]
+
+
+class Topology(NamedTuple):
+    """A topology key, and which nodes' pods count: those that carry all of ``others`` and suit the pod."""
+
+    key: str
+    others: frozenset[str] = frozenset()
+    node_selector: tuple[Pair, ...] = ()
+    node_affinity: NodeSelector | None = None
+    tolerations: tuple[Toleration, ...] | None = None  #: None: taints do not matter
+
+
+class Domains:
+    """The domains of a topology, by node row.
+
+    ``slots`` numbers the domain of each row, ``counted`` the domain that its pods count in; both are ``size``
+    where there is none. ``version`` grows when any of it changes.
+    """
+
+    def __init__(self, topology: Topology, snapshot: Snapshot) -> None:
+        self.topology = topology
+        self.version = 0
+        self.size = 0
+        self.slots: Slots = np.zeros(0, np.intp)
+        self.counted: Slots = self.slots
+        self.cells: list[int] = []  #: ``counted`` once more: a list is read faster, one by one
+        self.complete = True  #: every node lies in a domain
+        self.occupied: Slots = self.slots  #: the domains with a node whose pods count
+        tolerations = topology.tolerations
+        #: Whether a node that a trial drains no longer counts.
+        self.shuns_ghosts = tolerations is not None and not tolerated(DRAIN_TAINT, tolerations)
+        self._snapshot = snapshot
+        self._stamp = (-1, 0)
+        self._nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._without: tuple[Mapping[int, None] | None, int, Slots] = (None, 0, self.slots)
+
+    def refresh(self) -> int:
+        """Take over what changed about the nodes, at O(nodes) if anything did; the version."""
+        stamp = (self._snapshot.epoch, len(self._snapshot.facts))
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._read()
+        return self.version
+
+    def occupied_without(self, ghosts: Mapping[int, None]) -> Slots:
+        """The domains with a node whose pods count beside *ghosts* (of a trial: rows are only added to them)."""
+        seen, length, occupied = self._without
+        if seen is not ghosts or length != len(ghosts):
+            nodes = self._nodes.copy()
+            np.subtract.at(nodes, self.counted[np.fromiter(ghosts, np.intp, len(ghosts))], 1)
+            occupied = np.flatnonzero(nodes[:-1] > 0)
+            self._without = ghosts, len(ghosts), occupied
+        return occupied
+
+    def pick(self, verdicts: npt.NDArray[np.int8], rows: Rows) -> npt.NDArray[np.int8]:
+        """*verdicts* (one a domain, the last for rows in none) as one entry for each of *rows*."""
+        return verdicts.take(self.slots[rows] if isinstance(rows, slice) else self.slots.take(rows))
+
+    def _read(self) -> None:
+        table = self._snapshot.nodes
+        ids = table.label(self.topology.key).ids
+        labelled = ids >= 0
+        present = np.bincount(ids[labelled], minlength=1) > 0
+        numbers = np.cumsum(present) - 1
+        size = int(numbers[-1]) + 1
+        slots = np.where(labelled, numbers[ids], size).astype(np.intp)
+        counted = np.where(self._eligible() & labelled, slots, size)
+        if self.version and np.array_equal(slots, self.slots) and np.array_equal(counted, self.counted):
+            return
+        self.version += 1
+        self.size, self.slots, self.counted, self.cells = size, slots, counted, counted.tolist()
+        self.complete = bool((labelled | ~table.alive).all())
+        self._nodes = np.bincount(counted, minlength=size + 1)
+        self.occupied = np.flatnonzero(self._nodes[:-1] > 0)
+        self._without = None, 0, self.occupied
+
+    def _eligible(self) -> Flags:
+        snapshot, wanted = self._snapshot, self.topology
+        mask = node_labels_mask(wanted.node_selector, snapshot, ALL)
+        for key in wanted.others:
+            mask &= snapshot.nodes.label(key).ids >= 0
+        if wanted.node_affinity is not None:
+            mask &= node_selector_mask(wanted.node_affinity, snapshot, ALL)
+        if (tolerations := wanted.tolerations) is not None:
+            sets = snapshot.nodes.taint_sets
+            free = np.array([first_untolerated(taints, tolerations) is None for taints in sets], np.bool_)
+            mask &= free[snapshot.nodes.taint_set]
+        return mask

@@ -1,0 +1,168 @@
+"""Pods that matter to other pods, counted by topology domain: topology spread, pod affinity and anti-affinity.
+
+One index serves both plugins. Counters are made when they are first asked for, and kept right from there on by
+every placement; nothing is counted twice for two classes that ask alike.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from predicates.indexes.counts import Counter, DomainCounts
+from predicates.indexes.domains import Domains, Topology
+from predicates.indexes.scopes import Directory, Register, Scope
+from predicates.indexes.terms import AffinityTerm, affinity_terms
+from predicates.objects import Namespace, PodClass
+from predicates.snapshot import Snapshot
+
+_T = TypeVar("_T")
+
+#: So many classes and counters may have fallen out of use before they are looked for and dropped.
+_SPARE = 1000
+
+
+class Kind(NamedTuple):
+    """The pods that all of the scopes mean; those being deleted count only if ``terminating``."""
+
+    scopes: frozenset[Scope]
+    terminating: bool
+
+    def matches(self, pod: PodClass) -> bool:
+        """Whether pods of the class count."""
+        return (self.terminating or not pod.terminating) and all(scope.matches(pod) for scope in self.scopes)
+
+
+class TopologyIndex:
+    """Counters of pods by kind, and of pods that carry an anti-affinity term, by term.
+
+    Costs: a placement O(counters of the class); a class met for the first time O(its labels + the kinds that may
+    match); a kind asked for the first time O(classes that may match + where those that do stand).
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._namespaces: Mapping[str, Mapping[str, str]] = {}
+        self._epoch = -1
+        self._memory: dict[Callable[..., object], dict[PodClass, Any]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self.terms = 0  #: how many distinct anti-affinity terms were met
+        self._routes: dict[PodClass, list[Counter]] = {}
+        self._classes = Directory()
+        self._kinds: Register[tuple[Kind, Counter]] = Register()
+        self._carried: Register[AffinityTerm] = Register()
+        self._counters: dict[Hashable, Counter] = {}
+        self._counts: dict[tuple[Hashable, Topology], DomainCounts] = {}
+        self._domains: dict[Topology, Domains] = {}
+        self._settled = 0  #: how many classes and counters were in use a turn after the start
+        self._memory.clear()
+
+    # What the snapshot tells
+
+    def concerns(self, _pod: PodClass) -> bool:
+        """Any class may be counted by a selector that comes later."""
+        return True
+
+    def shift(self, pod: PodClass, row: int, by: int) -> None:
+        """*by* pods of the class came to *row*, or left it."""
+        counters = self._routes.get(pod)
+        for counter in self._meet(pod) if counters is None else counters:
+            counter.shift(row, by)
+
+    # What the plugins ask
+
+    def refresh(self) -> None:
+        """To be called before a question: take over what changed about namespaces."""
+        if self._epoch != self._snapshot.epoch:
+            self._epoch = self._snapshot.epoch
+            self._turn()
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of the namespaces whose objects are known, by name."""
+        return self._namespaces
+
+    def recall(self, prepare: Callable[["TopologyIndex", PodClass], _T], pod: PodClass) -> _T:
+        """``prepare(self, pod)``, remembered for as long as the namespaces and the counters stay what they are."""
+        memory = self._memory.get(prepare)
+        if memory is None:
+            memory = self._memory[prepare] = {}
+        found: _T | None = memory.get(pod)
+        if found is None:
+            found = memory[pod] = prepare(self, pod)
+        return found
+
+    def counts(self, kind: Kind, topology: Topology) -> DomainCounts:
+        """How many pods of the *kind* stand in each domain of the *topology*."""
+        if (found := self._counts.get((kind, topology))) is None:
+            counter = self._counters.get(kind) or self._count(kind)
+            found = self._counts[kind, topology] = DomainCounts(counter, self._domains_of(topology))
+        return found
+
+    def repelling(self, pod: PodClass) -> Iterator[DomainCounts]:
+        """For each anti-affinity term of placed pods that means the class: how many carry it in each domain."""
+        for term in self._carried.candidates(pod):
+            if term.concerns(pod, self._labels_of):
+                topology = Topology(term.topology_key)
+                if (found := self._counts.get((term, topology))) is None:
+                    found = DomainCounts(self._counters[term], self._domains_of(topology))
+                    self._counts[term, topology] = found
+                yield found
+
+    # How it is kept
+
+    def _meet(self, pod: PodClass) -> list[Counter]:
+        """Find what counts the class, which was not seen before."""
+        self._classes.add(pod)
+        counters = [counter for kind, counter in self._kinds.candidates(pod) if kind.matches(pod)]
+        # A term that stands twice repels no more than one that stands once.
+        counters += [self._carriers(term) for term in dict.fromkeys(affinity_terms(pod).anti_affinity)]
+        self._routes[pod] = counters
+        return counters
+
+    def _carriers(self, term: AffinityTerm) -> Counter:
+        if (counter := self._counters.get(term)) is None:
+            counter = self._counters[term] = Counter()
+            self._carried.add(term, term.widest)
+            self.terms += 1
+        return counter
+
+    def _count(self, kind: Kind) -> Counter:
+        counter = self._counters[kind] = Counter()
+        first = min(kind.scopes, key=lambda scope: (scope.namespaces is None, not scope.selector.pairs))
+        self._kinds.add((kind, counter), first)
+        for pod in self._classes.matching(first):
+            if kind.matches(pod):
+                self._routes[pod].append(counter)
+                for row, pods in self._snapshot.rows_of(pod).items():
+                    counter.shift(row, pods)
+        return counter
+
+    def _domains_of(self, topology: Topology) -> Domains:
+        if (found := self._domains.get(topology)) is None:
+            found = self._domains[topology] = Domains(topology, self._snapshot)
+        return found
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        return self._namespaces.get(namespace, {})
+
+    def _turn(self) -> None:
+        """A new epoch: see what the namespaces have become, and drop what fell out of use if it may be much."""
+        known = self._snapshot.of("Namespace")
+        namespaces = {name: one.metadata.labels for name, one in known.items() if isinstance(one, Namespace)}
+        if namespaces != self._namespaces:
+            self._namespaces = namespaces
+            self._memory.clear()
+        size = len(self._routes) + len(self._counters)
+        self._settled = self._settled or size
+        if size > 2 * self._settled + _SPARE:
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Keep only classes with pods; counters are made again when they are asked for again."""
+        placed = [pod for pod in self._routes if self._snapshot.rows_of(pod)]
+        self._clear()
+        for pod in placed:
+            for counter in self._meet(pod):
+                for row, pods in self._snapshot.rows_of(pod).items():
+                    counter.shift(row, pods)
