@@ -9,16 +9,26 @@ GIGA = 2**30
 MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 EBS, GCE, AZURE = "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.io/azure-disk"
-MIGRATED = {EBS: "ebs.csi.aws.com", GCE: "pd.csi.storage.gke.io", AZURE: "disk.csi.azure.com"}
+CINDER, PORTWORX = "kubernetes.io/cinder", "kubernetes.io/portworx-volume"
+#: In-tree plugins by the driver that took them over.
+MIGRATED = {
+    EBS: "ebs.csi.aws.com",
+    GCE: "pd.csi.storage.gke.io",
+    AZURE: "disk.csi.azure.com",
+    CINDER: "cinder.csi.openstack.org",
+    PORTWORX: "pxd.portworx.com",
+}
+IN_TREE = tuple(MIGRATED)
 CSI = "csi.example.com"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_TOPOLOGY_KEYS = (
-    ZONE,
-    ZONE,
+#: What the drivers that took over in-tree plugins call a zone.
+DRIVER_ZONES = (
     "topology.ebs.csi.aws.com/zone",
     "topology.gke.io/zone",
     "topology.disk.csi.azure.com/zone",
+    "topology.cinder.csi.openstack.org/zone",
 )
+_BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 
 def add_class(world: World, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
@@ -93,6 +103,10 @@ def in_tree_source(world: World, plugin: str) -> Json:
         return {"awsElasticBlockStore": {"volumeID": world.pick(forms)}}
     if plugin == GCE:
         return {"gcePersistentDisk": {"pdName": f"disk-{number}"}}
+    if plugin == CINDER:
+        return {"cinder": {"volumeID": f"cinder-{number}"}}
+    if plugin == PORTWORX:
+        return {"portworxVolume": {"volumeID": f"px-{number}"}}
     uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d{number}"
     return {"azureDisk": {"diskName": f"d{number}", "diskURI": uri, "kind": "Managed", "cachingMode": "ReadWrite"}}
 
@@ -102,7 +116,7 @@ def node_affinity(world: World) -> Json:
     for _ in range(world.pick((1, 1, 1, 2))):
         expressions = []
         if world.chance(0.7):
-            key = world.pick(_TOPOLOGY_KEYS)
+            key = world.pick((ZONE, ZONE, ZONE, _BETA_ZONE, *DRIVER_ZONES))
             expressions.append({"key": key, "operator": "In", "values": sorted(world.some(ZONES, 1, 2))})
         if world.chance(0.35):
             expressions.append({"key": HOSTNAME, "operator": "In", "values": world.some(world.node_names(), 1, 3)})
@@ -154,7 +168,8 @@ def mount_claims(world: World, pod: Json, most: int = 2) -> None:
     names = claims_in(world, pod["metadata"]["namespace"]) or ["no-such-claim"]
     for name in world.some(names, 1, most):
         mounted = "no-such-claim" if world.chance(0.02) else name
-        add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": mounted}})
+        for _ in range(2 if world.chance(0.03) else 1):
+            add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": mounted}})
 
 
 def add_pod_volume(world: World, pod: Json, source: Json) -> None:

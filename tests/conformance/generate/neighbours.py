@@ -73,6 +73,8 @@ def _constraint(world: World, pod: Json) -> Json:
             constraint[policy] = world.pick(("Honor", "Ignore"))
     if constraint.get("labelSelector") and world.chance(0.3):
         constraint["matchLabelKeys"] = world.some(_LABEL_KEYS, 1, 2)
+        if world.chance(0.5):
+            _merge_keys(constraint, pod["metadata"]["labels"])
     return constraint
 
 
@@ -141,12 +143,12 @@ def _leaving(world: World, pod: Json) -> None:
 
 
 def _racks_and_spaces(world: World) -> None:
-    """Also, now and then, a namespace whose object is not in the snapshot."""
+    """Also, now and then, namespaces whose objects are not in the snapshot: one, or all."""
     _racks(world)
-    for one in world.objects:
-        if one["kind"] == "Namespace" and world.chance(0.1):
-            world.objects.remove(one)
-            return
+    missing = world.pick(([],) * 6 + (world.some(world.namespaces, 1, 1), world.namespaces))
+    world.objects = [
+        one for one in world.objects if one["kind"] != "Namespace" or one["metadata"]["name"] not in missing
+    ]
 
 
 FAMILIES = (

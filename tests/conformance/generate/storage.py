@@ -1,12 +1,11 @@
 """Families around volumes: conflicts, limits per node, binding, zones."""
 
 from tests.conformance.generate.disks import (
-    AZURE,
     BETA_CLASS,
     CSI,
-    EBS,
-    GCE,
+    DRIVER_ZONES,
     GIGA,
+    IN_TREE,
     MIGRATED,
     NO_PROVISIONER,
     add_claim,
@@ -22,9 +21,7 @@ from tests.conformance.generate.disks import (
     node_affinity,
     topology_labels,
 )
-from tests.conformance.generate.world import ZONE, Family, Json, World
-
-_IN_TREE = (EBS, GCE, AZURE)
+from tests.conformance.generate.world import ZONE, ZONES, Family, Json, World
 
 
 def _shared_disks(world: World, pod: Json) -> None:
@@ -70,16 +67,16 @@ def _exclusive_claims(world: World) -> None:
 
 def _limits(world: World) -> None:
     add_class(world, "wffc", CSI, "WaitForFirstConsumer")
-    for plugin in _IN_TREE:
+    for plugin in IN_TREE:
         add_class(world, plugin.rpartition("/")[2], plugin, "WaitForFirstConsumer")
-    csi_nodes(world, (CSI, *MIGRATED.values()), _IN_TREE)
+    csi_nodes(world, (CSI, *MIGRATED.values()), IN_TREE)
     for namespace in world.namespaces:
         for i in range(world.rng.randint(3, 10)):
-            classes = ("wffc", "wffc", "aws-ebs", "gce-pd", "azure-disk", "gone", "")
+            classes = ("wffc", "wffc", *(plugin.rpartition("/")[2] for plugin in IN_TREE), "gone", "")
             claim = add_claim(world, namespace, f"data-{i}", world.pick(classes))
             if world.chance(0.7):
                 source = (
-                    csi_source(world, handles=30) if world.chance(0.6) else in_tree_source(world, world.pick(_IN_TREE))
+                    csi_source(world, handles=30) if world.chance(0.6) else in_tree_source(world, world.pick(IN_TREE))
                 )
                 bind(claim, add_volume(world, source))
             elif world.chance(0.1):
@@ -107,11 +104,20 @@ def _many_disks(world: World, pod: Json) -> None:
     if world.chance(0.85):
         mount_claims(world, pod, 3)
     if world.chance(0.3):
-        add_pod_volume(world, pod, in_tree_source(world, world.pick(_IN_TREE)))
-    if world.chance(0.1):
-        add_pod_volume(world, pod, {"csi": {"driver": CSI, "readOnly": True}})
+        add_pod_volume(world, pod, in_tree_source(world, world.pick(IN_TREE)))
+    if world.chance(0.15):
+        add_pod_volume(world, pod, world.pick(_UNCOUNTED))
     if world.chance(0.1):
         add_pod_volume(world, pod, _ephemeral("wffc"))
+
+
+#: Volumes that are no claims and are not counted, migratable ones among them.
+_UNCOUNTED: tuple[Json, ...] = (
+    {"csi": {"driver": CSI, "readOnly": True}},
+    {"azureFile": {"secretName": "s", "shareName": "share"}},
+    {"vsphereVolume": {"volumePath": "[store] disk"}},
+    {"nfs": {"server": "s", "path": "/"}},
+)
 
 
 def _ephemeral(storage_class: str) -> Json:
@@ -139,7 +145,10 @@ def _own_claims(world: World, pod: Json) -> None:
 
 def _binding(world: World) -> None:
     _classes(world)
-    csi_nodes(world, (CSI,), _IN_TREE)
+    csi_nodes(world, (CSI,), IN_TREE)
+    for node in world.nodes:
+        for key in world.some(DRIVER_ZONES, 0, 2):
+            node["metadata"]["labels"][key] = world.pick(ZONES)
     for _ in range(world.rng.randint(3, 12)):
         _static_volume(world)
     for namespace in world.namespaces:
@@ -209,9 +218,8 @@ def _static_volume(world: World) -> None:
 
 
 def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
-    storage_class = world.pick(
-        ("wffc", "wffc", "local", "local", "local", "topo", "topo", "now", "unset", "gone", "", None)
-    )
+    waiting = ("wffc", "wffc", "local", "local", "local", "topo", "topo")
+    storage_class = world.pick(waiting if world.chance(0.9) else ("now", "unset", "gone", "", None))
     claim = add_claim(world, namespace, name, storage_class, world.rng.randint(1, 3) * GIGA)
     state = world.pick(("bound", "bound", "bound", "unbound", "unbound", "unbound", "unbound", "prebound", "odd"))
     if state == "bound":
@@ -226,7 +234,7 @@ def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
 
 def _bind_to_new_volume(world: World, claim: Json) -> None:
     source = world.pick(
-        (csi_source(world), in_tree_source(world, world.pick(_IN_TREE)), {"nfs": {"server": "s", "path": "/"}})
+        (csi_source(world), in_tree_source(world, world.pick(IN_TREE)), {"nfs": {"server": "s", "path": "/"}})
     )
     volume = add_volume(world, source)
     if world.chance(0.7):

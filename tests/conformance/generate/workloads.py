@@ -52,6 +52,8 @@ def _add_pod(world: World, model: Json, owner: Json | None, families: list[Famil
         pod["spec"]["nodeName"] = "node-gone" if world.chance(0.01) else world.pick(world.node_names())
         pod["status"]["phase"] = world.pick(_PHASES)
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
+    elif world.chance(0.2):
+        pod["status"]["nominatedNodeName"] = world.pick(world.node_names())
     for family in families:
         family.pod(world, pod)
     world.pods.append(pod)
