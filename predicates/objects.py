@@ -346,8 +346,13 @@ class AllocationResult(Wire, frozen=True):
     node_selector: NodeSelector | None = None
 
 
+class ConsumerReference(Wire, frozen=True):
+    uid: str = ""
+
+
 class ResourceClaimStatus(Wire, frozen=True):
     allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
 
 
 class ResourceClaim(Wire, frozen=True):

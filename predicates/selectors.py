@@ -105,7 +105,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
 
 def node_selector_mask(selector: NodeSelector, snapshot: Snapshot, rows: Rows) -> Flags:
-    """Which of *rows* any term of the selector takes; an array of the caller's own.
+    """Which of *rows* any term of the selector takes; an array of the caller's own. Empty rows have no labels.
 
     A term without requirements takes no node, nor does one with an invalid requirement
     (``LazyErrorNodeSelector``). Costs O(rows x requirements), and O(distinct values) for a requirement other
@@ -126,6 +126,11 @@ def node_labels_mask(wanted: Iterable[Pair], snapshot: Snapshot, rows: Rows) -> 
         number = column.number.get(value)
         taken &= column.ids[rows] == number if number is not None else False
     return taken
+
+
+def parses(selector: NodeSelector) -> bool:
+    """Whether no term has an invalid requirement (``NewNodeSelector``)."""
+    return all(valid_term(term) for term in selector.node_selector_terms if term.match_expressions or term.match_fields)
 
 
 @lru_cache(maxsize=4096)

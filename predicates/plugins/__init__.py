@@ -4,19 +4,30 @@ from typing import Final
 
 from predicates.framework import Plugin
 from predicates.plugins import (
+    dynamic_resources,
     inter_pod_affinity,
+    node_affinity,
+    node_declared_features,
     node_name,
+    node_ports,
     node_resources_fit,
     node_unschedulable,
     pod_topology_spread,
+    scheduling_gates,
     taint_toleration,
 )
 
 DEFAULT: Final[tuple[Plugin, ...]] = (
+    scheduling_gates.PLUGIN,
+    dynamic_resources.EARLY,
     node_unschedulable.PLUGIN,
     node_name.PLUGIN,
     taint_toleration.PLUGIN,
+    node_affinity.PLUGIN,
+    node_ports.PLUGIN,
     node_resources_fit.PLUGIN,
     pod_topology_spread.PLUGIN,
     inter_pod_affinity.PLUGIN,
+    dynamic_resources.PLUGIN,
+    node_declared_features.PLUGIN,
 )

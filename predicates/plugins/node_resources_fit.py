@@ -1,11 +1,15 @@
-"""NodeResourcesFit: what the pod requests must be free; every shortage is named (``noderesources/fit.go``)."""
+"""NodeResourcesFit: what the pod requests must be free; every shortage is named (``noderesources/fit.go``).
+
+The scheduler names extended resources in random order, this plugin by name.
+"""
 
 from typing import Final
 
 import numpy as np
 
+from predicates.devices import device_resources
 from predicates.framework import Plugin, Reasons, Refusal, Scope
-from predicates.nodes import PODS, Rows
+from predicates.nodes import PODS, Flags, Numbers, Rows
 from predicates.objects import Amounts, PodClass
 from predicates.snapshot import Snapshot
 
@@ -13,6 +17,9 @@ TOO_MANY: Final = "Too many pods"
 
 #: The scheduler names these first, in this order; extended resources follow.
 _ORDER: Final = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
+
+#: A code has one bit a shortage; past this many resources the rest share the last.
+_BITS: Final = 62
 
 
 def _reads(pod: PodClass) -> Amounts:
@@ -22,21 +29,33 @@ def _reads(pod: PodClass) -> Amounts:
 def _refuse(requests: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     """A code has one bit a shortage: the lowest for the number of pods, then the resources in order."""
     table = snapshot.nodes
-    free = table.allocatable[rows] - table.requested[rows]
+    allocatable = table.allocatable[rows]
+    free = allocatable - table.requested[rows]
     codes = (free[:, PODS] < 1).astype(np.int64)
-    asked = sorted(requests, key=lambda one: (_ORDER.get(one[0], len(_ORDER)), one[0]))
+    asked = _in_order(requests)
     for bit, (resource, amount) in enumerate(asked, 1):
         column = table.resources.get(resource)
         short = free[:, column] < amount if column is not None else np.ones(len(codes), np.bool_)
-        codes |= short.astype(np.int64) << bit
-    if not codes.any():
-        return None
-    sentences = (TOO_MANY, *(f"Insufficient {resource}" for resource, _ in asked))
+        if resource not in _ORDER and resource in device_resources(snapshot):
+            short &= _from_plugins(allocatable, column)
+        codes |= short.astype(np.int64) << min(bit, _BITS)
+    return Refusal(codes, lambda code: _reasons(code, requests)) if codes.any() else None
 
-    def reasons(code: int) -> Reasons:
-        return tuple(sentence for bit, sentence in enumerate(sentences) if code >> bit & 1)
 
-    return Refusal(codes, reasons)
+def _from_plugins(allocatable: Numbers, column: int | None) -> Flags:
+    """Where a device plugin gives the resource: anywhere else DynamicResources answers for it."""
+    return allocatable[:, column] > 0 if column is not None else np.zeros(len(allocatable), np.bool_)
+
+
+def _in_order(requests: Amounts) -> Amounts:
+    """What counts, as the scheduler names it; negative amounts ask for nothing."""
+    asked = [one for one in requests if one[1] > 0]
+    return tuple(sorted(asked, key=lambda one: (_ORDER.get(one[0], len(_ORDER)), one[0])))
+
+
+def _reasons(code: int, requests: Amounts) -> Reasons:
+    sentences = (TOO_MANY, *(f"Insufficient {resource}" for resource, _ in _in_order(requests)))
+    return tuple(sentence for bit, sentence in enumerate(sentences) if code >> min(bit, _BITS) & 1)
 
 
 PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse)

@@ -1,0 +1,22 @@
+"""SchedulingGates: a gated pod waits, whatever the nodes are like (``schedulinggates/scheduling_gates.go``)."""
+
+from typing import Final
+
+import numpy as np
+
+from predicates.framework import Plugin, Refusal, Scope
+from predicates.nodes import Rows
+from predicates.objects import PodClass
+from predicates.snapshot import Snapshot
+
+
+def _reads(pod: PodClass) -> tuple[str, ...] | None:
+    return tuple(gate.name for gate in pod.spec.scheduling_gates) or None
+
+
+def _refuse(gates: tuple[str, ...], snapshot: Snapshot, rows: Rows) -> Refusal:
+    everywhere = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
+    return Refusal(everywhere, lambda _: (f"waiting for scheduling gates: [{' '.join(gates)}]",), prefilter=True)
+
+
+PLUGIN: Final = Plugin("SchedulingGates", Scope.NODE, _reads, _refuse)
