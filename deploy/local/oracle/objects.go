@@ -94,8 +94,11 @@ func (o *objects) add(item json.RawMessage) error {
 	switch meta.Kind {
 	case "Node":
 		node := &v1.Node{}
+		if err := decode(item, node); err != nil {
+			return err
+		}
 		o.nodes = append(o.nodes, node)
-		return decode(item, node)
+		return canonical(node.Status.Allocatable)
 	case "Pod":
 		pod := &v1.Pod{}
 		if err := decode(item, pod); err != nil {
@@ -105,7 +108,7 @@ func (o *objects) add(item json.RawMessage) error {
 			pod.UID = types.UID("uid-of-" + podName(pod))
 		}
 		o.pods = append(o.pods, pod)
-		return nil
+		return canonicalPod(pod)
 	}
 	make, known := kinds[meta.Kind]
 	if !known {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// The API server writes amounts in their canonical form, and the scheduler never reads another one: with the same
+// amount in a form like 1024.000Ki, kept as a big decimal, PodRequests adds the overhead to the pod's own spec each
+// time it is called (k8s.io/component-helpers/resource/helpers.go copies the pod-level request by reference).
+func canonical(lists ...v1.ResourceList) error {
+	for _, list := range lists {
+		for name, amount := range list {
+			again, err := resource.ParseQuantity(amount.String())
+			if err != nil {
+				return err
+			}
+			list[name] = again
+		}
+	}
+	return nil
+}
+
+func canonicalPod(pod *v1.Pod) error {
+	lists := []v1.ResourceList{pod.Spec.Overhead, pod.Status.AllocatedResources}
+	for _, pods := range []*v1.ResourceRequirements{pod.Spec.Resources, pod.Status.Resources} {
+		if pods != nil {
+			lists = append(lists, pods.Requests, pods.Limits)
+		}
+	}
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, each := range containers {
+			lists = append(lists, each.Resources.Requests, each.Resources.Limits)
+		}
+	}
+	for _, statuses := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, each := range statuses {
+			lists = append(lists, each.AllocatedResources)
+			if each.Resources != nil {
+				lists = append(lists, each.Resources.Requests, each.Resources.Limits)
+			}
+		}
+	}
+	return canonical(lists...)
+}
