@@ -8,7 +8,7 @@ pods of a node until that node's pods change, one about the cluster until any po
 import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ from predicates.tolerations import tolerated
 
 Codes: TypeAlias = npt.NDArray[np.int64]
 Reasons: TypeAlias = tuple[str, ...]
+
+
+#: How many candidates are asked about before all the others.
+_FEW: Final = 32
 
 
 class Scope(enum.Enum):
@@ -81,7 +85,7 @@ class _Local:
         self.dirty: tuple[int, ...] = ()
         self.mask: Flags = np.zeros(0, np.bool_)
         self.targets: Targets | None = None
-        self.candidates: list[int] = []
+        self.candidates: tuple[npt.NDArray[np.intp], ...] = ()
 
 
 class Targets:
@@ -122,28 +126,52 @@ class Filters:
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
         """The first of *targets* that takes a pod of the class, as things are; None where none does."""
-        return next(iter(self.fitting(pod, targets)), None)
+        return next(self.fitting(pod, targets), None)
 
-    def fitting(self, pod: PodClass, targets: Targets) -> Iterable[int]:
-        """The rows among *targets* that take a pod of the class, in order; found as they are read."""
+    def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
+        """The rows among *targets* that take a pod of the class, in order; found as they are read.
+
+        The plugins that look at the whole cluster are asked about the first few candidates first: mostly one
+        of them will do. Rows that the trial has touched are judged again by the others when their turn comes.
+        """
         local = self._local(pod)
         if local.targets is not targets:
             local.targets = targets
-            local.candidates = targets.rows[local.mask[targets.rows]].tolist()
-        rows: list[int] = local.candidates
+            candidates = targets.rows[local.mask[targets.rows]]
+            local.candidates = tuple(part for part in np.split(candidates, [_FEW]) if len(part))
         asked = [(plugin, part) for plugin in self._far if (part := plugin.reads(pod)) is not None]
-        if rows and asked:
-            rows = self._far_rows(asked, np.asarray(rows, np.intp))
-        return _Lazy(self, local, rows) if self._snapshot.touched else rows
+        touched = self._snapshot.touched
+        for some in local.candidates:
+            for row in self._far_rows(asked, some).tolist():
+                if row not in touched or self._near_mask(local.parts, slice(row, row + 1))[0]:
+                    yield row
+
+    def settle(self, pods: Iterable[PodClass]) -> None:
+        """Bring what is kept for these classes up to date; cheapest while nothing is touched by a trial."""
+        for pod in pods:
+            self._local(pod)
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Whether *row* takes a pod of the class, as things are, by all plugins."""
-        rows = np.array([row], np.intp)
-        return not any(refused.codes[0] for refused in self.refusals(pod, rows))
+        rows = slice(row, row + 1)
+        for plugin in self._plugins:
+            if (part := plugin.reads(pod)) is None:
+                continue
+            if (refusal := plugin.refuse(part, self._snapshot, rows)) is not None and refusal.codes[0]:
+                return False
+        return True
 
-    def near_fits(self, local: "_Local", row: int) -> bool:
-        """Whether the plugins that look at single nodes take *row* as things are."""
-        return bool(self._near_mask(local.parts, np.array([row], np.intp))[0])
+    def could_fit(self, pod: PodClass, targets: Targets) -> bool:
+        """Whether any of *targets*, were it empty, would take a pod of the class, as far as node facts tell."""
+        table, rows = self._snapshot.nodes, targets.rows
+        vector = self._snapshot.vector(pod.requests)
+        rows = rows[(vector <= table.allocatable[rows]).all(axis=1)]
+        for plugin in self._near:
+            if plugin.scope is not Scope.NODE or (part := plugin.reads(pod)) is None:
+                continue
+            if (refusal := plugin.refuse(part, self._snapshot, rows)) is not None:
+                rows = rows[refusal.codes == 0]
+        return bool(len(rows))
 
     def refusals(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[Refused]:
         """Every plugin that refuses any of *rows*; the first that refuses a row is whom the scheduler names.
@@ -161,12 +189,11 @@ class Filters:
                 (early if refusal.prefilter else late).append(refused)
         return early + late
 
-    def _far_rows(self, asked: list[tuple[Plugin, Hashable]], rows: npt.NDArray[np.intp]) -> list[int]:
+    def _far_rows(self, asked: list[tuple[Plugin, Hashable]], rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         for plugin, part in asked:
             if (refusal := plugin.refuse(part, self._snapshot, rows)) is not None:
                 rows = rows[refusal.codes == 0]
-        found: list[int] = rows.tolist()
-        return found
+        return rows
 
     def _refuse_ghosts(self, pod: PodClass, mask: Flags) -> None:
         ghosts = self._snapshot.ghosts
@@ -212,16 +239,3 @@ class Filters:
             if part is not None and (refusal := plugin.refuse(part, self._snapshot, rows)) is not None:
                 mask &= refusal.codes == 0
         return mask
-
-
-class _Lazy:
-    """Candidates in order; those that the trial has touched are judged again when their turn comes."""
-
-    def __init__(self, filters: Filters, local: _Local, rows: list[int]) -> None:
-        self._filters, self._local, self._rows = filters, local, rows
-
-    def __iter__(self) -> Iterator[int]:
-        touched = self._filters._snapshot.touched  # noqa: SLF001
-        for row in self._rows:
-            if row not in touched or self._filters.near_fits(self._local, row):
-                yield row

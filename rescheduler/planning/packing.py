@@ -16,7 +16,7 @@ from predicates.objects import Amounts, Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 
 #: How many questions a second of planning is taken for.
-QUESTIONS_PER_SECOND: Final = 20_000
+QUESTIONS_PER_SECOND: Final = 15_000
 
 #: How many pods may be moved in turn to make room for one.
 _EJECTION_DEPTH: Final = 3
@@ -65,13 +65,23 @@ class Sizes:
         return size
 
 
-class Packing:
-    """The pods placed so far in *trial*, on *targets*."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where pods may go: *targets* of *snapshot*, as *filters* see them."""
 
-    def __init__(self, filters: Filters, targets: Targets, sizes: Sizes, trial: Trial) -> None:
-        self._filters = filters
-        self._targets = targets
-        self._sizes = sizes
+    snapshot: Snapshot
+    filters: Filters
+    targets: Targets
+    sizes: Sizes
+
+
+class Packing:
+    """The pods placed so far in *trial*."""
+
+    def __init__(self, room: Room, trial: Trial) -> None:
+        self._filters = room.filters
+        self._targets = room.targets
+        self._sizes = room.sizes
         self._trial = trial
         self._row: dict[str, int] = {}  #: by pod key, in the order of placing
         self._pods: dict[str, Pod] = {}
@@ -183,17 +193,15 @@ class Packing:
             self._on[row][key] = None
 
 
-def pack(
-    filters: Filters, targets: Targets, sizes: Sizes, trial: Trial, pods: Sequence[Pod], effort: Effort
-) -> Placed | Stuck:
+def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort) -> Placed | Stuck:
     """Places for all of *pods*, in an order in which the filters agree to each; or one pod that found none.
 
     Tried in turn: first-fit of the largest first, of the pods by name (the floor that nothing may fall below),
     then moving placed pods about. On success the placements stand in *trial*, else none does.
     """
-    packing = Packing(filters, targets, sizes, trial)
+    packing = Packing(room, trial)
     mark = trial.mark()
-    largest_first = sorted(pods, key=lambda pod: (-sizes.of(pod.cls), pod.key))
+    largest_first = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
     orders: tuple[Callable[[], Sequence[Pod]], ...] = (
         lambda: largest_first,
         lambda: sorted(pods, key=lambda pod: pod.key),
@@ -205,7 +213,7 @@ def pack(
             return stuck
         if not (left := packing.first_fit(order())):
             return packing.placed
-        stuck = stuck or Stuck(left[0], shortage(filters, targets, left[0].cls))
+        stuck = stuck or Stuck(left[0], shortage(room.filters, room.targets, left[0].cls))
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)

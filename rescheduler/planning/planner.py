@@ -5,7 +5,8 @@ filters that still hold. Nothing here reads a clock, logs or acts.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from predicates.framework import Filters
 from predicates.objects import Pod
@@ -13,20 +14,12 @@ from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, Purse
 from rescheduler.planning.candidates import Groups, groups, node_blockers
-from rescheduler.planning.drainability import Context, Fate, fate
+from rescheduler.planning.drainability import Context, Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Sizes, Stuck, pack
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An on-demand node whose pods may all be evicted, as far as the rules go."""
-
-    node: str
-    movers: tuple[Pod, ...]
-    leaving: tuple[PodRef, ...]
+from rescheduler.planning.search import Candidate, Search, Victims
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class Ground:
     """What all candidates of one round stand on."""
 
     groups: Groups
-    sizes: Sizes
+    room: Room
     context: Context
     circumstances: Circumstances
 
@@ -80,6 +73,23 @@ class Planner:
         """One node judged by itself, as things are: asked again once our taint is on it."""
         return self._alone(node, self._ground(circumstances), self._purse())
 
+    def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
+        """Pods that the scheduler finds no place for and that a spot node could take if it had room, by name.
+
+        One that has been pending for longer than *patience*, or that no spot node could ever take, is left out:
+        it would hold everything up for ever.
+        """
+        targets = self._ground(circumstances).groups.spot
+        pods = (
+            pod
+            for pod in self._snapshot.pods_on[""].values()
+            if pod.unschedulable_since is not None
+            and pod.deletion_timestamp is None
+            and circumstances.now - (instant(pod.unschedulable_since) or circumstances.now) <= patience
+            and self._filters.could_fit(pod.cls, targets)
+        )
+        return sorted(pods, key=lambda pod: pod.key)
+
     def explain(self, pod: Pod, circumstances: Circumstances) -> Explanation:
         """Which spot nodes would take *pod* if it alone were evicted now, and why the others would not."""
         ground = self._ground(circumstances)
@@ -108,72 +118,100 @@ class Planner:
         return [*found, *_claims([pod]), *self._purse().pay([pod])]
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
-        """The on-demand nodes emptied one after the other: what one takes is gone for the next."""
-        ground = self._ground(circumstances)
-        with self._snapshot.trial() as trial:
-            return self._planning(ground, self._one_after_the_other(ground, trial))
+        """The on-demand nodes emptied one after the other: what one takes is gone for the next.
 
-    def _one_after_the_other(self, ground: Ground, trial: Trial) -> list[Verdict]:
-        purse, effort = self._purse(), self._effort()
-        spare = len(ground.groups.on_demand) - self._policy.min_on_demand_nodes
-        verdicts: list[Verdict] = []
-        for name in ground.groups.on_demand:
-            if spare <= 0:
-                verdicts.append(self._too_few(name))
+        Plans come first, in drain order, then the nodes that stay.
+        """
+        ground = self._ground(circumstances)
+        examined = {node: self._examined(node, ground) for node in ground.groups.on_demand}
+        candidates = [one for one in examined.values() if isinstance(one, Candidate)]
+        most = max(0, len(examined) - self._policy.min_on_demand_nodes)
+        effort = self._effort()
+        with self._snapshot.trial() as trial:
+            search = Search(ground.room, trial, candidates, self._purse, most, effort)
+            verdicts = self._carried_out(search.run(), examined, ground, trial, most)
+        planning = self._planning(ground, verdicts)
+        return replace(
+            planning,
+            timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
+            upper_bound=search.upper_bound,
+        )
+
+    def _carried_out(
+        self, victims: Victims, examined: dict[str, Candidate | Rejected], ground: Ground, trial: Trial, most: int
+    ) -> list[Verdict]:
+        """Place the *victims*, then say of every other node why it stays beside them."""
+        purse = self._purse()
+        plans: dict[str, Verdict] = {}
+        for victim in victims:
+            purse.pay(victim.candidate.movers)
+            self._empty(victim.candidate, trial)
+            for pod, row in victim.placed:
+                trial.place(pod.cls, row)
+            trial.keep()
+            plans[victim.candidate.node] = self._plan(victim.candidate, victim.placed)
+        stay: list[Verdict] = []
+        for node, one in examined.items():
+            if node in plans:
                 continue
-            verdict = self._drained(name, ground, purse, effort, trial)
-            if isinstance(verdict, Plan):
-                trial.keep()
-                spare -= 1
-            verdicts.append(verdict)
-        return verdicts
+            if isinstance(one, Candidate) and len(plans) >= most:
+                stay.append(self._too_few(node))
+            else:
+                stay.append(one if isinstance(one, Rejected) else self._drained(one, ground, purse, Effort(0), trial))
+        return [*plans.values(), *stay]
 
     def _alone(self, node: str, ground: Ground, purse: Purse) -> Verdict:
-        with self._snapshot.trial() as trial:
-            return self._drained(node, ground, purse, self._effort(), trial)
-
-    def _drained(self, node: str, ground: Ground, purse: Purse, effort: Effort, trial: Trial) -> Verdict:
-        """Empty *node* within *trial*; where that does not succeed the trial is as before."""
-        candidate = self._candidate(node, ground, purse)
+        candidate = self._examined(node, ground)
         if isinstance(candidate, Rejected):
             return candidate
+        self._filters.settle(pod.cls for pod in candidate.movers)
+        with self._snapshot.trial() as trial:
+            return self._drained(candidate, ground, purse, self._effort(len(ground.groups.on_demand)), trial)
+
+    def _drained(self, candidate: Candidate, ground: Ground, purse: Purse, effort: Effort, trial: Trial) -> Verdict:
+        """Empty the candidate's node within *trial*; where that does not succeed the trial is as before."""
+        if blockers := purse.pay(candidate.movers):
+            return Rejected(candidate.node, tuple(blockers))
         mark = trial.mark()
-        for pod in candidate.movers:
-            trial.evict(pod)
-        trial.drain(self._snapshot.nodes.row[node])
-        placed = pack(self._filters, ground.groups.spot, ground.sizes, trial, candidate.movers, effort)
+        self._empty(candidate, trial)
+        placed = pack(ground.room, trial, candidate.movers, effort)
         if isinstance(placed, Stuck):
             trial.back(mark)
-            trial.undrain(self._snapshot.nodes.row[node])
-            return Rejected(node, (_no_room(placed, ground),))
+            trial.undrain(candidate.row)
+            return Rejected(candidate.node, (_no_room(placed, ground),))
+        return self._plan(candidate, placed)
+
+    def _empty(self, candidate: Candidate, trial: Trial) -> None:
+        for pod in candidate.movers:
+            trial.evict(pod)
+        trial.drain(candidate.row)
+
+    def _plan(self, candidate: Candidate, placed: Iterable[tuple[Pod, int]]) -> Plan:
         names = self._snapshot.nodes.names
-        placements = tuple(
+        placements = (
             Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds) for pod, row in placed
         )
-        return Plan(node, placements, candidate.leaving)
+        leaving = (
+            _ref(pod) for pod in self._snapshot.pods_on[candidate.node].values() if pod.deletion_timestamp is not None
+        )
+        return Plan(candidate.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
-    def _candidate(self, node: str, ground: Ground, purse: Purse) -> Candidate | Rejected:
+    def _examined(self, node: str, ground: Ground) -> Candidate | Rejected:
+        """What the rules say of a node and its pods; budgets and room are asked later."""
         row = self._snapshot.nodes.row[node]
         known = self._snapshot.nodes.nodes[row]
         assert known is not None
         blockers = list(node_blockers(known, self._policy, ground.circumstances))
         movers: list[Pod] = []
-        leaving: list[PodRef] = []
         for pod in self._snapshot.pods_on[node].values():
             opinion = fate(pod, ground.context)
             if isinstance(opinion, Blocker):
                 blockers.append(opinion)
             elif opinion is Fate.MOVES:
                 movers.append(pod)
-            elif opinion is Fate.LEAVES:
-                leaving.append(_ref(pod))
         movers.sort(key=lambda pod: pod.key)
         blockers += _claims(movers)
-        if blockers:
-            return Rejected(node, tuple(blockers))
-        if blockers := purse.pay(movers):
-            return Rejected(node, tuple(blockers))
-        return Candidate(node, tuple(movers), tuple(sorted(leaving, key=str)))
+        return Rejected(node, tuple(blockers)) if blockers else Candidate(node, row, tuple(movers))
 
     def _above_minimum(self, verdicts: Iterable[Verdict], ground: Ground) -> list[Verdict]:
         """No single drain may leave fewer on-demand nodes than the policy wants."""
@@ -190,13 +228,15 @@ class Planner:
             self._budgets = Budgets(self._snapshot)
         found = groups(self._snapshot, self._policy)
         context = Context(self._policy, circumstances.now, self._budgets.guards)
-        return Ground(found, Sizes(self._snapshot, found.spot), context, circumstances)
+        room = Room(self._snapshot, self._filters, found.spot, Sizes(self._snapshot, found.spot))
+        return Ground(found, room, context, circumstances)
 
     def _purse(self) -> Purse:
         return Purse(self._budgets, self._policy.budgets_in_steps)
 
-    def _effort(self) -> Effort:
-        return Effort(int(self._policy.planning_timeout * QUESTIONS_PER_SECOND))
+    def _effort(self, nodes: int = 1) -> Effort:
+        """What may be spent above first-fit, of which each of so many *nodes* has its share."""
+        return Effort(int(self._policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
 
     def _planning(self, ground: Ground, verdicts: Iterable[Verdict]) -> Planning:
         return Planning(tuple(verdicts), len(ground.groups.on_demand), ground.groups.spot_nodes)
