@@ -1,0 +1,103 @@
+"""The events as Kubernetes Events on nodes and pods, where ``kubectl describe`` shows them.
+
+The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, stand where it wrote them:
+on a node that is marked or could not be drained, on a pod that is evicted or could not be. What it did not
+tell has reasons of its own.
+"""
+
+from typing import Final, Protocol
+
+from rescheduler.observe.events import (
+    CoolingDown,
+    DrainEnded,
+    DrainStarted,
+    Event,
+    EvictionAnswered,
+    EvictionResult,
+    MachineOrdered,
+    NodeRef,
+    Planned,
+    Swept,
+    Tainted,
+)
+from rescheduler.planning.outcome import PodRef, Rejected
+
+RESCHEDULER: Final = "Rescheduler"
+RESCHEDULER_FAILED: Final = "ReschedulerFailed"
+
+_REASONS_TOLD: Final = 3
+
+
+class Record(Protocol):
+    """Writes one Kubernetes Event, later and without raising; repeats are counted and not written anew."""
+
+    def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
+
+
+class KubeEvents:
+    """The listener. That a node stays is told when its reasons change."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._told: dict[NodeRef, object] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned():
+                self._planned(event)
+            case DrainStarted(node, plan):
+                where = ", ".join(f"{one.pod} → {one.node}" for one in plan.placements)
+                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods move to spot nodes: {where}")
+            case Tainted(node):
+                self._record(node, RESCHEDULER, "marked the node as draining, it takes no more pods")
+            case EvictionAnswered():
+                self._eviction(event)
+            case MachineOrdered(node, provider, group):
+                self._record(node, "MachineRemovalOrdered", f"{provider} takes the machine out of group {group}")
+            case DrainEnded():
+                self._ended(event)
+            case CoolingDown(node, until, failures):
+                text = f"left alone until {until:%Y-%m-%dT%H:%M:%SZ} after {failures} failed drains in a row"
+                self._record(node, "DrainCoolDown", text)
+            case Swept(node, holder, done):
+                self._record(node, "DrainSwept", f"a drain begun by {holder or 'nobody known'} was {done}")
+            case _:
+                pass  # of no single node or pod
+
+    def _planned(self, event: Planned) -> None:
+        blocked: dict[NodeRef, object] = {}
+        for verdict in event.planning.rejected:
+            node = event.nodes[verdict.node]
+            blocked[node] = {(one.reason, one.pod) for one in verdict.blockers}
+            if self._told.get(node) != blocked[node]:
+                self._record(node, "DrainBlocked", _blocked(verdict))
+        judged = set(event.nodes.values())
+        kept = {} if event.complete else {node: told for node, told in self._told.items() if node not in judged}
+        self._told = kept | blocked
+
+    def _eviction(self, event: EvictionAnswered) -> None:
+        match event.result:
+            case EvictionResult.EVICTED:
+                self._record(event.pod, RESCHEDULER, f"evicted from on-demand node {event.node} to move to a spot node")
+            case EvictionResult.FAILED:
+                self._record(event.pod, RESCHEDULER_FAILED, f"not evicted: {event.detail}", warning=True)
+            case EvictionResult.REFUSED | EvictionResult.GONE:
+                pass  # asked again, or nobody left to tell
+
+    def _ended(self, event: DrainEnded) -> None:
+        failure = event.failure
+        if failure is None:
+            gone = "; its machine is taken away" if event.removed or event.handed_over else ""
+            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone}"
+            self._record(event.node, "NodeDrained", text)
+            return
+        self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
+        self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)
+        for pod in failure.pods:
+            self._record(pod, RESCHEDULER_FAILED, f"still on {event.node}: {failure.why}", warning=True)
+
+
+def _blocked(verdict: Rejected) -> str:
+    said = [f"{one.reason}: {f'pod {one.pod}: ' if one.pod else ''}{one.detail}" for one in verdict.blockers]
+    more = f"; and {len(said) - _REASONS_TOLD} more" if len(said) > _REASONS_TOLD else ""
+    return "the node stays: " + "; ".join(said[:_REASONS_TOLD]) + more

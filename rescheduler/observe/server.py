@@ -1,0 +1,94 @@
+"""What is served on ``--listen-address``: /metrics, /healthz, /readyz, /statusz."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from rescheduler.errors import ReschedulerError
+from rescheduler.observe.health import Health
+from rescheduler.observe.status import Status, as_html, as_json
+from rescheduler.settings import Address
+
+_STOP_SECONDS: Final = 5.0
+
+
+def application(registry: CollectorRegistry, health: Health, status: Status) -> Starlette:
+    """The pages as an ASGI application."""
+
+    def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+    def healthz(_: Request) -> Response:
+        silence = health.silence()
+        if silence is None:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"the loop has been silent for {silence:.0f} s\n", status_code=503)
+
+    def readyz(_: Request) -> Response:
+        if health.ready:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("the cluster has not been read yet\n", status_code=503)
+
+    def statusz(request: Request) -> Response:
+        board = status.board
+        html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        return HTMLResponse(as_html(board)) if html else JSONResponse(as_json(board))
+
+    def index(_: Request) -> Response:
+        links = "".join(
+            f'<li><a href="{one}">{one}</a></li>' for one in ("/statusz", "/metrics", "/healthz", "/readyz")
+        )
+        return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
+
+    pages = {"/": index, "/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/statusz": statusz}
+    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
+
+
+@contextlib.contextmanager
+def serving(application: Starlette, address: Address) -> Iterator[Address]:
+    """Serve *application* by a thread of its own for the length of the block; yields the address, port filled in.
+
+    Raises ReschedulerError where the address cannot be listened on.
+    """
+    listener = _listen(address)
+    server = uvicorn.Server(
+        uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none", http="h11")
+    )
+    thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+    thread.start()
+    try:
+        yield Address(address.host, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_SECONDS)
+        listener.close()
+
+
+def _listen(address: Address) -> socket.socket:
+    """A listening socket, made here and not by the server so that what is wrong with the address is told."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As in Go, a name that has both kinds of addresses means the IPv4 one.
+        family, kind, protocol, _, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ReschedulerError(f"--listen-address {address}: {error.strerror}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ReschedulerError(f"--listen-address {address}: cannot listen there: {error.strerror}") from error
+    return listener
