@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/util"
 )
 
 // nodeInfos is the scheduler's SharedLister over NodeInfos that change as pods are placed and removed.
@@ -113,8 +114,21 @@ func (n *nodeInfos) remove(pod *v1.Pod) bool {
 	if info == nil || info.RemovePod(klog.Background(), pod) != nil {
 		return false
 	}
+	info.UsedPorts = takenPorts(info.Pods)
 	n.changed(info, pod, -1)
 	return true
+}
+
+// takenPorts are the host ports of all pods on a node. NodeInfo does not count them: when one of two pods with the same
+// port leaves, it takes the port for free, until it is built anew.
+func takenPorts(pods []fwk.PodInfo) fwk.HostPortInfo {
+	taken := fwk.HostPortInfo{}
+	for _, pod := range pods {
+		for _, port := range util.GetHostPorts(pod.GetPod()) {
+			taken.Add(port.HostIP, string(port.Protocol), port.HostPort)
+		}
+	}
+	return taken
 }
 
 func (n *nodeInfos) changed(info *framework.NodeInfo, pod *v1.Pod, sign int) {
