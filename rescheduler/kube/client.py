@@ -192,7 +192,7 @@ class Client:
         said = one_line(str(cause))
         for kind, text in _WHY:
             if isinstance(error, kind):
-                return text.format(host=self.host, said=said, end=said.rpartition(": ")[2])
+                return text.format(host=self.host, said=said, end=said.rpartition(": ")[2].rpartition("] ")[2])
         return f"the connection to {self.host} broke: {said}"
 
 

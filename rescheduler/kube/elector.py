@@ -11,7 +11,7 @@ import msgspec
 
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable
-from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
     RENEW_SECONDS,
     RETRY_SECONDS,
@@ -111,7 +111,7 @@ class Elector:
 
     def _look(self) -> None:
         try:
-            body = self._send("get", "GET", self._path).body
+            body = self._send("get", "GET", self._path)
         except NotFound:
             self._seen, self._version = None, ""
             return
@@ -122,7 +122,7 @@ class Elector:
         spec = _spec(held(old, self.identity, self._clock.now()))
         try:
             if old is None:
-                body = self._send("create", "POST", self._collection, self._whole(spec)).body
+                body = self._send("create", "POST", self._collection, self._whole(spec))
             else:
                 body = self._patch(spec)
         except Conflict:  # somebody was faster: look again
@@ -142,11 +142,13 @@ class Elector:
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
-        return self._send("patch", "PATCH", self._path, change, content_type=MERGE_PATCH).body
+        return self._send("patch", "PATCH", self._path, change, content_type=MERGE_PATCH)
 
-    def _send(self, verb: str, method: str, path: str, body: Any = None, **options: Any) -> Any:
+    def _send(self, verb: str, method: str, path: str, body: Any = None, content_type: str = JSON) -> bytes:
         act = f"{verb} lease {self._namespace}/{self._name}"
-        return self._client.request(act, method, path, body=body, read_seconds=_REQUEST_SECONDS, **options)
+        return self._client.request(
+            act, method, path, body=body, content_type=content_type, read_seconds=_REQUEST_SECONDS
+        ).body
 
     def _whole(self, spec: dict[str, Any]) -> dict[str, Any]:
         return {

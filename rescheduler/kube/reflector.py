@@ -62,12 +62,14 @@ class Reflector:
         clock: Clock,
         *,
         page_size: int = PAGE_SIZE,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self._resource = resource
         self._client = client
         self._codecs = codecs
         self._sink = sink
         self._clock = clock
+        self._silence_seconds = silence_seconds
         self._stopping = threading.Event()
         self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
         self._version: str | None = None  #: where to go on watching; None: list first
@@ -122,9 +124,11 @@ class Reflector:
             self._resource.path,
             query=query,
             accept=self._codecs.accept,
-            idle_seconds=SILENCE_SECONDS,
+            idle_seconds=self._silence_seconds,
         )
         try:
+            if self._stopping.is_set():  # stop() may have come before the stream was known
+                return
             self._broken += 1
             self._follow(stream)
         finally:
@@ -137,8 +141,6 @@ class Reflector:
     def _follow(self, stream: Stream) -> None:
         self._sink.failing(self._resource.kind, None)
         for change in self._codecs.of(stream.content_type).changes(stream.chunks()):
-            if self._stopping.is_set():  # stop() may have come before the stream was known
-                return
             self._came_in()
             self._version = change.resource_version or self._version
             if change.type != "BOOKMARK":

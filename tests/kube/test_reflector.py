@@ -1,0 +1,304 @@
+"""Reflectors and what they leave in the snapshot, against an API server that misbehaves in every known way."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rescheduler.kube.client import Client
+from rescheduler.kube.resources import Resource
+from rescheduler.kube.state import ClusterState, read_cluster
+from rescheduler.errors import Expired, InputError, Unauthorized
+from tests.kube.conftest import HastyClock, eventually
+from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
+
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces")
+DRIVERS = Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True)
+PATH = NAMESPACES.path
+
+
+def namespace(name: str, version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
+def page(*names: str, version: str = "10", following: str = "") -> Reply:
+    meta = {"resourceVersion": version} | ({"continue": following} if following else {})
+    return Reply({"kind": "NamespaceList", "metadata": meta, "items": [namespace(name) for name in names]})
+
+
+def event(kind: str, name: str, version: str) -> dict[str, Any]:
+    return {"type": kind, "object": {"kind": "Namespace", **namespace(name, version)}}
+
+
+def gone(message: str = "too old resource version") -> dict[str, Any]:
+    return {"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410, "message": message}}
+
+
+@contextmanager
+def reading(client: Client, clock: HastyClock, *resources: Resource) -> Iterator[ClusterState]:
+    state = ClusterState(client, clock, resources=resources or (NAMESPACES,), page_size=2)
+    state.start()
+    try:
+        yield state
+    finally:
+        state.stop(10.0)
+
+
+def names(state: ClusterState) -> set[str]:
+    return set(state.snapshot().of("Namespace"))
+
+
+def backoffs(clock: HastyClock) -> list[float]:
+    """The waits after failures; 0.0 is no wait, 300 that for an absent kind."""
+    return [seconds for seconds in clock.waits if 0.0 < seconds < 31]
+
+
+def becomes(state: ClusterState, expected: set[str]) -> None:
+    eventually(lambda: names(state) == expected)
+
+
+def test_a_list_is_read_page_by_page(edge: Edge, client: Client, clock: HastyClock) -> None:
+    edge.on("GET", PATH, page("a", "b", following="n1"), page("c", "d", following="n2"), page("e"))
+    with reading(client, clock) as state:
+        eventually(lambda: state.synced)
+        becomes(state, {"a", "b", "c", "d", "e"})
+    assert [one.query for one in edge.seen(path=PATH)] == [
+        {"limit": "2"},
+        {"limit": "2", "continue": "n1"},
+        {"limit": "2", "continue": "n2"},
+    ]
+
+
+def test_a_continue_token_that_expired_begins_the_list_anew(edge: Edge, client: Client, clock: HastyClock) -> None:
+    edge.on("GET", PATH, page("old", following="n1"), status(410, "expired"), page("a"))
+    with reading(client, clock) as state:
+        becomes(state, {"a"})
+    assert [one.query.get("continue") for one in edge.seen(path=PATH)] == [None, "n1", None]
+
+
+def test_a_page_that_fails_is_asked_for_again_and_not_the_whole_list(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a", following="n1"), status(429, retryAfterSeconds=3), status(500), page("b"))
+    with reading(client, clock) as state:
+        becomes(state, {"a", "b"})
+    assert [one.query.get("continue") for one in edge.seen(path=PATH)] == [None, "n1", "n1", "n1"]
+    assert backoffs(clock) == [3.0, 2.0]
+
+
+def test_a_watch_begins_where_the_list_ended_and_goes_on_where_the_last_one_did(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a", "b", version="10"))
+    bookmark = {"type": "BOOKMARK", "object": {"kind": "Namespace", "metadata": {"resourceVersion": "40"}}}
+    edge.on_watch(
+        PATH,
+        Events((event("ADDED", "c", "11"), event("DELETED", "a", "12"))),
+        Events((bookmark,)),
+        Events(end="hang"),
+    )
+    with reading(client, clock) as state:
+        becomes(state, {"b", "c"})
+        eventually(lambda: len(edge.seen(watch=True)) == 3)
+    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "12", "40"]
+    assert len(edge.seen(path=PATH)) == 1
+    assert {one.query["allowWatchBookmarks"] for one in edge.seen(watch=True)} == {"true"}
+
+
+EXPIRED: dict[str, Step] = {
+    "as an event": Events((event("ADDED", "b", "11"), gone())),
+    "as an answer": status(410, "too old resource version"),
+}
+
+
+@pytest.mark.parametrize("step", EXPIRED.values(), ids=EXPIRED)
+def test_after_410_a_new_list_replaces_all_and_what_was_deleted_in_between_goes(
+    edge: Edge, client: Client, clock: HastyClock, step: Step
+) -> None:
+    edge.on("GET", PATH, page("deleted-meanwhile", "a", version="10"), page("a", "new", version="50"))
+    edge.on_watch(PATH, step, Events(end="hang"))
+    with reading(client, clock) as state:
+        becomes(state, {"a", "new"})
+        eventually(lambda: len(edge.seen(watch=True)) == 2)
+    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "50"]
+    assert state.errors == {}
+
+
+def test_410_again_and_again_is_not_answered_in_a_hot_loop(edge: Edge, client: Client, clock: HastyClock) -> None:
+    edge.on("GET", PATH, page("a"))
+    edge.on_watch(PATH, status(410))
+    with reading(client, clock) as state:
+        eventually(lambda: len(edge.seen(watch=True)) >= 8)
+        assert names(state) == {"a"}
+    assert backoffs(clock)[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0][: len(backoffs(clock))]
+    assert len(backoffs(clock)) >= 6
+
+
+BREAKS: dict[str, Step] = {
+    "truncated chunk": Events((event("ADDED", "b", "11"),), end="truncate"),
+    "half a line": Events((event("ADDED", "b", "11"), b'{"type": "ADDED", "obj'), end="close"),
+    "not JSON": Events((event("ADDED", "b", "11"), b"<html>\n"), end="hang"),
+    "an unknown type": Events((event("ADDED", "b", "11"), event("SURPRISE", "c", "12")), end="hang"),
+    "an error that is no 410": Events(
+        (
+            event("ADDED", "b", "11"),
+            {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd is away"}},
+        ),
+        end="hang",
+    ),
+}
+
+
+@pytest.mark.parametrize("step", BREAKS.values(), ids=BREAKS)
+def test_a_watch_that_breaks_goes_on_from_the_last_event(
+    edge: Edge, client: Client, clock: HastyClock, step: Step
+) -> None:
+    edge.on("GET", PATH, page("a", version="10"))
+    edge.on_watch(PATH, step, Events((event("ADDED", "c", "13"),), end="hang"))
+    with reading(client, clock) as state:
+        becomes(state, {"a", "b", "c"})
+    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "11"]
+    assert len(edge.seen(path=PATH)) == 1
+
+
+def test_watches_that_keep_breaking_without_an_event_lead_to_a_new_list(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a", version="10"), page("b", version="20"))
+    edge.on_watch(PATH, *[Events(end="reset")] * 3, Events(end="hang"))
+    with reading(client, clock) as state:
+        becomes(state, {"b"})
+        eventually(lambda: len(edge.seen(watch=True)) == 4)
+    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "10", "10", "20"]
+
+
+def test_a_server_that_is_away_for_a_while_does_not_cost_a_new_list(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a", version="10"))
+    edge.on_watch(PATH, *[Reset()] * 6, status(503), Events((event("ADDED", "b", "11"),), end="hang"))
+    with reading(client, clock) as state:
+        becomes(state, {"a", "b"})
+    assert len(edge.seen(path=PATH)) == 1
+    assert backoffs(clock)[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_a_silent_watch_is_given_up_and_opened_again(edge: Edge, client: Client, clock: HastyClock) -> None:
+    from rescheduler.kube.codecs import JSON, codecs
+    from rescheduler.kube.reflector import Reflector
+    from predicates.wire import Interner
+
+    edge.on("GET", PATH, page("a", version="10"))
+    edge.on_watch(PATH, Stall(), Events((event("ADDED", "b", "11"),), end="hang"))
+    state = ClusterState(client, clock, resources=(NAMESPACES,))
+    reader = codecs("Namespace", JSON, Interner())
+    reflector = Reflector(NAMESPACES, client, reader, state, clock, silence_seconds=0.05)
+    reflector.start()
+    becomes(state, {"a", "b"})
+    reflector.stop()
+    reflector.join(10.0)
+
+
+def test_a_server_that_ends_watches_at_once_is_not_asked_in_a_hot_loop(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a"))
+    edge.on_watch(PATH, Events())
+    with reading(client, clock):
+        eventually(lambda: len(edge.seen(watch=True)) >= 3)
+    assert backoffs(clock)[:2] == [1.0, 2.0]
+
+
+def test_an_optional_kind_that_is_forbidden_counts_as_none_and_is_told_once(
+    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge.on("GET", PATH, page("a"))
+    edge.on("GET", DRIVERS.path, status(403, "csidrivers is forbidden"))
+    with reading(client, clock, DRIVERS, NAMESPACES) as state:
+        eventually(lambda: state.synced)
+        eventually(lambda: len(edge.seen(path=DRIVERS.path)) >= 3)
+        assert state.errors == {}
+    told = [one.getMessage() for one in caplog.records if "csidrivers" in one.getMessage()]
+    assert told == ["csidrivers: taken as none: list csidrivers: csidrivers is forbidden (403)"]
+    assert 300.0 in clock.waits
+
+
+def test_a_required_kind_that_is_forbidden_is_never_synced_and_says_why(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, status(403, "namespaces is forbidden"))
+    with reading(client, clock) as state:
+        eventually(lambda: state.errors)
+        assert not state.synced
+        assert state.missing == ("Namespace",)
+        assert str(state.errors["Namespace"]) == "list namespaces: namespaces is forbidden (403)"
+
+
+def test_an_expired_token_is_told_in_one_line_and_waited_out(
+    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge.on("GET", PATH, *[status(401)] * 5, page("a"))
+    with reading(client, clock) as state:
+        becomes(state, {"a"})
+        eventually(lambda: not state.errors)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert told == [
+        "cannot read Namespace, trying again: list namespaces: "
+        "the credentials were refused; the token may have expired (401)"
+    ]
+
+
+BAD_NODE = {"metadata": {"name": "bad", "resourceVersion": "3"}, "spec": {"taints": "none"}}
+NODES = Resource("Node", "/api/v1/nodes")
+
+
+def test_an_object_that_cannot_be_decoded_is_left_out_named_and_forgotten_once_it_can_be(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    good = {"metadata": {"name": "good", "resourceVersion": "1"}}
+    edge.on("GET", NODES.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [BAD_NODE, good]}))
+    mended = {"metadata": {"name": "bad", "resourceVersion": "6"}}
+    edge.on_watch(
+        NODES.path,
+        Events(({"type": "MODIFIED", "object": mended}, {"type": "MODIFIED", "object": BAD_NODE}), end="hang"),
+    )
+    with reading(client, clock, NODES) as state:
+        eventually(lambda: edge.seen(watch=True))
+        eventually(lambda: list(state.unreadable) == [("Node", "bad")])
+        eventually(lambda: list(state.snapshot().nodes.row) == ["good"])
+        assert "taints" in state.unreadable["Node", "bad"]
+
+
+def test_reading_once_gives_a_whole_snapshot_and_tells_how_far_it_is(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a", "b", following="n1"), page("c"))
+    edge.on("GET", DRIVERS.path, status(404))
+    told: list[tuple[str, int]] = []
+    snapshot = read_cluster(
+        client, clock, resources=(DRIVERS, NAMESPACES), progress=lambda what, count: told.append((what, count))
+    )
+    assert set(snapshot.of("Namespace")) == {"a", "b", "c"}
+    assert told == [("namespaces", 2), ("namespaces", 3)]
+
+
+READ_ONCE: dict[str, tuple[tuple[Step, ...], type[Exception], str]] = {
+    "expired token": ((status(401),), Unauthorized, "credentials were refused"),
+    "forbidden": ((status(403, "no"),), Unauthorized, "list namespaces: no"),
+    "lists that expire for ever": ((page("a", following="n"), status(410, "gone")) * 3, Expired, "gone"),
+    "unreadable": (
+        (Reply({"metadata": {}, "items": [{"metadata": {"name": 7}}]}),),
+        InputError,
+        "Namespace 7: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("steps", "kind", "text"), READ_ONCE.values(), ids=READ_ONCE)
+def test_reading_once_fails_at_once_and_clearly(
+    edge: Edge, client: Client, clock: HastyClock, steps: tuple[Step, ...], kind: type[Exception], text: str
+) -> None:
+    edge.on("GET", PATH, *steps)
+    with pytest.raises(kind, match=text):
+        read_cluster(client, clock, resources=(NAMESPACES,))
