@@ -1,0 +1,109 @@
+"""Small clusters by keyword, as snapshots."""
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
+from rescheduler.planning.outcome import Plan, Planning, Rejected
+from rescheduler.planning.policy import Circumstances, Policy
+
+NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+CIRCUMSTANCES = Circumstances(NOW)
+
+ON_DEMAND = "node-role.kubernetes.io/worker"
+SPOT = "node-role.kubernetes.io/spot-worker"
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+Manifest = dict[str, Any]
+
+
+def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **more: Any) -> Manifest:
+    """A Ready node; *more* takes ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready``."""
+    labels = {role: "", HOST: name, ZONE: zone} | more.get("labels", {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": more.get("annotations", {})},
+        "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "16Gi", "pods": str(pods)},
+            "conditions": [{"type": "Ready", "status": more.get("ready", "True")}],
+        },
+    }
+
+
+def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **more: Any) -> Manifest:
+    """A running pod of a controller, in the namespace ``default`` unless the name says another.
+
+    *more* takes ``labels``, ``annotations``, ``status``, ``deleted`` and any field of the spec.
+    """
+    namespace, _, short = name.rpartition("/")
+    meta: Manifest = {
+        "name": short,
+        "namespace": namespace or "default",
+        "uid": f"uid-{short}",
+        "labels": more.pop("labels", {"app": short.split("-")[0]}),
+        "annotations": more.pop("annotations", {}),
+    }
+    if owner:
+        meta["ownerReferences"] = [{"kind": owner, "name": short.split("-")[0], "uid": "o", "controller": True}]
+    if more.pop("deleted", False):
+        meta["deletionTimestamp"] = "2026-01-01T11:59:00Z"
+    status = {"phase": "Running" if on else "Pending", "conditions": [{"type": "Ready", "status": "True"}]}
+    status |= more.pop("status", {})
+    containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
+    spec = {"nodeName": on, "containers": containers} | more
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+def budget(name: str, app: str, *, allowed: int, **more: Any) -> Manifest:
+    """*more* takes ``healthy``, ``desired`` and ``policy`` (of unhealthy pods)."""
+    spec: Manifest = {"selector": {"matchLabels": {"app": app}}}
+    if "policy" in more:
+        spec["unhealthyPodEvictionPolicy"] = more["policy"]
+    status = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": more.get("healthy", 1),
+        "desiredHealthy": more.get("desired", 1),
+    }
+    meta = {"name": name, "namespace": more.get("namespace", "default")}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": status}
+
+
+def repels(app: str, key: str = HOST) -> Manifest:
+    """Anti-affinity against pods of *app*."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def seeks(app: str, key: str = HOST) -> Manifest:
+    """Affinity to pods of *app*."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def snapshot(objects: Iterable[Manifest]) -> Snapshot:
+    made, decoder = Snapshot(), Decoder(Interner())
+    for one in objects:
+        made.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+    return made
+
+
+def brief(planning: Planning) -> dict[str, Any]:
+    """Node → where its pods go, or the reasons why it stays."""
+    return {verdict.node: short(verdict) for verdict in planning.verdicts}
+
+
+def short(verdict: Plan | Rejected) -> Any:
+    if isinstance(verdict, Plan):
+        return {one.pod.name: one.node for one in verdict.placements}
+    return [str(one.reason) for one in verdict.blockers]
+
+
+def policy(**fields: Any) -> Policy:
+    return Policy(**fields)

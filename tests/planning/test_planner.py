@@ -1,0 +1,276 @@
+"""Plans over whole clusters: order, room, neighbours, minima; and that planning leaves no trace."""
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predicates.framework import Filters
+from predicates.plugins import DEFAULT
+from rescheduler.planning.outcome import Plan
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    NOW,
+    ON_DEMAND,
+    SPOT,
+    ZONE,
+    brief,
+    node,
+    pod,
+    repels,
+    seeks,
+    short,
+    snapshot,
+)
+
+Objects = list[dict[str, Any]]
+
+ALONE: dict[str, tuple[Objects, Any]] = {
+    "room is counted once": (
+        [node("s", cpu="1500m"), pod("a", "od"), pod("b", "od")],
+        ["no-room-on-spot"],
+    ),
+    "the fuller spot node is filled first": (
+        [node("s1"), node("s2"), pod("x", "s2"), pod("a", "od")],
+        {"a": "s2"},
+    ),
+    "a smaller pod makes room for a larger one": (
+        [node("s1", cpu="3"), node("s2", cpu="2"), pod("a", "od", cpu="2"), pod("b", "od", cpu="3")],
+        {"a": "s2", "b": "s1"},
+    ),
+    "three into two only one way": (
+        [
+            node("s1", cpu="5"),
+            node("s2", cpu="5"),
+            *(pod(f"p{n}", "od", cpu=cpu) for n, cpu in enumerate(("4", "3", "2", "1"))),
+        ],
+        {"p0": "s1", "p1": "s2", "p2": "s2", "p3": "s1"},
+    ),
+    "a neighbour that is named later comes first": (
+        [node("s"), pod("a", "od", affinity=seeks("z")), pod("z", "od")],
+        {"z": "s", "a": "s"},
+    ),
+    "pods that repel each other go apart": (
+        [
+            node("s1"),
+            node("s2"),
+            pod("w-1", "od", affinity=repels("w")),
+            pod("w-2", "od", affinity=repels("w")),
+        ],
+        {"w-1": "s1", "w-2": "s2"},
+    ),
+    "spot nodes on their way out take nothing": (
+        [
+            node("s1", unschedulable=True),
+            node("s2", ready="False"),
+            node("s3", taints=[{"key": "aws-node-termination-handler/spot-itn", "effect": "PreferNoSchedule"}]),
+            pod("a", "od", tolerations=[{"operator": "Exists"}]),
+        ],
+        ["no-room-on-spot"],
+    ),
+    "an empty node has nothing to move": ([node("s")], {}),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), ALONE.values(), ids=ALONE)
+def test_one_node(objects: Objects, expected: Any) -> None:
+    cluster = snapshot([node("od", ON_DEMAND, cpu="32"), *objects])
+    assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected
+
+
+def test_the_drained_nodes_zone_still_counts() -> None:
+    """A drained node keeps its topology domain (kubernetes/autoscaler#9287)."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "w"}},
+    }
+    web: dict[str, Any] = {"labels": {"app": "w"}, "topologySpreadConstraints": [spread]}
+    cluster = snapshot(
+        [
+            node("od", ON_DEMAND, zone="b"),
+            node("s", zone="a"),
+            pod("w-1", "s", **web),
+            pod("w-2", "od", **web),
+        ]
+    )
+    assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == ["no-room-on-spot"]
+
+
+def test_least_requested_cpu_goes_first_then_the_name() -> None:
+    pods = [pod("a", "od1", cpu="2"), pod("b", "od3"), pod("c", "od2")]
+    cluster = snapshot([*(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)), node("s", cpu="32"), *pods])
+    planning = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
+    assert [verdict.node for verdict in planning.verdicts] == ["od2", "od3", "od1"]
+
+
+def test_emptied_one_after_the_other_they_share_the_room() -> None:
+    cluster = snapshot(
+        [node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s", cpu="1"), pod("a", "od1"), pod("b", "od2")]
+    )
+    planner = Planner(cluster, Policy())
+    assert [len(planner.plan_each(CIRCUMSTANCES).plans), len(planner.plan_all(CIRCUMSTANCES).plans)] == [2, 1]
+
+
+def test_two_light_nodes_are_worth_more_than_the_first() -> None:
+    """The node with least cpu takes most memory: going by cpu alone would free one node where two can go."""
+
+    def asks(cpu: str, memory: str) -> dict[str, Any]:
+        return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
+
+    cluster = snapshot(
+        [
+            *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)),
+            node("s", cpu="4"),
+            pod("a", "od1", **(asks("100m", "15500Mi") | {"nodeName": "od1"})),
+            pod("b", "od2", **(asks("1", "1Gi") | {"nodeName": "od2"})),
+            pod("c", "od3", **(asks("1", "1Gi") | {"nodeName": "od3"})),
+        ]
+    )
+    planning = Planner(cluster, Policy()).plan_all(CIRCUMSTANCES)
+    assert [plan.node for plan in planning.plans] == ["od2", "od3"]
+    floor = Planner(cluster, Policy(planning_timeout=0)).plan_all(CIRCUMSTANCES)
+    assert [plan.node for plan in floor.plans] == ["od1"]
+
+
+MINIMA = {0: 3, 1: 2, 2: 1, 3: 0, 9: 0}
+
+
+@pytest.mark.parametrize(("minimum", "emptied"), MINIMA.items())
+def test_some_on_demand_nodes_must_remain(minimum: int, emptied: int) -> None:
+    nodes = [node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)]
+    cluster = snapshot([*nodes, node("s", cpu="32"), *(pod(f"p{n}", f"od{n}") for n in (1, 2, 3))])
+    planning = Planner(cluster, Policy(min_on_demand_nodes=minimum)).plan_all(CIRCUMSTANCES)
+    assert len(planning.plans) == emptied
+    assert {str(one.reason) for one in planning.rejected} <= {"min-on-demand-nodes"}
+
+
+def test_the_daemon_gets_the_first_node_that_has_something_to_move() -> None:
+    cluster = snapshot(
+        [
+            *(node(name, ON_DEMAND) for name in ("empty", "full", "later")),
+            node("s"),
+            pod("a", "full"),
+            pod("b", "later"),
+        ]
+    )
+    planning = Planner(cluster, Policy()).first_plan(CIRCUMSTANCES)
+    assert brief(planning) == {"empty": {}, "full": {"a": "s"}}
+    assert brief(Planner(cluster, Policy()).first_plan(CIRCUMSTANCES, take_empty=True)) == {"empty": {}}
+
+
+def test_a_cooling_node_is_left_alone_until_its_time() -> None:
+    cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("a", "od")])
+    planner = Planner(cluster, Policy())
+    later = NOW + timedelta(minutes=5)
+    assert short(planner.plan_node("od", Circumstances(NOW, {"od": later}))) == ["cooling-down"]
+    assert short(planner.plan_node("od", Circumstances(later, {"od": later}))) == {"a": "s"}
+
+
+def test_labels_with_values_and_both_labels() -> None:
+    policy = Policy(on_demand_label=NodeLabel("pool", "od"), spot_label=NodeLabel("pool", "spot"))
+    cluster = snapshot(
+        [
+            node("o", "x", labels={"pool": "od"}),
+            node("s", "x", labels={"pool": "spot"}),
+            node("n", "x", labels={"pool": "else"}),
+        ]
+    )
+    planning = Planner(cluster, policy).plan_each(CIRCUMSTANCES)
+    assert ([one.node for one in planning.verdicts], planning.spot_nodes) == (["o"], 1)
+    both = snapshot([node("b", ON_DEMAND, labels={SPOT: ""})])
+    planning = Planner(both, Policy()).plan_each(CIRCUMSTANCES)
+    assert (planning.on_demand_nodes, planning.spot_nodes) == (0, 1)
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "since", "waits"),
+    [("1", "2026-01-01T11:55:00Z", True), ("1", "2026-01-01T11:00:00Z", False), ("99", "2026-01-01T11:55:00Z", False)],
+    ids=["a spot node could take it", "it pends for long", "none ever could"],
+)
+def test_pending_pods_hold_up_only_while_spot_could_take_them(cpu: str, since: str, *, waits: bool) -> None:
+    condition = UNSCHEDULABLE | {"lastTransitionTime": since}
+    pending = pod("p", cpu=cpu, status={"conditions": [condition]})
+    cluster = snapshot([node("s", cpu="2"), pod("x", "s", cpu="2"), pending])
+    waiting = Planner(cluster, Policy()).waiting(CIRCUMSTANCES, timedelta(minutes=10))
+    assert bool(waiting) is waits
+
+
+def random_cluster(seed: int) -> Objects:
+    rng = random.Random(seed)
+    on_demand, spot = rng.randint(2, 6), rng.randint(2, 6)
+    objects = [node(f"od{n}", ON_DEMAND, cpu="8", zone=rng.choice("ab")) for n in range(on_demand)]
+    objects += [node(f"s{n}", cpu=str(rng.randint(2, 8)), zone=rng.choice("ab")) for n in range(spot)]
+    for number in range(rng.randint(4, 24)):
+        app = rng.choice(["red", "blue", "green"])
+        more: dict[str, Any] = {"labels": {"app": app}}
+        kind = rng.random()
+        if kind < 0.15:
+            more["affinity"] = repels(app, rng.choice([ZONE, "kubernetes.io/hostname"]))
+        elif kind < 0.25:
+            more["affinity"] = seeks(rng.choice(["red", "blue"]), ZONE)
+        on = rng.choice([one["metadata"]["name"] for one in objects if one["kind"] == "Node"])
+        objects.append(pod(f"{app}-{number}", on, cpu=f"{rng.randint(2, 20) * 100}m", **more))
+    return objects
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_placement_passes_the_filters_one_after_the_other(seed: int) -> None:
+    """Plans are replayed on a fresh snapshot, by a fresh set of filters."""
+    objects = random_cluster(seed)
+    planning = Planner(snapshot(objects), Policy(planning_timeout=0.2)).plan_all(CIRCUMSTANCES)
+    fresh = snapshot(objects)
+    filters = Filters(fresh, DEFAULT)
+    with fresh.trial() as trial:
+        for plan in planning.plans:
+            moving = [fresh.pods[str(one.pod)] for one in plan.placements]
+            for one in moving:
+                trial.evict(one)
+            trial.drain(fresh.nodes.row[plan.node])
+            for one, placement in zip(moving, plan.placements, strict=True):
+                assert filters.fits(one.cls, fresh.nodes.row[placement.node]), (plan.node, placement)
+                trial.place(one.cls, fresh.nodes.row[placement.node])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_more_effort_never_frees_fewer_nodes(seed: int) -> None:
+    objects = random_cluster(seed)
+    floor, better = (
+        len(Planner(snapshot(objects), Policy(planning_timeout=seconds)).plan_all(CIRCUMSTANCES).plans)
+        for seconds in (0, 0.5)
+    )
+    assert better >= floor
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_planning_leaves_the_snapshot_as_it_was_and_answers_the_same_again(seed: int) -> None:
+    cluster = snapshot(random_cluster(seed))
+    planner = Planner(cluster, Policy(planning_timeout=0.2))
+    before = cluster.nodes.requested.copy()
+    first = planner.plan_all(CIRCUMSTANCES), planner.plan_each(CIRCUMSTANCES)
+    assert np.array_equal(cluster.nodes.requested, before)
+    assert (planner.plan_all(CIRCUMSTANCES), planner.plan_each(CIRCUMSTANCES)) == first
+    fresh = Planner(snapshot(random_cluster(seed)), Policy(planning_timeout=0.2))
+    assert (fresh.plan_all(CIRCUMSTANCES), fresh.plan_each(CIRCUMSTANCES)) == first
+
+
+def test_no_plan_frees_more_nodes_than_the_bound() -> None:
+    for seed in range(40):
+        planning = Planner(snapshot(random_cluster(seed)), Policy(planning_timeout=0.2)).plan_all(CIRCUMSTANCES)
+        assert planning.upper_bound is not None
+        assert len(planning.plans) <= planning.upper_bound
+
+
+def test_the_plan_names_each_pod_of_the_node_once() -> None:
+    cluster = snapshot(random_cluster(7))
+    for plan in Planner(cluster, Policy()).plan_each(CIRCUMSTANCES).plans:
+        assert isinstance(plan, Plan)
+        assert sorted(str(one.pod) for one in plan.placements) == sorted(cluster.pods_on[plan.node])
