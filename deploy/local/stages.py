@@ -21,6 +21,10 @@ TERMINATE_AFTER = "local.spot-rescheduler/terminate-after"
 NEVER = "never"
 GRACE = "grace"
 
+#: a heartbeat is due well within the controller manager's grace period of 600 s; kwok's own 20 s would keep a
+#: machine busy that plays thousands of nodes
+HEARTBEAT_SECONDS = (120, 240)
+
 #: kwok's pod stages, and the annotation that delays each
 _DELAYED_BY = {"pod-ready": START_AFTER, "pod-complete": COMPLETE_AFTER, "pod-delete": TERMINATE_AFTER}
 
@@ -31,9 +35,12 @@ def write(upstream: Iterable[Path], into: Path) -> list[Path]:
     written = []
     for source in upstream:
         stage = yaml.safe_load(source.read_text())
-        annotation = _DELAYED_BY.get(stage["metadata"]["name"])
-        if annotation:
-            _delay(stage["spec"], annotation)
+        name, spec = stage["metadata"]["name"], stage["spec"]
+        if name in _DELAYED_BY:
+            _delay(spec, _DELAYED_BY[name])
+        elif name == "node-heartbeat":
+            earliest, latest = (seconds * 1000 for seconds in HEARTBEAT_SECONDS)
+            spec["delay"] = {"durationMilliseconds": earliest, "jitterDurationMilliseconds": latest}
         target = into / source.name
         target.write_text(yaml.safe_dump(stage))
         written.append(target)

@@ -1,0 +1,85 @@
+"""Empties a cluster between tests, which is quicker than a new one for each."""
+
+from collections.abc import Callable
+
+from deploy.local.api import Api, Json
+from deploy.local.errors import ApiError
+
+#: what comes with an empty cluster
+_OWN_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
+#: in an order that lets nothing be made again by what is deleted later
+_RESOURCES = (
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/daemonsets",
+    "/apis/apps/v1/replicasets",
+    "/apis/batch/v1/cronjobs",
+    "/apis/batch/v1/jobs",
+    "/api/v1/replicationcontrollers",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/api/v1/pods",
+    "/api/v1/persistentvolumeclaims",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/api/v1/limitranges",
+    "/api/v1/resourcequotas",
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/storage.k8s.io/v1/csinodes",
+    "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+_EVENTS = "/api/v1/events"
+
+
+def wipe(api: Api) -> bool:
+    """Delete nodes, workloads, pods, budgets, volumes, leases, events and namespaces; whether all are gone.
+
+    The controllers take a moment for their part, so call it until it says yes. Finalizers are taken off pods,
+    as tests use them for pods that never end. RBAC outside deleted namespaces is left alone.
+    """
+    left = sum(_wipe(api, resource) for resource in _RESOURCES)
+    _wipe(api, _EVENTS)  # the controllers report on deletions with new ones, so none is waited for
+    namespaces = [item for item in api.items("/api/v1/namespaces") if _name(item) not in _OWN_NAMESPACES]
+    for item in namespaces:
+        _unless_gone(api.delete, f"/api/v1/namespaces/{_name(item)}")
+    return not left and not namespaces
+
+
+def _wipe(api: Api, resource: str) -> int:
+    """Delete all of one kind; how many there were."""
+    found = [item for item in api.items(resource) if not _belongs_to_plane(resource, item)]
+    for item in found:
+        if item["metadata"].get("finalizers") and resource == "/api/v1/pods":
+            _unless_gone(lambda path: api.patch(path, {"metadata": {"finalizers": None}}), _path(resource, item))
+    for item in found:
+        if "deletionTimestamp" not in item["metadata"] or resource == "/api/v1/pods":
+            api.delete(_path(resource, item), gracePeriodSeconds=0, propagationPolicy="Background")
+    return len(found)
+
+
+def _belongs_to_plane(resource: str, item: Json) -> bool:
+    """Leases of nodes and of the API server, and the priority classes of the system."""
+    if resource.endswith("/leases"):
+        return item["metadata"]["namespace"] in {"kube-node-lease", "kube-system"}
+    return resource.endswith("/priorityclasses") and _name(item).startswith("system-")
+
+
+def _path(resource: str, item: Json) -> str:
+    root, _, plural = resource.rpartition("/")
+    namespace = item["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}/{_name(item)}" if namespace else f"{resource}/{_name(item)}"
+
+
+def _name(item: Json) -> str:
+    name: str = item["metadata"]["name"]
+    return name
+
+
+def _unless_gone(act: Callable[[str], object], path: str) -> None:
+    """Act on the object at *path*; that it went away, or changes at this moment, is the next call's affair."""
+    try:
+        act(path)
+    except ApiError as error:
+        if error.status not in {404, 409}:
+            raise
