@@ -8,7 +8,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, brief, budget, node, pod, short, snapshot
 
-UNREADY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+UNREADY: dict[str, Any] = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
 ONE = [pod("w-1", "od", labels={"app": "w"})]
 TWO = [*ONE, pod("w-2", "od", labels={"app": "w"})]
 MOVED = {"w-1": "s"}
