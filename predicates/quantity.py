@@ -120,11 +120,6 @@ def parse(text: str | float) -> Quantity:
     return _wide(amount << (binary or 0), power - places, capped=binary is not None)
 
 
-def ceil_units(text: str | float) -> int:
-    """Go's ``Quantity.Value`` of *text*. Raises :class:`QuantityError`."""
-    return parse(text).units
-
-
 def _at(quantity: Quantity, power: int) -> int:
     """The mantissa that the quantity has at a lower *power*."""
     return quantity.mantissa * int(10 ** (quantity.power - power)) if quantity.mantissa else 0
