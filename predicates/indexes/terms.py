@@ -1,7 +1,7 @@
 """Terms of pod affinity and anti-affinity as the scheduler reads them (``kube-scheduler/framework/types.go``)."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from predicates.indexes.scopes import Scope
 from predicates.label_syntax import joined
@@ -50,10 +50,13 @@ class AffinityTerms(NamedTuple):
     error: str = ""
 
 
+_NO_TERMS: Final = AffinityTerms()
+
+
 def affinity_terms(pod: PodClass) -> AffinityTerms:
     """The class's terms (``framework.NewPodInfo``): the preferred ones are read as well, for their errors."""
     if (affinity := pod.spec.affinity) is None or affinity.pod_affinity is affinity.pod_anti_affinity is None:
-        return AffinityTerms()
+        return _NO_TERMS
     near, far = affinity.pod_affinity, affinity.pod_anti_affinity
     required, first = _read(pod, near.required if near else ())
     repelled, second = _read(pod, far.required if far else ())

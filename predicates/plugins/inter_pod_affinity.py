@@ -1,6 +1,5 @@
 """InterPodAffinity: required terms of the pod, and anti-affinity of placed pods (``interpodaffinity/filtering.go``)."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -52,10 +51,10 @@ class _Neighbours:
 
 
 def _grouped(counts: Iterable[DomainCounts]) -> _Grouped:
-    groups: defaultdict[Domains, list[DomainCounts]] = defaultdict(list)
+    groups: dict[Domains, list[DomainCounts]] = {}
     for one in counts:
-        groups[one.domains].append(one)
-    return dict(groups)
+        groups.setdefault(one.domains, []).append(one)
+    return groups
 
 
 def _reads(pod: PodClass) -> PodClass:
