@@ -64,7 +64,7 @@ def requirement_errors(key: str, values: Sequence[str], values_error: str | None
     if found := key_errors(key):
         errors.append(f"key: Invalid value: {_quoted(key)}: {'; '.join(found)}")
     if values_error is not None:
-        shown = json.dumps(values, separators=(",", ":")) if values else "null"
+        shown = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if values else "null"
         errors.append(f"values: Invalid value: {shown}: {values_error}")
     for position, value in enumerate(values):
         if found := value_errors(value):
