@@ -70,7 +70,7 @@ def read(path: Path, shape: type[T]) -> T:
 def shaped(document: object, shape: type[T], where: str) -> T:
     """What a parser made of a file as *shape*; *where* begins the message of the ConfigError."""
     try:
-        return msgspec.convert(document, shape, dec_hook=_decode)
+        return msgspec.convert(document, shape, dec_hook=decode)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from error
 
@@ -109,7 +109,8 @@ def _plain_http(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(extras)
 
 
-def _decode(shape: type, value: object) -> object:
+def decode(shape: type, value: object) -> object:
+    """The `dec_hook` of msgspec for what it does not know."""
     if shape is Duration:
         return Duration.parse(value)
     raise NotImplementedError(f"no reading rule for {shape}")

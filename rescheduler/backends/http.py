@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _MAX_TEXT = 500  #: characters of the other side's words that go into an error
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
-_BACK_OFF = tenacity.wait_exponential_jitter(initial=0.2, max=10, jitter=0.2)
+_BACK_OFF = tenacity.wait_random_exponential(multiplier=0.4, max=10)
 
 
 class Unsent(BackendUnavailable):

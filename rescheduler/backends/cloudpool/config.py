@@ -35,8 +35,8 @@ class PoolSection(Section, frozen=True, kw_only=True):
     refresh_interval: Duration = Duration(10)  #: for how long one look at the pool serves
     cache_age: Duration = Duration(30)  #: how old the pool's answers may be where it does not date them
     poll_interval: Duration = Duration(2)  #: between two looks while a machine is ending
-    #: How long an order without an answer may still be at work in the pool; also the longest wait for the answer.
-    order_timeout: Duration = Duration(300)
+    order_timeout: Duration = Duration(300)  #: for the answer to a termination; some clouds take minutes
+    settle_time: Duration = Duration(300)  #: how long a termination that got no answer may still be at work
     template: TemplateSection | None = None
 
 
@@ -67,6 +67,7 @@ def check_pool(pool: PoolSection, where: str, key: str) -> None:
         "maxSize": (pool.max_size >= pool.min_size, "minSize or more"),
         "refreshInterval": (pool.refresh_interval >= 0, "0 or more"),
         "pollInterval": (pool.poll_interval > 0, "more than 0s"),
+        "settleTime": (pool.settle_time >= 0, "0 or more"),
         "orderTimeout": (pool.order_timeout > 0, "more than 0s"),
     }
     for name, (holds, expected) in rules.items():

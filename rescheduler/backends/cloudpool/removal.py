@@ -40,7 +40,7 @@ class Removal:
         self._pool, self._clock = pool, pool.clock
         self._ledger = Ledger()
         self._began = pool.clock.now()
-        settle = dt.timedelta(seconds=pool.config.order_timeout)
+        settle = dt.timedelta(seconds=pool.config.settle_time)
         self._limits = Limits(settle, back_off=dt.timedelta(seconds=pool.config.poll_interval))
 
     def delete(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
@@ -71,7 +71,7 @@ class Removal:
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """What would be refused at once; nodes before a node count against the minimum as if they went."""
         view = self._pool.view(deadline=deadline)
-        room = self._pool.desired_size(deadline=deadline) - self._unsettled(view, ()) - self._pool.group.min_size
+        left = self._pool.desired_size(deadline=deadline) - self._unsettled(view, ())
         refused: dict[str, Refused] = {}
         for node, target in self._targets(view, nodes):
             if isinstance(target, Refused):
@@ -80,10 +80,10 @@ class Removal:
             machine = target.machine
             if machine is None or machine.gone or target.order is not None:
                 continue
-            if refusal := deletion.protection(machine) or self._below_minimum(room - machine.active):
+            if refusal := deletion.protection(machine) or self._below_minimum(left - machine.active):
                 refused[node.name] = refusal
             else:
-                room -= machine.active
+                left -= machine.active
         return refused
 
     def ordered(self, node: NodeRef) -> bool:

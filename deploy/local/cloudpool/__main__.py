@@ -1,0 +1,50 @@
+"""``python -m deploy.local.cloudpool --config FILE``: the reference cloudpool as a process."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from rescheduler.backends.base import ConfigError
+from rescheduler.backends.config import read
+from rescheduler.clock import SystemClock
+
+
+@click.command()
+@click.option("--config", "file", type=click.Path(path_type=Path), required=True, help="JSON or YAML; see settings.py.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any free one.", show_default=True)
+@click.option("--database", help="SQLite file; overrides the file's `database`.")
+@click.option("--kubeconfig", help="The cluster whose Nodes the machines are.")
+@click.option("--without-cluster", is_flag=True, help="Machines only.")
+def main(file: Path, port: int, database: str | None, kubeconfig: str | None, without_cluster: bool) -> None:  # noqa: FBT001
+    """Serve a cloudpool on 127.0.0.1 and print its URL."""
+    if bool(kubeconfig) == without_cluster:
+        raise click.UsageError("expected one of --kubeconfig FILE and --without-cluster")
+    clock = SystemClock()
+    try:
+        settings = read(file, Settings)
+        if database:
+            settings = msgspec.structs.replace(settings, database=database)
+        server = Server(settings, file.parent, clock, port=port)
+    except (ConfigError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    cluster = Cluster(kubeconfig, server.pool, clock) if kubeconfig else None
+    click.echo(server.url)
+    sys.stdout.flush()
+    if cluster:
+        cluster.start()
+    try:
+        server.run()
+    finally:
+        if cluster:
+            cluster.close()
+        server.pool.close()
+
+
+if __name__ == "__main__":
+    main()

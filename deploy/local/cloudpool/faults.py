@@ -1,0 +1,125 @@
+"""What can go wrong between a client and the pool, on demand: a list of faults, each for its next requests."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Kind = Literal["answer", "hang", "reset", "cut"]
+
+
+class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One misbehaviour.
+
+    `answer` answers with `status`, `headers` and `body`; `hang` never answers; `reset` closes the connection
+    instead; `cut` closes it in the middle of the true answer. With `acted` the request is carried out before.
+    `delay` seconds pass first.
+    """
+
+    path: str
+    method: str = "POST"
+    kind: Kind = "answer"
+    acted: bool = False
+    status: int = 500
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    body: str = '{"message": "injected", "detail": ""}'
+    delay: float = 0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    body: bytes
+
+
+class FaultyApp:
+    """The app with its faults before it, and with a record of all requests that arrived."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self.requests: list[Request] = []
+
+    def inject(self, *faults: Fault) -> None:
+        with self._lock:
+            self._faults.extend(fault for fault in faults for _ in range(fault.times))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = await _body(receive)
+        fault = self._next(Request(scope["method"], scope["path"], body))
+        if fault is None:
+            await self._app(scope, _replay(body, receive), send)
+            return
+        await asyncio.sleep(fault.delay)
+        answer: list[Message] = []
+        if fault.acted or fault.kind == "cut":
+            await self._app(scope, _replay(body, receive), _keep(answer))
+        await _misbehave(fault, answer, receive, send)
+
+    def _next(self, request: Request) -> Fault | None:
+        with self._lock:
+            self.requests.append(request)
+            for fault in self._faults:
+                if (fault.method, fault.path) == (request.method, request.path):
+                    self._faults.remove(fault)
+                    return fault
+        return None
+
+
+async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send: Send) -> None:
+    if fault.kind == "answer":
+        body = fault.body.encode()
+        headers = {"content-type": "application/json", "content-length": str(len(body))} | fault.headers
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": fault.status, "headers": pairs})
+        await send({"type": "http.response.body", "body": body})
+        return
+    if fault.kind == "cut":
+        for message in answer:
+            part = {**message, "body": message["body"][:-1], "more_body": True} if "body" in message else message
+            await send(part)
+    if fault.kind != "hang":
+        # uvicorn's send is a method of the exchange, which holds the connection.
+        send.__self__.transport.abort()  # type: ignore[attr-defined]
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+def _keep(answer: list[Message]) -> Send:
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    return send

@@ -1,0 +1,146 @@
+"""A machine's life as times; its state at any moment follows from them."""
+
+import datetime as dt
+import hashlib
+import uuid
+from typing import Any
+
+import msgspec
+
+from deploy.local.cloudpool.settings import PoolDocument
+
+_PROJECT = "demo"
+_GCE = "https://www.googleapis.com/compute/v1/projects"
+_PLACEHOLDERS = {"AWS-AUTO-SCALING-GROUP": "i-requested{number}", "GCE": "requested-{pool}-{number}"}
+_ARM = "/subscriptions/{0}/resourceGroups/demo/providers/Microsoft.Compute/virtualMachines"
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """`None` among the times means never, as far as is known."""
+
+    number: int
+    pool: PoolDocument  #: as configured when it was requested
+    requested_at: dt.datetime
+    rejected: bool = False
+    ending_at: dt.datetime | None = None
+    member: bool = True  #: not detached
+    active: bool = True
+    evictable: bool = True
+    service_state: str = "UNKNOWN"
+    joined: bool = False  #: its Node was made
+    left: bool = False  #: its Node was taken away
+
+    @property
+    def pending_at(self) -> dt.datetime:
+        return self.requested_at + dt.timedelta(seconds=self.pool.request_delay)
+
+    @property
+    def running_at(self) -> dt.datetime:
+        return self.pending_at + dt.timedelta(seconds=self.pool.launch_delay)
+
+    @property
+    def joins_at(self) -> dt.datetime:
+        return self.running_at + dt.timedelta(seconds=self.pool.boot_delay)
+
+    @property
+    def ended_at(self) -> dt.datetime | None:
+        return self.ending_at and self.ending_at + dt.timedelta(seconds=self.pool.termination_delay)
+
+    def state(self, now: dt.datetime) -> str:
+        if self.rejected:
+            return "REJECTED" if now >= self.pending_at else "REQUESTED"
+        if self.ending_at is not None and now >= self.ending_at:
+            return "TERMINATED" if self.ended_at is not None and now >= self.ended_at else "TERMINATING"
+        if now >= self.running_at:
+            return "RUNNING"
+        return "PENDING" if now >= self.pending_at else "REQUESTED"
+
+    def allocated(self, now: dt.datetime) -> bool:
+        return self.state(now) in {"REQUESTED", "PENDING", "RUNNING"}
+
+    def listed(self, now: dt.datetime) -> bool:
+        end = self.pending_at if self.rejected else self.ended_at
+        return end is None or now < end + dt.timedelta(seconds=self.pool.forget_delay)
+
+    def id(self, now: dt.datetime) -> str:
+        """The cloud's id in the form of its driver; some clouds give a placeholder to what is only requested."""
+        if self.state(now) == "REQUESTED" and self.pool.cloud_provider in _PLACEHOLDERS:
+            return _PLACEHOLDERS[self.pool.cloud_provider].format(pool=self.pool.name, number=self.number)
+        match self.pool.cloud_provider:
+            case "AWS-SPOT":
+                return f"sir-{self._digest[:8]}"
+            case "GCE":
+                return f"{_GCE}/{_PROJECT}/zones/{self.pool.region}/instances/{self.name}"
+            case "Azure":
+                return f"{_ARM.format(uuid.UUID(self._digest[:32]))}/{self.name}"
+            case "OpenStack" | "CityCloud":
+                return str(uuid.UUID(self._digest[:32]))
+        return self._instance
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+        return f"{self.pool.name}-{self.number}"
+
+    @property
+    def provider_id(self) -> str:
+        """The Node's provider ID, in the form of the cloud's controller."""
+        match self.pool.cloud_provider:
+            case "GCE":
+                return f"gce://{_PROJECT}/{self.pool.region}/{self.name}"
+            case "Azure":
+                return f"azure://{_ARM.format(uuid.UUID(self._digest[:32]))}/{self.name}"
+            case "OpenStack" | "CityCloud":
+                return f"openstack:///{uuid.UUID(self._digest[:32])}"
+        return f"aws:///{self.pool.region}/{self._instance}"
+
+    @property
+    def private_ip(self) -> str:
+        return f"{self.pool.network}.{self.number // 250 % 250}.{self.number % 250 + 1}"
+
+    def metadata(self, now: dt.datetime) -> dict[str, Any] | None:
+        """The cloud's raw data, as far as its driver hands it on."""
+        launched = self.state(now) != "REQUESTED"
+        match self.pool.cloud_provider:
+            case "AWS-SPOT":
+                instance = {"instanceId": self._instance, "privateIpAddress": self.private_ip}
+                return {"request": {"spotInstanceRequestId": self.id(now)}} | (
+                    {"instance": instance} if launched else {}
+                )
+            case "AWS-EC2" | "AWS-AUTO-SCALING-GROUP" if launched:
+                return {"instanceId": self._instance, "placement": {"availabilityZone": self.pool.region}}
+            case "OpenStack" | "CityCloud" if launched:
+                return {"name": self.name}
+        return None
+
+    def document(self, now: dt.datetime) -> dict[str, Any]:
+        """The Machine of the API; what is not known is left out."""
+        launched = self.state(now) not in {"REQUESTED", "REJECTED"}
+        fields = {
+            "id": self.id(now),
+            "machineState": self.state(now),
+            "membershipStatus": {"active": self.active, "evictable": self.evictable},
+            "serviceState": self.service_state,
+            "cloudProvider": self.pool.cloud_provider,
+            "region": self.pool.region,
+            "machineSize": self.pool.machine_size,
+            "requestTime": timestamp(self.requested_at),
+            "launchTime": timestamp(self.pending_at) if launched else None,
+            "publicIps": [],
+            "privateIps": [self.private_ip] if launched else [],
+            "metadata": self.metadata(now),
+        }
+        return {key: value for key, value in fields.items() if value is not None}
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(f"{self.pool.name}/{self.number}".encode()).hexdigest()
+
+    @property
+    def _instance(self) -> str:
+        return f"i-{self._digest[:17]}"
+
+
+def timestamp(moment: dt.datetime) -> str:
+    """ISO 8601 in UTC with milliseconds."""
+    return moment.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

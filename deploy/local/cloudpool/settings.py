@@ -1,0 +1,59 @@
+"""The server's configuration file, and the document that POST /config takes."""
+
+from typing import Literal
+
+import msgspec
+
+from rescheduler.backends.config import Duration, Section
+
+CloudName = Literal["AWS-EC2", "AWS-SPOT", "AWS-AUTO-SCALING-GROUP", "GCE", "Azure", "OpenStack", "CityCloud"]
+
+
+class PoolDocument(Section, frozen=True, kw_only=True):
+    """What kind of machines the pool makes, and how slowly."""
+
+    name: str
+    cloud_provider: CloudName = "AWS-EC2"
+    region: str = "eu-north-1a"
+    machine_size: str = "m5.large"
+    quota: int = 1000  #: requests beyond so many machines are rejected
+    request_delay: Duration = Duration(0)  #: REQUESTED → PENDING
+    launch_delay: Duration = Duration(0)  #: PENDING → RUNNING
+    boot_delay: Duration = Duration(0)  #: RUNNING → its Node joins
+    termination_delay: Duration = Duration(0)  #: TERMINATING → TERMINATED
+    forget_delay: Duration = Duration(60)  #: TERMINATED or REJECTED → no longer listed
+    network: str = "10.77"  #: the first two numbers of the machines' private addresses
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
+    taints: list[dict[str, str]] = msgspec.field(default_factory=list)
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes, over 4 CPUs, 16Gi, 110 pods
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """The server. `pool`, `desiredSize` and `started` are for its first start; later the database knows better."""
+
+    pool: PoolDocument | None = None
+    desired_size: int | None = None
+    started: bool = True
+    api: Literal["v5", "multipool"] = "v5"
+    multipool_name: str = "pool"  #: the instance's name below /cloudpools/
+    database: str = ":memory:"
+    refresh_interval: Duration = Duration(30)  #: of the view that GET /pool and the membership checks use
+    reachability_timeout: Duration = Duration(300)  #: for how long a cloud that is down is covered up
+    pool_update: Duration = Duration(60)  #: between two resizes in the background
+    #: What the cloud says when a machine that ends already is terminated: EC2 says yes, others do not know it.
+    second_termination: Literal["error", "ok"] = "error"
+    nodes_stay: bool = False  #: the Node outlives its machine, as without a cloud controller
+    username: str | None = None  #: HTTP Basic
+    password_file: str | None = None
+    token_file: str | None = None
+    cert_file: str | None = None  #: HTTPS
+    key_file: str | None = None
+    client_ca_file: str | None = None  #: clients must have a certificate of it
+    admin: bool = False  #: POST /-/faults and /-/cloud, to break it
+
+
+def encode(value: object) -> str:
+    """The `enc_hook` of msgspec: a duration as it is written in files."""
+    if isinstance(value, Duration):
+        return f"{value:f}s"
+    raise NotImplementedError(f"no writing rule for {type(value)}")

@@ -1,0 +1,114 @@
+"""A cloudpool to test against: the reference server over HTTP, without a cluster, on a clock in hand."""
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy.local.cloudpool.faults import Fault
+from deploy.local.cloudpool.machines import Machine
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import PoolDocument, Settings
+from rescheduler.backends.base import CloudProvider, NodeRef
+from rescheduler.backends.cloudpool.config import CloudpoolFile, PoolSection
+from rescheduler.backends.cloudpool.provider import CloudpoolProvider
+from rescheduler.backends.config import shaped
+from tests.backends.clocks import StepClock
+
+GROUP = "on-demand"
+
+
+def settings(**changes: Any) -> Settings:
+    """A pool of three machines that boot at once and end at once."""
+    values: dict[str, Any] = {"pool": PoolDocument(name="pool"), "desired_size": 3} | changes
+    return Settings(**values)
+
+
+@contextlib.contextmanager
+def serving(of: Settings, clock: StepClock, folder: Path = Path()) -> Iterator[Server]:
+    with Server(of, folder, clock).running() as server:
+        yield server
+
+
+def section(url: str, **changes: Any) -> PoolSection:
+    """A pool's section of the file, from its keys."""
+    backend = {"url": url, "timeout": "5s"} | changes.pop("backend", {})
+    keys = {"id": GROUP, "backend": backend, "orderTimeout": "5s"} | changes
+    return shaped({"pools": [keys]}, CloudpoolFile, "test").pools[0]
+
+
+@contextlib.contextmanager
+def providing(server: Server, clock: StepClock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
+    provider = CloudpoolProvider([section(server.url, **changes)], folder, clock)
+    try:
+        yield provider
+    finally:
+        provider.close()
+
+
+def node_of(machine: Machine, **changes: Any) -> NodeRef:
+    """The Node with which the machine registers, as the daemon sees it."""
+    values: dict[str, Any] = {"provider_id": machine.provider_id, "internal_ips": (machine.private_ip,)} | changes
+    return NodeRef(machine.name, **values)
+
+
+class CloudpoolWorld:
+    """The conformance table's world (see `conformance`)."""
+
+    group = GROUP
+
+    def __init__(self, server: Server, clock: StepClock, minimum: int, stack: contextlib.ExitStack) -> None:
+        self.server, self.clock = server, clock
+        self._minimum, self._stack = minimum, stack
+        self.provider = self._open()
+
+    def _open(self) -> CloudProvider:
+        limits: dict[str, Any] = {"minSize": self._minimum, "maxSize": 10, "settleTime": "120s"}
+        return self._stack.enter_context(providing(self.server, self.clock, **limits))
+
+    def restart(self) -> None:
+        self.provider = self._open()
+
+    def nodes(self) -> list[NodeRef]:
+        now = self.clock.now()
+        return [node_of(machine) for machine in self.server.pool.machines() if machine.state(now) == "RUNNING"]
+
+    def foreign(self) -> NodeRef:
+        return NodeRef("elsewhere-1", "aws:///eu-north-1a/i-00000000000000000", internal_ips=("10.1.2.3",))
+
+    def placeholder(self) -> NodeRef:
+        node = self.nodes()[0]
+        return NodeRef(node.provider_id, node.provider_id)
+
+    def runs(self, node: NodeRef) -> bool:
+        found = [one for one in self.server.pool.machines() if one.provider_id == node.provider_id]
+        return found[0].allocated(self.clock.now())
+
+    def target(self) -> int:
+        return int(self.server.pool.size()["desiredSize"])
+
+    def fail_deletions(self, times: int) -> None:
+        self.server.face.inject(Fault(path="/pool/terminate", times=times))
+
+    def lose_answers(self, times: int) -> None:
+        self.server.face.inject(Fault(path="/pool/terminate", kind="reset", acted=True, times=times))
+
+    def lose_orders(self, times: int) -> None:
+        self.server.face.inject(Fault(path="/pool/terminate", kind="reset", times=times))
+
+    def go_down(self) -> None:
+        down = Fault(path="", status=503, times=1000)
+        for method, path in (("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/terminate")):
+            self.server.face.inject(Fault(path=path, method=method, status=down.status, times=down.times))
+
+
+@contextlib.contextmanager
+def cloudpool_world(machines: int, minimum: int) -> Iterator[CloudpoolWorld]:
+    clock = StepClock()
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(settings(desired_size=machines), clock))
+        # The provider is older than the pool's cache: a young one mistrusts what the pool saw before its time.
+        world = CloudpoolWorld(server, clock, minimum, stack)
+        clock.advance(dt.timedelta(minutes=5).total_seconds())
+        yield world

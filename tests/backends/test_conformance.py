@@ -1,0 +1,16 @@
+"""Every backend through the one table of `conformance`."""
+
+import pytest
+
+from tests.backends.cloudpools import cloudpool_world
+from tests.backends.conformance import CHECKS, MakeWorld
+
+BACKENDS: dict[str, MakeWorld] = {
+    "cloudpool": cloudpool_world,
+}
+
+
+@pytest.mark.parametrize("fact", CHECKS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend(backend: str, fact: str) -> None:
+    CHECKS[fact](BACKENDS[backend])
