@@ -68,6 +68,8 @@ class Snapshot:
         self.changed: list[int] = []  #: rows whose pods changed, in this epoch
         self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
         self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
+        #: By class and row: pods with claims that the trial under way has placed, less those that it has evicted.
+        self.claimants: dict[tuple[PodClass, int], int] = {}
         self._effects: dict[PodClass, _Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[Index] = []
@@ -140,11 +142,14 @@ class Snapshot:
     def _undo(self, start: int) -> None:
         journal = self._journal
         assert journal is not None
+        settled: dict[int, None] = {}
         while len(journal) > start:
             pod, vector, row, by = journal.pop()
             self._shift(pod, vector, row, -by)
+            self._claim(pod, row, -by)
             if len(journal) < self._kept:
-                self.changed.append(row)
+                settled[row] = None
+        self._log(self.changed, settled)
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _ in journal[self._kept :])
 
@@ -152,12 +157,20 @@ class Snapshot:
         assert self._journal is not None
         vector = self.vector(amounts)
         self._shift(pod, vector, row, by)
+        self._claim(pod, row, by)
         self._journal.append((pod, vector, row, by))
         self.touched[row] = None
 
+    def _claim(self, pod: PodClass, row: int, by: int) -> None:
+        if pod.claims:
+            if count := self.claimants.get((pod, row), 0) + by:
+                self.claimants[pod, row] = count
+            else:
+                del self.claimants[pod, row]
+
     def _keep(self) -> None:
         assert self._journal is not None
-        self.changed += [row for _, _, row, _ in self._journal[self._kept :]]
+        self._log(self.changed, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()
 
@@ -249,7 +262,7 @@ class Snapshot:
                 self._settle(pod, row, +1)
         if (rows, columns) != self.nodes.requested.shape:
             self.invalidate()
-        self._log(self.facts, row)
+        self._log(self.facts, (row,))
 
     def _drop_node(self, name: str) -> None:
         if (row := self.nodes.row.get(name)) is None:
@@ -257,14 +270,14 @@ class Snapshot:
         for pod in self.pods_on[name].values():
             self._settle(pod, row, -1)
         self.nodes.remove(name)
-        self._log(self.facts, row)
+        self._log(self.facts, (row,))
 
     def _settle(self, pod: Pod, row: int, by: int) -> None:
         self._shift(pod.cls, self.vector(pod.load), row, by)
-        self._log(self.changed, row)
+        self._log(self.changed, (row,))
 
-    def _log(self, log: list[int], row: int) -> None:
-        log.append(row)
+    def _log(self, log: list[int], rows: Iterable[int]) -> None:
+        log.extend(rows)
         if len(log) > _LOG_LIMIT:
             self.invalidate()
 

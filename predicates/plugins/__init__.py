@@ -12,9 +12,13 @@ from predicates.plugins import (
     node_ports,
     node_resources_fit,
     node_unschedulable,
+    node_volume_limits,
     pod_topology_spread,
     scheduling_gates,
     taint_toleration,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
 )
 
 DEFAULT: Final[tuple[Plugin, ...]] = (
@@ -26,6 +30,11 @@ DEFAULT: Final[tuple[Plugin, ...]] = (
     node_affinity.PLUGIN,
     node_ports.PLUGIN,
     node_resources_fit.PLUGIN,
+    volume_restrictions.PLUGIN,
+    node_volume_limits.PLUGIN,
+    volume_binding.PLUGIN,
+    volume_binding.TAKEN,
+    volume_zone.PLUGIN,
     pod_topology_spread.PLUGIN,
     inter_pod_affinity.PLUGIN,
     dynamic_resources.PLUGIN,

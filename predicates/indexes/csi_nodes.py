@@ -1,0 +1,73 @@
+"""What the nodes' CSINode objects say, as columns."""
+
+from typing import Final, cast
+
+import numpy as np
+
+from predicates.nodes import Flags, Numbers
+from predicates.objects import CSINode, PodClass
+from predicates.snapshot import Snapshot
+
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+UNLIMITED: Final = np.iinfo(np.int64).max
+
+
+class CSINodes:
+    """CSINodes by the rows of their nodes. Current once :meth:`sync` was called."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._epoch = -1
+        self._facts = 0
+        self.present: Flags = np.zeros(0, np.bool_)
+        self.limited: Flags = np.zeros(0, np.bool_)  #: some driver has a limit there
+        self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED where it has none
+        self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: the node says that it is migrated to CSI
+
+    def concerns(self, _: PodClass) -> bool:
+        return False
+
+    def shift(self, pod: PodClass, row: int, by: int) -> None:
+        """Pods do not matter here."""
+
+    def sync(self) -> "CSINodes":
+        """Bring the columns up to date; itself. Costs O(nodes that changed), O(nodes) after other changes."""
+        snapshot = self._snapshot
+        if self._epoch != snapshot.epoch:
+            self._epoch, self._facts = snapshot.epoch, len(snapshot.facts)
+            size = len(snapshot.nodes)
+            self.present, self.limited = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+            self.limits, self.migrated = {}, {}
+            for row in snapshot.nodes.row.values():
+                self._read(row)
+        elif self._facts != len(snapshot.facts):
+            for row in set(snapshot.facts[self._facts :]):
+                self._read(row)
+            self._facts = len(snapshot.facts)
+        return self
+
+    def _read(self, row: int) -> None:
+        found = cast("CSINode | None", self._snapshot.of("CSINode").get(self._snapshot.nodes.names[row]))
+        for limits in self.limits.values():
+            limits[row] = UNLIMITED
+        for flags in self.migrated.values():
+            flags[row] = False
+        self.present[row], self.limited[row] = found is not None, False
+        if found is None:
+            return
+        for driver in found.spec.drivers:
+            if driver.allocatable is not None and driver.allocatable.count is not None:
+                self._limits(driver.name)[row] = driver.allocatable.count
+                self.limited[row] = True
+        for plugin in found.metadata.annotations.get(MIGRATED_PLUGINS, "").split(","):
+            self._migrated(plugin)[row] = True
+
+    def _limits(self, driver: str) -> Numbers:
+        if (column := self.limits.get(driver)) is None:
+            column = self.limits[driver] = np.full(len(self.present), UNLIMITED)
+        return column
+
+    def _migrated(self, plugin: str) -> Flags:
+        if (column := self.migrated.get(plugin)) is None:
+            column = self.migrated[plugin] = np.zeros(len(self.present), np.bool_)
+        return column
