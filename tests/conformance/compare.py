@@ -80,7 +80,7 @@ class Comparison:
             raised = f"{type(error).__name__}: {error}"
         theirs = of_oracle(self.oracle.receive()["verdicts"])
         found = tuple(differences(theirs, mine, claiming(snapshot), self.only))
-        tally.add(theirs, len(found) or bool(raised))
+        tally.add({pod: theirs[pod] for pod in mine}, len(found) or bool(raised))
         return Found(family, seed, snapshot, found, raised) if found or raised else None
 
     def differ(self, snapshot: Json) -> tuple[Disagreement, ...]:

@@ -23,6 +23,7 @@ type objects struct {
 	nodes  []*v1.Node
 	pods   []*v1.Pod
 	others []runtime.Object
+	seen   map[string]bool
 }
 
 // kinds are the objects besides nodes and pods that the scheduler's plugins look at.
@@ -52,7 +53,7 @@ func readObjects(inline json.RawMessage, path string) (*objects, error) {
 		}
 		inline = body
 	}
-	found := &objects{}
+	found := &objects{seen: map[string]bool{}}
 	if len(inline) == 0 {
 		return found, nil
 	}
@@ -97,7 +98,9 @@ func (o *objects) add(item json.RawMessage) error {
 		if err := decode(item, node); err != nil {
 			return err
 		}
-		o.nodes = append(o.nodes, node)
+		if o.isNew("Node", node.Name) {
+			o.nodes = append(o.nodes, node)
+		}
 		return canonical(node.Status.Allocatable)
 	case "Pod":
 		pod := &v1.Pod{}
@@ -107,7 +110,9 @@ func (o *objects) add(item json.RawMessage) error {
 		if pod.UID == "" {
 			pod.UID = types.UID("uid-of-" + podName(pod))
 		}
-		o.pods = append(o.pods, pod)
+		if o.isNew("Pod", podName(pod)) {
+			o.pods = append(o.pods, pod)
+		}
 		return canonicalPod(pod)
 	}
 	make, known := kinds[meta.Kind]
@@ -117,6 +122,14 @@ func (o *objects) add(item json.RawMessage) error {
 	object := make()
 	o.others = append(o.others, object)
 	return decode(item, object)
+}
+
+// isNew says whether no object of this kind and name came before: of two that a dump repeats the first counts.
+func (o *objects) isNew(kind, name string) bool {
+	key := kind + " " + name
+	before := o.seen[key]
+	o.seen[key] = true
+	return !before
 }
 
 // decode reads JSON the way the API server does: field names are case-sensitive, unknown ones are dropped.

@@ -7,12 +7,15 @@ from tests.conformance.generate.world import Family, Json, World, template
 _PHASES = ("Running",) * 18 + ("Pending", "Succeeded", "Failed")
 
 
-def add_workloads(world: World, families: list[Family]) -> None:
-    """Between 5 and 90 pods. A workload's pods are alike but for what a family does to each."""
+def add_workloads(world: World, families: list[Family], oddness: float) -> None:
+    """Between 5 and 90 pods, each family at work in a share *oddness* of the workloads.
+
+    A workload's pods are alike but for what a family does to each.
+    """
     wanted = world.rng.randint(5, 90)
     while len(world.pods) < wanted:
         model = template(world)
-        mine = [one for one in families if world.chance(0.9 if len(families) == 1 else 0.25)]
+        mine = [one for one in families if world.chance(oddness)]
         for family in mine:
             family.template(world, model)
         owner = _owner(world)

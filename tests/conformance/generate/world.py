@@ -45,6 +45,8 @@ class World:
         return f"{stem}-{self.serial}"
 
     def add(self, kind: str, name: str, namespace: str = "", version: str = "v1", **rest: Any) -> Json:
+        """A new object of the cluster; what an earlier family made under that name is replaced."""
+        self.objects = [one for one in self.objects if _key(one) != (kind, name, namespace)]
         one: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": f"uid-{kind}-{name}"}}
         if namespace:
             one["metadata"]["namespace"] = namespace
@@ -63,6 +65,10 @@ class World:
             "metadata": {"resourceVersion": ""},
             "items": [*self.nodes, *self.objects, *self.pods],
         }
+
+
+def _key(one: Json) -> tuple[str, str, str]:
+    return one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")
 
 
 def _nothing(_: World, __: Json) -> None:
