@@ -6,8 +6,9 @@ import sys
 import click
 
 from tests.conformance.compare import Comparison, Found, Tally, keep
-from tests.conformance.generate import FAMILIES
+from tests.conformance.generate import FAMILIES, cluster
 from tests.conformance.oracle import Oracle
+from tests.conformance.plans import replay_cumulative, replay_independent
 
 _ALL = ("all", *FAMILIES)
 
@@ -17,8 +18,9 @@ _ALL = ("all", *FAMILIES)
 @click.option("--family", "families", type=click.Choice(_ALL), multiple=True, help="May be repeated. [default: each]")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--only", metavar="PLUGIN", help="Compare this plugin's word alone.")
+@click.option("--plans", default=0, show_default=True, help="Also replay the plans of so many clusters, both ways.")
 @click.option("--keep", "keeping", is_flag=True, help="Keep shrunken disagreements as cases of the tests.")
-def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, keeping: bool) -> None:
+def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, plans: int, keeping: bool) -> None:
     """Compare our verdicts with those of the real scheduler's plugins on random clusters."""
     families = families or _ALL
     tallies: dict[str, Tally] = {}
@@ -26,8 +28,9 @@ def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, 
         comparison = Comparison(oracle, only=only)
         for family in families:
             tallies[family] = _run(comparison, family, seed, -(-verdicts // len(families)), keeping=keeping)
+        refused = _replay(oracle, seed, plans)
     _print_table(tallies)
-    sys.exit(any(tally.disagreements for tally in tallies.values()))
+    sys.exit(bool(refused) or any(tally.disagreements for tally in tallies.values()))
 
 
 def _run(comparison: Comparison, family: str, seed: int, wanted: int, *, keeping: bool) -> Tally:
@@ -48,6 +51,24 @@ def _report(comparison: Comparison, found: Found, *, keeping: bool) -> None:
     click.echo(f"{found}\n{json.dumps(small, separators=(',', ':'))}\n")
     if keeping:
         click.echo(f"kept as {keep(small, f'{found.family} seed {found.seed}')}\n")
+
+
+def _replay(oracle: Oracle, seed: int, clusters: int) -> int:
+    """Replay plans of plannable clusters; how many placements the scheduler refuses."""
+    nodes = placements = refused = 0
+    for at in range(seed, seed + clusters):
+        given = cluster(at, "plannable")
+        for replay in (replay_independent, replay_cumulative):
+            found = replay(oracle, given)
+            nodes, placements = nodes + found.nodes, placements + found.placements
+            refused += len(found.refused)
+            for one in found.refused:
+                click.echo(f"plannable seed {at}: {one}")
+        _progress(f"plans: {at - seed} clusters, {placements} placements, {refused} refused")
+    _progress("")
+    if clusters:
+        click.echo(f"{2 * clusters} plans: {nodes} nodes emptied, {placements} placements, {refused} refused\n")
+    return refused
 
 
 def _progress(line: str) -> None:
