@@ -7,11 +7,14 @@ would say, and spends a copy, because the API's numbers do not know the plan (ku
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from predicates.objects import Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
+
+Pair: TypeAlias = tuple[str, str]
 
 
 class Budgets:
@@ -19,19 +22,24 @@ class Budgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.epoch = snapshot.epoch
-        self._in: defaultdict[str, list[tuple[str, Selector]]] = defaultdict(list)
+        # Under a label that its pods must have, so that a class is asked about few; under None where there is none.
+        self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
         for key, one in sorted(snapshot.of("PodDisruptionBudget").items()):
             assert isinstance(one, PodDisruptionBudget)
             self._budgets[key] = one
             # In policy/v1 an absent selector selects nothing, an empty one everything.
-            self._in[one.metadata.namespace].append((key, compile_selector(one.spec.selector)))
+            selector = compile_selector(one.spec.selector)
+            first = next(iter(selector.pairs), None)
+            self._in[one.metadata.namespace, first].append((key, selector))
         self._of: dict[PodClass, tuple[str, ...]] = {}
 
     def of(self, pod: PodClass) -> tuple[str, ...]:
         """The keys of the budgets that guard pods of this class."""
         if (found := self._of.get(pod)) is None:
-            found = tuple(key for key, selector in self._in.get(pod.namespace, ()) if selector.matches(pod.labels))
+            pairs: tuple[Pair | None, ...] = (None, *pod.labels.items())
+            asked = (one for pair in pairs for one in self._in.get((pod.namespace, pair), ()))
+            found = tuple(sorted(key for key, selector in asked if selector.matches(pod.labels)))
             self._of[pod] = found
         return found
 
