@@ -5,11 +5,13 @@ Structs with ``rename="camel"`` are the API's own shape: they decode from JSON, 
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 QuantityText: TypeAlias = str | int | float
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
 
 
@@ -43,8 +45,8 @@ class ObjectMeta(Wire, frozen=True):
 class Requirement(Wire, frozen=True):
     """One ``matchExpressions`` entry of a label selector, or of a node selector term."""
 
-    key: str
-    operator: str
+    key: str = ""
+    operator: str = ""
     values: tuple[str, ...] = ()
 
 
@@ -70,7 +72,7 @@ class NodeSelector(Wire, frozen=True):
 
 
 class Taint(Wire, frozen=True):
-    key: str
+    key: str = ""
     effect: str = ""
     value: str = ""
     time_added: str | None = None
@@ -85,7 +87,7 @@ class Condition(Wire, frozen=True):
 
 class ContainerImage(Wire, frozen=True):
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeAddress(Wire, frozen=True):
@@ -231,7 +233,7 @@ class StorageClass(Wire, frozen=True):
 
 
 class VolumeNodeResources(Wire, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Wire, frozen=True):
@@ -289,17 +291,17 @@ class Namespace(Wire, frozen=True):
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
     selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Int32 | str | None = None
+    max_unavailable: Int32 | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
-    observed_generation: int = 0
+    disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
+    expected_pods: Int32 = 0
+    observed_generation: Int64 = 0
     disrupted_pods: dict[str, str] = {}
 
 
@@ -381,8 +383,8 @@ class Toleration(Wire, frozen=True):
 
 
 class ContainerPort(Wire, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -410,7 +412,7 @@ class PodAffinityTerm(Wire, frozen=True):
 
 
 class WeightedPodAffinityTerm(Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -426,7 +428,7 @@ class PodAffinity(Wire, frozen=True):
 
 
 class PreferredSchedulingTerm(Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -444,11 +446,11 @@ class Affinity(Wire, frozen=True):
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     match_label_keys: tuple[str, ...] = ()
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
@@ -528,9 +530,9 @@ class PodSpec(Wire, frozen=True):
     resources: ResourceRequirements | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
-    priority: int | None = None
+    priority: Int32 | None = None
     scheduler_name: str = ""
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False
     host_users: bool | None = None
     restart_policy: str = ""

@@ -19,7 +19,7 @@ from predicates.objects import (
     QuantityText,
     ResourceRequirements,
 )
-from predicates.quantity import Quantity, parse
+from predicates.quantity import Quantity, QuantityError, parse
 
 Quantities: TypeAlias = dict[str, Quantity]
 
@@ -141,7 +141,13 @@ def _pod_level(resource: str) -> bool:
 
 
 def _parsed(amounts: Mapping[str, QuantityText]) -> Quantities:
-    return {name: parse(text) for name, text in amounts.items()}
+    parsed = {}
+    for name, text in amounts.items():
+        try:
+            parsed[name] = parse(text)
+        except QuantityError as error:
+            raise QuantityError(f"{name}: {error}") from error
+    return parsed
 
 
 def _sum(parts: Iterable[Quantities]) -> Quantities:

@@ -6,6 +6,8 @@ its bytes and one decode for each of its some thousand classes, and equal pods s
 """
 
 import contextlib
+import json
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from predicates import objects as api
+from predicates.nulls import without_nulls
 from predicates.objects import HostPort, Object, Pod, PodClass, PodObject, PodSpec, Wire
 from predicates.quantity import QuantityError, parse
 from predicates.requests import load, nonzero, requests
@@ -46,6 +49,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 }
 
 _ABSENT: Final = Raw(b"")
+_METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
 #: The quantities that the filters read later: whoever decodes the object is told of a broken one, with its name.
 _QUANTITIES: Final[Mapping[str, Callable[[Any], Iterable[api.QuantityText | None]]]] = {
@@ -98,9 +102,9 @@ class _SpecKey(Wire, frozen=True):
     resources: Raw = _ABSENT
     scheduling_gates: Raw = _ABSENT
     resource_claims: Raw = _ABSENT
-    priority: int | None = None
+    priority: api.Int32 | None = None
     scheduler_name: str = ""
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: api.Int64 | None = None
     host_network: bool = False
     host_users: bool | None = None
     restart_policy: str = ""
@@ -182,9 +186,7 @@ class Decoder:
 
     def __init__(self, interner: Interner) -> None:
         self._interner = interner
-        self._decoders = {
-            name: msgspec.json.Decoder(kind, strict=False) for name, kind in KINDS.items() if name != "Pod"
-        }
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if name != "Pod"}
         self._pod_keys = msgspec.json.Decoder(_PodKey)
         self._pods = msgspec.json.Decoder(PodObject)
 
@@ -194,10 +196,14 @@ class Decoder:
             try:
                 return self._decode(kind, raw)
             except msgspec.ValidationError:
-                # The API reads null as absent; rare enough for a second try on what is left without nulls.
-                return self._decode(kind, msgspec.json.encode(_without_nulls(msgspec.json.decode(raw))))
+                # Nulls where the API writes none are rare enough for a second try without them.
+                return self._decode(kind, self._without_nulls(kind, raw))
         except (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"{kind} {name_of(raw)}: {error}") from error
+
+    def _without_nulls(self, kind: str, raw: bytes | Raw | memoryview) -> bytes:
+        whole = PodObject if kind == "Pod" else KINDS[kind]
+        return msgspec.json.encode(without_nulls(msgspec.json.decode(raw), whole))
 
     def _decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
         if kind == "Pod":
@@ -220,22 +226,17 @@ class Decoder:
 
 def name_of(raw: bytes | Raw | memoryview) -> str:
     """``namespace/name`` of an object that could not be decoded, as far as it can be told."""
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError, AttributeError):
-        meta = msgspec.json.decode(raw).get("metadata") or {}
-        return "/".join(str(part) for part in (meta.get("namespace"), meta.get("name")) if part) or "without a name"
+    text = bytes(raw).decode(errors="replace")
+    if (start := _METADATA.search(text)) is not None:
+        with contextlib.suppress(ValueError, RecursionError, AttributeError):
+            meta, _ = json.JSONDecoder().raw_decode(text, start.end())
+            named = "/".join(str(part) for part in (meta.get("namespace"), meta.get("name")) if part)
+            return named or "without a name"
     return "without a name"
 
 
 def _none(_: Object) -> tuple[()]:
     return ()
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
-    if isinstance(value, list):
-        return [_without_nulls(one) for one in value if one is not None]
-    return value
 
 
 def _class_key(meta: _MetaKey, spec: _SpecKey) -> Hashable:
@@ -283,9 +284,8 @@ def _load_key(status: _StatusKey) -> Hashable | None:
     statuses = tuple(
         (one.name, bytes(one.resources), bytes(one.allocated_resources))
         for one in (*status.container_statuses, *status.init_container_statuses)
-        if one.resources != _ABSENT
     )
-    if not statuses and status.resources == _ABSENT:
+    if status.resources == _ABSENT and not any(resources for _, resources, _ in statuses):
         return None
     resize = next((c.reason for c in status.conditions if c.type == "PodResizePending"), None)
     return statuses, bytes(status.resources), bytes(status.allocated_resources), resize
