@@ -143,7 +143,7 @@ class Filters:
         touched = self._snapshot.touched
         for some in local.candidates:
             for row in self._far_rows(asked, some).tolist():
-                if row not in touched or self._near_mask(local.parts, slice(row, row + 1))[0]:
+                if row not in touched or self._has_room(local, row):
                     yield row
 
     def settle(self, pods: Iterable[PodClass]) -> None:
@@ -232,6 +232,16 @@ class Filters:
         kept = (row for row in local.dirty if row in snapshot.touched)
         local.dirty = tuple(snapshot.touched) if fresh else tuple({*kept, *(rows & snapshot.touched.keys())})
         local.epoch, local.facts, local.changed = snapshot.epoch, len(snapshot.facts), len(snapshot.changed)
+
+    def _has_room(self, local: _Local, row: int) -> bool:
+        """Whether the pods on *row* leave room; what is kept about the node itself a trial does not change."""
+        rows = slice(row, row + 1)
+        for plugin, part in zip(self._near, local.parts, strict=True):
+            if part is None or plugin.scope is not Scope.PODS:
+                continue
+            if (refusal := plugin.refuse(part, self._snapshot, rows)) is not None and refusal.codes[0]:
+                return False
+        return True
 
     def _near_mask(self, parts: tuple[Hashable | None, ...], rows: Rows) -> Flags:
         mask = np.array(self._snapshot.nodes.alive[rows])
