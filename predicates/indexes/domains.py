@@ -29,7 +29,7 @@ class Domains:
     """The domains of a topology, by node row.
 
     ``slots`` numbers the domain of each row, ``counted`` the domain that its pods count in; both are ``size``
-    where there is none. ``version`` grows when any of it changes.
+    where there is none. ``version`` grows when these change.
     """
 
     def __init__(self, topology: Topology, snapshot: Snapshot) -> None:
@@ -80,11 +80,11 @@ class Domains:
         size = int(numbers[-1]) + 1
         slots = np.where(labelled, numbers[ids], size).astype(np.intp)
         counted = np.where(self._eligible() & labelled, slots, size)
+        self.complete = bool((labelled | ~table.alive).all())
         if self.version and np.array_equal(slots, self.slots) and np.array_equal(counted, self.counted):
             return
         self.version += 1
         self.size, self.slots, self.counted, self.cells = size, slots, counted, counted.tolist()
-        self.complete = bool((labelled | ~table.alive).all())
         self._nodes = np.bincount(counted, minlength=size + 1)
         self.occupied = np.flatnonzero(self._nodes[:-1] > 0)
         self._without = None, 0, self.occupied

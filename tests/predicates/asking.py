@@ -1,0 +1,33 @@
+"""One plugin, asked about a pod on every node of a small cluster."""
+
+import msgspec
+import numpy as np
+
+from predicates.framework import Plugin
+from predicates.objects import PodClass
+from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
+from tests.conformance.generate.world import Json
+
+
+def load(*objects: Json) -> Snapshot:
+    table, decoder = Snapshot(), Decoder(Interner())
+    for one in objects:
+        table.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+    return table
+
+
+def reasons(plugin: Plugin, pod: PodClass, table: Snapshot) -> dict[str, str]:
+    """By node: why not, "" where the plugin has nothing against it; rows asked together and one by one must agree."""
+    rows = np.flatnonzero(table.nodes.alive)
+    together = _asked(plugin, pod, table, rows)
+    assert together == [_asked(plugin, pod, table, rows[i : i + 1])[0] for i in range(len(rows))]
+    return dict(zip([table.nodes.names[row] for row in rows], together, strict=True))
+
+
+def _asked(plugin: Plugin, pod: PodClass, table: Snapshot, rows: np.typing.NDArray[np.intp]) -> list[str]:
+    part = plugin.reads(pod)
+    refusal = None if part is None else plugin.refuse(part, table, rows)
+    if refusal is None:
+        return [""] * len(rows)
+    return [", ".join(refusal.sentences(code)) if code else "" for code in refusal.codes.tolist()]

@@ -1,0 +1,182 @@
+"""PodTopologySpread on clusters small enough to count by hand; the verdicts are the scheduler's."""
+
+from typing import Any
+
+import pytest
+
+from predicates.plugins import pod_topology_spread
+from predicates.snapshot import DRAIN_TAINT
+from tests.conformance.builders import node, pod
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import load, reasons
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+UNEVEN = "node(s) didn't match pod topology spread constraints"
+UNLABELLED = "node(s) didn't match pod topology spread constraints (missing required label)"
+WEB = {"app": "web"}
+
+
+def _constraint(key: str = ZONE, labels: Json | None = WEB, skew: int = 1, **rest: Any) -> Json:
+    selector = {"labelSelector": {"matchLabels": labels}} if labels is not None else {}
+    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **selector, **rest}
+
+
+def _asking(*constraints: Json, **spec: Any) -> Json:
+    return pod("p", labels=WEB, topologySpreadConstraints=list(constraints), **spec)
+
+
+def _leaving(one: Json) -> Json:
+    one["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+    return one
+
+
+def _elsewhere(one: Json) -> Json:
+    one["metadata"]["namespace"] = "other"
+    return one
+
+
+A, B, C = (node(name, labels={ZONE: name}) for name in "abc")
+BUSY = node("b", labels={ZONE: "b"}, taints=[{"key": "busy", "effect": "NoSchedule"}])
+POOL = [node("a", labels={ZONE: "a", "pool": "x"}), node("b", labels={ZONE: "b"})]
+ON_A = pod("q", "a", labels=WEB)
+FITS: Json = {"a": "", "b": ""}
+ONLY_B: Json = {"a": UNEVEN, "b": ""}
+
+#: Objects, the pod that is judged last among them, and the reason by node, "" where it fits.
+CASES: dict[str, tuple[list[Json], Json]] = {
+    "the fuller zone is refused": ([A, B, ON_A, _asking(_constraint())], ONLY_B),
+    "a skew of two is allowed two": ([A, B, ON_A, _asking(_constraint(skew=2))], FITS),
+    "a pod that its selector leaves out adds nothing": (
+        [A, B, pod("q", "a", labels={"app": "db"}), _asking(_constraint(labels={"app": "db"}))],
+        FITS,
+    ),
+    "ScheduleAnyway does not filter": ([A, B, ON_A, _asking(_constraint(whenUnsatisfiable="ScheduleAnyway"))], FITS),
+    "without whenUnsatisfiable nothing filters": (
+        [A, B, ON_A, pod("p", labels=WEB, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": ZONE}])],
+        FITS,
+    ),
+    "an empty selector counts nothing": ([A, B, ON_A, _asking(_constraint(labels={}))], FITS),
+    "a missing selector counts nothing": ([A, B, ON_A, _asking(_constraint(labels=None))], FITS),
+    "matchLabelKeys narrow an empty selector": (
+        [A, B, ON_A, _asking(_constraint(labels={}, matchLabelKeys=["app", "absent"]))],
+        ONLY_B,
+    ),
+    "matchLabelKeys leave other versions out": (
+        [A, B, ON_A, pod("p", labels={**WEB, "v": "2"}, topologySpreadConstraints=[_constraint(matchLabelKeys=["v"])])],
+        FITS,
+    ),
+    "pods of other namespaces do not count": (
+        [A, B, _elsewhere(pod("q", "a", labels=WEB)), _asking(_constraint())],
+        FITS,
+    ),
+    "pods that are being deleted do not count": (
+        [A, B, _leaving(pod("q", "a", labels=WEB)), _asking(_constraint())],
+        FITS,
+    ),
+    "too few domains: the minimum is zero": (
+        [A, B, ON_A, pod("r", "b", labels=WEB), _asking(_constraint(minDomains=3))],
+        {"a": UNEVEN, "b": UNEVEN},
+    ),
+    "enough domains: the minimum is the least": (
+        [A, B, ON_A, pod("r", "b", labels=WEB), _asking(_constraint(minDomains=2))],
+        FITS,
+    ),
+    "a node without the label is refused": (
+        [A, node("n"), _asking(_constraint())],
+        {"a": "", "n": UNLABELLED},
+    ),
+    "a node that lacks any of the keys does not count for the others": (
+        [A, B, node("n", labels={"rack": "1"}), pod("r", "n", labels=WEB), _asking(_constraint(HOST), _constraint())],
+        {"a": "", "b": "", "n": UNLABELLED},
+    ),
+    "the first constraint that fails is named": (
+        [
+            A,
+            node("n", labels={"rack": "1"}),
+            pod("r", "n", labels=WEB),
+            _asking(_constraint(HOST, minDomains=9), _constraint()),
+        ],
+        {"a": "", "n": UNLABELLED},
+    ),
+    "an empty label value is a domain": (
+        [A, node("n", labels={ZONE: ""}), ON_A, _asking(_constraint())],
+        {"a": UNEVEN, "n": ""},
+    ),
+    "nodes that the pod may not select do not count": (
+        [*POOL, ON_A, _asking(_constraint(), nodeSelector={"pool": "x"})],
+        FITS,
+    ),
+    "unless nodeAffinityPolicy ignores it": (
+        [*POOL, ON_A, _asking(_constraint(nodeAffinityPolicy="Ignore"), nodeSelector={"pool": "x"})],
+        ONLY_B,
+    ),
+    "taints are ignored": ([A, BUSY, ON_A, _asking(_constraint())], ONLY_B),
+    "unless nodeTaintsPolicy honors them": ([A, BUSY, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"))], FITS),
+    "a taint that is tolerated does not matter": (
+        [
+            A,
+            BUSY,
+            ON_A,
+            _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=[{"key": "busy", "operator": "Exists"}]),
+        ],
+        ONLY_B,
+    ),
+    "no node counts at all": (
+        [A, B, ON_A, _asking(_constraint(), nodeSelector={"pool": "x"})],
+        FITS,
+    ),
+    "no node counts and no domain is asked for": (
+        [A, B, ON_A, _asking(_constraint(minDomains=0, skew=0), nodeSelector={"pool": "x"})],
+        FITS,
+    ),
+    "a broken selector refuses the pod": (
+        [A, _asking(_constraint(labels=None, labelSelector={"matchExpressions": [{"key": "a", "operator": "Is"}]}))],
+        {
+            "a": "get constraints from pod: obtaining pod's hard topology spread constraints: "
+            '"Is" is not a valid label selector operator'
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
+def test_reasons(objects: list[Json], expected: Json) -> None:
+    table = load(*objects)
+    assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
+
+
+GHOSTS: dict[str, tuple[Json, Json]] = {
+    # kubernetes/autoscaler#9287: a domain that vanished with its node would let both others take the pod.
+    "its domain still counts": (_constraint(), {"a": UNEVEN, "b": UNEVEN, "c": ""}),
+    "unless taints are honored": (_constraint(nodeTaintsPolicy="Honor"), {"a": "", "b": "", "c": ""}),
+}
+
+
+@pytest.mark.parametrize(("constraint", "expected"), GHOSTS.values(), ids=GHOSTS)
+def test_a_node_under_drain(constraint: Json, expected: Json) -> None:
+    table = load(A, B, C, ON_A, pod("r", "b", labels=WEB), _asking(constraint))
+    with table.trial() as trial:
+        trial.drain(table.nodes.row["c"])
+        assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
+
+
+def test_pods_left_on_a_node_under_drain_do_not_count_where_taints_are_honored() -> None:
+    zone = [node(name, labels={ZONE: "z"}) for name in ("c", "d")]
+    table = load(A, *zone, pod("r", "c", labels=WEB), _asking(_constraint(nodeTaintsPolicy="Honor")))
+    cls = table.pods["default/p"].cls
+    before = reasons(pod_topology_spread.PLUGIN, cls, table)
+    with table.trial() as trial:
+        trial.drain(table.nodes.row["c"])
+        during = reasons(pod_topology_spread.PLUGIN, cls, table)
+    after = reasons(pod_topology_spread.PLUGIN, cls, table)
+    full = {"a": "", "c": UNEVEN, "d": UNEVEN}
+    assert (before, during, after) == (full, dict.fromkeys("acd", ""), full)
+
+
+def test_the_taint_of_a_ghost_may_be_tolerated() -> None:
+    tolerations = [{"key": DRAIN_TAINT.key, "operator": "Exists"}]
+    table = load(A, B, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=tolerations))
+    with table.trial() as trial:
+        trial.drain(table.nodes.row["b"])
+        assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == ONLY_B

@@ -1,0 +1,300 @@
+"""Whatever happened before, topology spread and pod affinity answer as on a snapshot that is made of what there is."""
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predicates.indexes import topology
+from predicates.indexes.scopes import Directory, Register, Scope
+from predicates.objects import Pod, PodClass
+from predicates.plugins import inter_pod_affinity, pod_topology_spread
+from predicates.selectors import Selector
+from predicates.snapshot import Snapshot, Trial
+from predicates.wire import Decoder, Interner
+from tests.conformance.builders import node, pod
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import reasons
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PLUGINS: Final = (pod_topology_spread.PLUGIN, inter_pod_affinity.PLUGIN)
+WEB, DB = {"app": "web"}, {"app": "db"}
+NODES: Final = ("a", "b", "c", "d")
+NAMESPACES: Final = ("default", "red", "gone")
+
+
+def _constraint(key: str, labels: Json, **rest: Any) -> Json:
+    selector = {"matchLabels": labels}
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, **rest}
+
+
+def _term(key: str, labels: Json, **rest: Any) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **rest}
+
+
+def _apart(*terms: Json) -> Json:
+    return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
+
+
+def _near(*terms: Json) -> Json:
+    return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
+
+
+RED: Json = {"matchLabels": {"team": "red"}}
+PODS: Final[tuple[Json, ...]] = (
+    pod("", labels=WEB),
+    pod("", labels=DB),
+    pod("", labels={}),
+    pod("", labels=WEB, topologySpreadConstraints=[_constraint(ZONE, WEB)]),
+    pod("", labels=WEB, topologySpreadConstraints=[_constraint(HOST, WEB, nodeTaintsPolicy="Honor")]),
+    pod("", labels=DB, topologySpreadConstraints=[_constraint(ZONE, {}, matchLabelKeys=["app"], minDomains=3)]),
+    pod(
+        "",
+        labels=WEB,
+        nodeSelector={"pool": "x"},
+        topologySpreadConstraints=[_constraint(ZONE, WEB), _constraint(HOST, DB, nodeTaintsPolicy="Honor")],
+    ),
+    pod("", labels=WEB, **_apart(_term(HOST, WEB))),
+    pod("", labels=DB, **_apart(_term(ZONE, WEB, namespaceSelector=RED), _term(HOST, {}))),
+    pod("", labels=DB, **_apart(_term(ZONE, DB, namespaces=["red", "gone"]))),
+    pod("", labels=DB, **_near(_term(ZONE, DB))),
+    pod("", labels=WEB, **_near(_term(ZONE, DB, namespaceSelector=RED), _term(HOST, DB, namespaceSelector={}))),
+)
+#: (zone, pool, busy): what a node may look like.
+LOOKS: Final = tuple((zone, pool, busy) for zone in ("1", "2", None) for pool in ("x", None) for busy in (False, True))
+BUSY: Final = {"key": "busy", "effect": "NoSchedule"}
+
+Step: TypeAlias = tuple[Any, ...]
+
+
+class Cluster:
+    """A snapshot whose indexes live through everything, and the steps that may happen to it."""
+
+    def __init__(self) -> None:
+        self.table = Snapshot()
+        self.decoder = Decoder(Interner())
+        self.classes = [self._class(one, where, leaving=leaving) for one in PODS for where, leaving in _WHERE]
+
+    def _class(self, one: Json, namespace: str, *, leaving: bool) -> PodClass:
+        meta = one["metadata"] | {"namespace": namespace, "name": "x"}
+        if leaving:
+            meta["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+        found = self.decoder.decode("Pod", msgspec.json.encode(one | {"metadata": meta}))
+        assert isinstance(found, Pod)
+        return found.cls
+
+    def do(self, step: Step) -> None:
+        match step:
+            case ("pod", name, which, where):
+                self.table.upsert("Pod", _pod(name, self.classes[which], where))
+            case ("no pod", name):
+                self.table.delete("Pod", f"{_space(name)}/{name}")
+            case ("node", name, look):
+                self.table.upsert("Node", self.decoder.decode("Node", msgspec.json.encode(_node(name, LOOKS[look]))))
+            case ("namespace", name, team):
+                raw = msgspec.json.encode({"metadata": {"name": name, "labels": {"team": team}}})
+                self.table.upsert("Namespace", self.decoder.decode("Namespace", raw))
+            case ("no", kind, name):
+                self.table.delete(kind, name)
+            case ("ask", which):
+                self.ask(which)
+            case ("trial", steps):
+                self.attempt(steps)
+
+    def ask(self, which: int) -> list[dict[str, str]]:
+        return [reasons(plugin, self.classes[which], self.table) for plugin in PLUGINS]
+
+    def attempt(self, steps: Iterable[Step]) -> None:
+        with self.table.trial() as trial:
+            placed: list[tuple[PodClass, int]] = []
+            evicted: set[str] = set()
+            for step in steps:
+                self._try(step, trial, placed, evicted)
+            self.check()
+
+    def _try(self, step: Step, trial: Trial, placed: list[tuple[PodClass, int]], evicted: set[str]) -> None:
+        rows = self.table.nodes.row
+        match step:
+            case ("place", which, where) if where in rows:
+                trial.place(self.classes[which], rows[where])
+                placed.append((self.classes[which], rows[where]))
+            case ("displace", which, _) if placed:
+                trial.displace(*placed.pop(which % len(placed)))
+            case ("evict", name, _) if (one := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
+                if one.node_name in rows and name not in evicted:
+                    evicted.add(name)
+                    trial.evict(one)
+            case ("drain", where, _) if where in rows:
+                trial.drain(rows[where])
+            case ("keep", _, _):
+                trial.keep()
+            case ("ask", which, _):
+                self.ask(which)
+
+    def check(self) -> None:
+        """Every class is judged as on a snapshot that never was anything else."""
+        fresh = Cluster()
+        fresh.classes = self.classes
+        for kind, objects in (("Node", self.table.nodes), ("Namespace", self.table.of("Namespace").values())):
+            for one in objects:
+                fresh.table.upsert(kind, one)
+        number = 0
+        for cls in self.table.classes():
+            for row, count in self.table.rows_of(cls).items():
+                for _ in range(count):
+                    number += 1
+                    fresh.table.upsert("Pod", _pod(f"n{number}", cls, self.table.nodes.names[row]))
+        with fresh.table.trial() as trial:
+            for row in self.table.ghosts:
+                trial.drain(fresh.table.nodes.row[self.table.nodes.names[row]])
+            for which in range(len(self.classes)):
+                assert _sorted(self.ask(which)) == _sorted(fresh.ask(which))
+
+
+_WHERE: Final = (("default", False), ("red", False), ("default", True))
+_COUNT: Final = len(PODS) * len(_WHERE)
+
+
+def _sorted(answers: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [dict(sorted(one.items())) for one in answers]
+
+
+def _space(name: str) -> str:
+    return f"space-of-{name}"
+
+
+def _pod(name: str, cls: PodClass, where: str) -> Pod:
+    """The key of the pod says nothing about its class, so that a name can change class."""
+    return Pod(namespace=_space(name), name=name, uid=name, node_name=where, cls=cls, load=cls.requests)
+
+
+def _node(name: str, look: tuple[str | None, str | None, bool]) -> Json:
+    zone, pool, busy = look
+    labels = {key: value for key, value in ((ZONE, zone), ("pool", pool)) if value is not None}
+    return node(name, labels=labels, taints=[BUSY] if busy else [])
+
+
+_CLASS = st.integers(0, _COUNT - 1)
+_NODE = st.sampled_from(NODES)
+_NAME = st.sampled_from(("p", "q", "r", "s", "t"))
+_TRIED = st.one_of(
+    st.tuples(st.just("place"), _CLASS, _NODE),
+    st.tuples(st.just("place"), _CLASS, _NODE),
+    st.tuples(st.just("displace"), _CLASS, st.none()),
+    st.tuples(st.just("evict"), _NAME, st.none()),
+    st.tuples(st.just("drain"), _NODE, st.none()),
+    st.tuples(st.just("keep"), st.none(), st.none()),
+    st.tuples(st.just("ask"), _CLASS, st.none()),
+)
+_STEP = st.one_of(
+    st.tuples(st.just("pod"), _NAME, _CLASS, st.sampled_from((*NODES, "", "unknown"))),
+    st.tuples(st.just("no pod"), _NAME),
+    st.tuples(st.just("node"), _NODE, st.integers(0, len(LOOKS) - 1)),
+    st.tuples(st.just("no"), st.just("Node"), _NODE),
+    st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES), st.sampled_from(("red", "blue"))),
+    st.tuples(st.just("no"), st.just("Namespace"), st.sampled_from(NAMESPACES)),
+    st.tuples(st.just("ask"), _CLASS),
+    st.tuples(st.just("trial"), st.lists(_TRIED, max_size=8)),
+)
+
+
+@pytest.mark.parametrize("spare", [1000, -(10**6)], ids=["counters are kept", "counters are dropped each epoch"])
+def test_answers_are_those_of_a_fresh_snapshot(spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "_SPARE", spare)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(_STEP, min_size=4, max_size=25))
+    def run(steps: list[Step]) -> None:
+        cluster = Cluster()
+        for name in NODES[:3]:
+            cluster.do(("node", name, ord(name) % len(LOOKS)))
+        for which in range(0, _COUNT, 2):
+            cluster.ask(which)
+        for step in steps:
+            cluster.do(step)
+        cluster.check()
+
+    run()
+
+
+def test_more_rows_than_before_are_counted_in() -> None:
+    """The columns grow under counters that are already in use."""
+    cluster = Cluster()
+    for which in range(_COUNT):
+        cluster.ask(which)
+    for number in range(30):
+        cluster.do(("pod", f"p{number}", number % _COUNT, f"n{number}"))
+        cluster.do(("node", f"n{number}", number % len(LOOKS)))
+    cluster.check()
+
+
+def test_counters_that_nobody_asks_for_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "_SPARE", 0)
+    cluster = Cluster()
+    cluster.do(("node", "a", 0))
+    index = cluster.table.index(topology.TopologyIndex)
+    sizes = []
+    for number in range(60):
+        one = pod("", labels=WEB, **_apart(_term(HOST, {"v": str(number)})))
+        cls = cluster._class(one, "default", leaving=False)
+        cluster.table.upsert("Pod", _pod("p", cls, "a"))
+        cluster.table.invalidate()
+        reasons(inter_pod_affinity.PLUGIN, cls, cluster.table)
+        sizes.append(index.terms)
+    assert max(sizes[10:]) < 10
+
+
+_LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"), max_size=2)
+_TESTS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist")),
+        st.frozensets(st.sampled_from("xyz"), min_size=2, max_size=2),
+    ),
+    max_size=2,
+)
+_SELECTOR = st.builds(Selector, st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=2), _TESTS)
+_SCOPE = st.builds(
+    Scope, st.none() | st.frozensets(st.sampled_from(("1", "2", "3", "4", "5", "6")), max_size=6), _SELECTOR
+)
+_CLASSES = st.lists(st.tuples(st.sampled_from(("1", "2", "6")), _LABELS), max_size=12)
+
+
+def _classes(seen: list[tuple[str, Json]]) -> list[PodClass]:
+    table = Decoder(Interner())
+    found = []
+    for number, (namespace, labels) in enumerate(seen):
+        one = pod(str(number), labels=labels, priority=number)
+        one["metadata"]["namespace"] = namespace
+        decoded = table.decode("Pod", msgspec.json.encode(one))
+        assert isinstance(decoded, Pod)
+        found.append(decoded.cls)
+    return found
+
+
+@given(_CLASSES, _CLASSES, _SCOPE)
+def test_a_directory_finds_what_a_scope_matches(early: Any, late: Any, scope: Scope) -> None:
+    directory, classes = Directory(), _classes(early + late)
+    for cls in classes[: len(early)]:
+        directory.add(cls)
+    list(directory.matching(scope))  # Looks at the labels of those that are there.
+    for cls in classes[len(early) :]:
+        directory.add(cls)
+    found = list(directory.matching(scope))
+    assert sorted(map(id, found)) == sorted(id(cls) for cls in classes if scope.matches(cls))
+
+
+@given(st.lists(_SCOPE, max_size=8), _CLASSES)
+def test_a_register_knows_each_scope_that_may_match(scopes: list[Scope], seen: Any) -> None:
+    register: Register[int] = Register()
+    for number, scope in enumerate(scopes):
+        register.add(number, scope)
+    for cls in _classes(seen):
+        candidates = list(register.candidates(cls))
+        assert len(candidates) == len(set(candidates))
+        assert set(candidates) >= {number for number, scope in enumerate(scopes) if scope.matches(cls)}
