@@ -1,7 +1,7 @@
 """Verdicts of both sides in one form, and where they differ.
 
 Two things are not held against us. A plugin that fails with an error has no fixed words, so only its name counts.
-And a pod with resource claims may always be refused by DynamicResources: we call such a pod movable only where we
+And a pod that needs devices may always be refused by DynamicResources: we call such a pod movable only where we
 can prove it.
 """
 
@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from tests.conformance.generate.world import Json
 
 CLAIMS = "DynamicResources"
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 class Refusal(NamedTuple):
@@ -73,12 +74,22 @@ def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
 
 
 def claiming(snapshot: Json) -> frozenset[str]:
-    """The pods with resource claims."""
+    """The pods that need devices: by resource claims, or by a resource behind which a DeviceClass stands."""
+    classes = [one for one in snapshot["items"] if one.get("kind") == "DeviceClass"]
+    backed = {(one.get("spec") or {}).get("extendedResourceName") for one in classes}
+    pods = (one for one in snapshot["items"] if one.get("kind") == "Pod")
     return frozenset(
-        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for pod in snapshot["items"]
-        if pod["kind"] == "Pod" and pod["spec"].get("resourceClaims")
+        f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+        for pod in pods
+        if pod["spec"].get("resourceClaims")
+        or any(name in backed or name.startswith(_IMPLICIT) for name in _requested(pod["spec"]))
     )
+
+
+def _requested(spec: Json) -> Iterator[str]:
+    yield from spec.get("overhead") or ()
+    for one in (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        yield from (one.get("resources") or {}).get("requests") or ()
 
 
 def differences(

@@ -3,12 +3,14 @@
 from random import Random
 from typing import Final
 
-from tests.conformance.generate import devices, neighbours, nodes, resources, storage
+from tests.conformance.generate import devices, neighbours, nodes, resources, storage, volumes
 from tests.conformance.generate.workloads import add_workloads
 from tests.conformance.generate.world import Family, Json, World, add_namespaces, add_nodes
 
 FAMILIES: Final[dict[str, Family]] = {
-    family.name: family for module in (nodes, resources, storage, neighbours, devices) for family in module.FAMILIES
+    family.name: family
+    for module in (nodes, resources, storage, volumes, neighbours, devices)
+    for family in module.FAMILIES
 }
 
 

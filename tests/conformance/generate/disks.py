@@ -122,7 +122,13 @@ def node_affinity(world: World) -> Json:
             expressions.append({"key": HOSTNAME, "operator": "In", "values": world.some(world.node_names(), 1, 3)})
         if world.chance(0.1):
             expressions.append({"key": REGION, "operator": world.pick(("Exists", "DoesNotExist"))})
-        terms.append({"matchExpressions": expressions})
+        term: Json = {"matchExpressions": expressions}
+        if world.chance(0.04):
+            fields = {"key": "metadata.name", "operator": "In", "values": [world.pick(world.node_names())]}
+            term["matchFields"] = [fields]
+        terms.append(term)
+    if world.chance(0.03):
+        return world.pick(({}, {"required": None}, {"required": {"nodeSelectorTerms": []}}))
     return {"required": {"nodeSelectorTerms": terms}}
 
 

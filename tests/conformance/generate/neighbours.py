@@ -3,6 +3,8 @@
 from tests.conformance.generate.world import APPS, HOSTNAME, TIERS, ZONE, Family, Json, World
 
 _KEYS = (ZONE, ZONE, HOSTNAME, HOSTNAME, "rack", "topology.kubernetes.io/region")
+#: No label can have such a value; selectors from before the API server checked them may.
+_OLD_VALUE, _OLD = "has space", 0.01
 _LABEL_KEYS = ("app", "tier", "pod-template-hash", "absent")
 
 
@@ -28,7 +30,7 @@ def selector(world: World, own: Json) -> Json | None:
         return world.pick((None, {}, {"matchLabels": {}}, {"matchExpressions": []}))
     found: Json = {}
     if world.chance(0.6):
-        found["matchLabels"] = {"app": world.pick(APPS)}
+        found["matchLabels"] = {"app": _OLD_VALUE if world.chance(_OLD) else world.pick(APPS)}
     if world.chance(0.6):
         found["matchExpressions"] = [_expression(world) for _ in range(world.rng.randint(1, 2))]
     return found
@@ -39,7 +41,7 @@ def _expression(world: World) -> Json:
     operator = world.pick(("In", "NotIn", "Exists", "DoesNotExist"))
     expression: Json = {"key": key, "operator": operator}
     if operator in {"In", "NotIn"}:
-        expression["values"] = world.some(values, 1, 2)
+        expression["values"] = [_OLD_VALUE] if world.chance(_OLD) else world.some(values, 1, 2)
     return expression
 
 

@@ -126,6 +126,8 @@ def _expression(world: World) -> Json:
         )
     )
     operator = world.pick(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    if world.chance(0.01):
+        operator = world.pick(("Near", "in", ""))
     expression: Json = {"key": key, "operator": operator}
     if operator in {"In", "NotIn"}:
         expression["values"] = world.some(values, 1, 2)

@@ -76,6 +76,8 @@ def _hungry(world: World, pod: Json) -> None:
         spec["resources"] = _resources(world, pod_level=True)
     if world.chance(0.15):
         spec["overhead"] = {"cpu": milli(world, 250), "memory": whole(world, 120 * _MEGA)}
+        if world.chance(0.2):
+            spec["overhead"][GPU] = "1"
 
 
 def _init_container(world: World, i: int) -> Json:

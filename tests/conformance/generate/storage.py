@@ -180,6 +180,8 @@ def _topology(world: World) -> Json:
     expressions = [{"key": ZONE, "values": sorted(world.some(("a", "b", "c"), 1, 2))}]
     if world.chance(0.2):
         expressions.append({"key": "disktype", "values": ["ssd"]})
+    if world.chance(0.05):
+        expressions = []
     return {"matchLabelExpressions": expressions}
 
 
