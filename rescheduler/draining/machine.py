@@ -282,6 +282,8 @@ def _node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Re
 
 def _removal_tick(drain: Drain, _: Seen, now: float) -> Result:
     """Ask again; past the deadline the order is left at work, with the intent on the node for a later look."""
+    if drain.retry_at == NEVER:  # an answer is on its way
+        return drain, ()
     if now >= drain.deadline:
         return replace(drain, phase=Phase.DONE), ()
     if now < drain.retry_at:

@@ -95,7 +95,7 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
     node: NodeRef
-    plan: Plan
+    plan: Plan | None  #: None: somebody else began it, it is gone on with
 
 
 @dataclass(frozen=True, slots=True)

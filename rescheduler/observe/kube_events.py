@@ -45,7 +45,7 @@ class KubeEvents:
         match event:
             case Planned():
                 self._planned(event)
-            case DrainStarted(node, plan):
+            case DrainStarted(node, plan) if plan is not None:
                 where = ", ".join(f"{one.pod} → {one.node}" for one in plan.placements)
                 self._record(node, "DrainPlanned", f"{len(plan.placements)} pods move to spot nodes: {where}")
             case Tainted(node):

@@ -162,9 +162,11 @@ def _verdict(verdict: Verdict, level: int) -> None:
 
 def _of_node(event: NodeEvent) -> None:
     match event:
-        case DrainStarted(node, plan):
-            where = ", ".join(f"{one.pod} to {one.node}" for one in plan.placements)
-            _say(NOTICE, f"draining, {len(plan.placements)} pods move: {where or 'none'}", node=node)
+        case DrainStarted(node, Plan(placements=placements)):
+            where = ", ".join(f"{one.pod} to {one.node}" for one in placements)
+            _say(NOTICE, f"draining, {len(placements)} pods move: {where or 'none'}", node=node)
+        case DrainStarted(node):
+            _say(NOTICE, "going on with the drain", node=node)
         case Tainted(node):
             _say(logging.INFO, "tainted, it takes no more pods", node=node)
         case EvictionAnswered():

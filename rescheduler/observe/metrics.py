@@ -83,7 +83,9 @@ class Metrics:
         self._removals = self._counter("node_removals", "Answers of the cloud provider.", "backend", "result")
 
     def _make_histograms(self) -> None:
-        self._round = self._histogram("loop_duration_seconds", "Rounds, without drains.", _QUICK)
+        self._round = self._histogram(
+            "loop_duration_seconds", "Rounds, drains included.", (*_QUICK, 60, 120, 300, 600, 1200)
+        )
         self._plan = self._histogram("plan_duration_seconds", "Planning of a round.", _QUICK)
         self._drain = self._histogram("drain_duration_seconds", "Drains, from the taint to the end.", _SLOW)
 
@@ -111,7 +113,7 @@ class Metrics:
     def _of_node(self, event: NodeEvent) -> None:
         match event:
             case DrainStarted():
-                self._draining.inc()
+                self._draining.set(1)
             case EvictionAnswered(result=result):
                 self._evictions.labels(result, _CODES.get(result, "")).inc()
                 self._evicted.inc(result is EvictionResult.EVICTED)
@@ -142,8 +144,8 @@ class Metrics:
 
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)
+        self._waits(None)
         if not event.complete:
-            self._waits(None)
             return
         rejected = event.planning.rejected
         self._drainable.set(len(event.planning.plans))
@@ -152,7 +154,7 @@ class Metrics:
         _set_all(self._blocked_pods, Tally(str(reason) for _, reason in blockers))
 
     def _drain_ended(self, event: DrainEnded) -> None:
-        self._draining.dec()
+        self._draining.set(0)
         self._drain.observe(event.seconds)
         self._drained[event.node.name] = None
         self._drains.labels("Failure" if event.failure else "Success", event.node.name).inc()

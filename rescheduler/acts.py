@@ -1,0 +1,230 @@
+"""What a drain does to the cluster and to the provider: one request an action. Safe for use by many threads."""
+
+import threading
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.backends import base
+from rescheduler.backends.base import CloudProvider
+from rescheduler.clock import Clock
+from rescheduler.draining import intent
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.draining.messages import (
+    Action,
+    AskProvider,
+    DeleteNode,
+    Event,
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    LookAgain,
+    LookFailed,
+    Mark,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    NodeDeletionFailed,
+    OrderRemoval,
+    PodGone,
+    ProviderAnswered,
+    Release,
+    Released,
+    ReleaseFailed,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+)
+from rescheduler.errors import NotFound, ReschedulerError, Retryable
+from rescheduler.kube.cluster import Cluster, PodOnNode
+from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe import events
+from rescheduler.observe.events import ErrorKind, EvictionResult, NodeRef, Trouble
+
+#: A request to the provider may take so long; what takes longer is asked again.
+PROVIDER_SECONDS: Final = 30.0
+
+_READS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The pods (UIDs) that the API server has on the node, ended ones left out."""
+
+    present: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    event: Event | Listed
+    told: tuple[events.Event, ...] = ()  #: for those who listen
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What all drains act with."""
+
+    cluster: Cluster
+    provider: CloudProvider
+    clock: Clock
+    holder: str  #: our name on nodes
+
+
+class Acts:
+    """The actions on one node."""
+
+    def __init__(self, hands: Hands, node: Node) -> None:
+        self._hands = hands
+        self._node = node
+        self._ref = NodeRef(node.metadata.name, node.metadata.uid)
+
+    def perform(self, action: Action) -> Answer:  # noqa: PLR0911 - one line an action
+        """Do it, and tell what came of it. Raises nothing that was to be expected."""
+        match action:
+            case AskProvider():
+                return self._ask_provider()
+            case Mark():
+                return self._mark(action)
+            case LookAgain():
+                return self._list()
+            case Evict():
+                return self._evict(action)
+            case OrderRemoval():
+                return self._order(action)
+            case DeleteNode():
+                return self._delete_node()
+            case Release():
+                return self._release()
+
+    def _ask_provider(self) -> Answer:
+        provider, node = self._hands.provider, _for_provider(self._node)
+        try:
+            provider.refresh(deadline=self._deadline())
+            group = provider.group_for(node, deadline=self._deadline())
+            if group is None:
+                return Answer(ProviderAnswered(None))
+            refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
+        except ReschedulerError as error:
+            return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
+        if refused is not None:
+            return Answer(ProviderAnswered(group.id, f"{provider.name}: {refused.reason}: {refused.detail}"))
+        return Answer(ProviderAnswered(group.id))
+
+    def _mark(self, mark: Mark) -> Answer:
+        clock, holder = self._hands.clock, self._hands.holder
+        written = Intent(holder, mark.step, mark.since or clock.now(), mark.pods, mark.group)
+        edit = NodeEdit(taint=(intent.taint(holder),), annotate={ANNOTATION: written.dump()})
+        try:
+            self._hands.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+        except NotFound as error:
+            return Answer(MarkFailed(str(error), node_gone=True))
+        except ReschedulerError as error:
+            return Answer(MarkFailed(str(error)))
+        return Answer(Marked(), (events.Tainted(self._ref),) if mark.step is Step.DRAINING else ())
+
+    def _list(self) -> Answer:
+        try:
+            pods = self._pods()
+        except ReschedulerError as error:
+            return Answer(LookFailed(str(error)))
+        return Answer(Listed(frozenset(one.uid for one in pods if not one.finished)))
+
+    def _pods(self) -> tuple[PodOnNode, ...]:
+        clock, never = self._hands.clock, threading.Event()
+        reading = Retrying(
+            retry=retry_if_exception_type(Retryable),
+            stop=stop_after_attempt(_READS),
+            wait=wait_exponential(multiplier=0.5, max=4),
+            sleep=lambda seconds: void(clock.wait(seconds, never)),
+            reraise=True,
+        )
+        return reading(self._hands.cluster.pods_on, self._ref.name)
+
+    def _evict(self, action: Evict) -> Answer:
+        pod = action.pod
+        outcome = self._hands.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace)
+        event, result, detail = _read(outcome, pod.uid)
+        return Answer(event, (events.EvictionAnswered(self._ref, pod, result, detail),))
+
+    def _order(self, action: OrderRemoval) -> Answer:
+        provider, node = self._hands.provider, _for_provider(self._node, action)
+        told = events.MachineOrdered(self._ref, provider.name, action.group)
+        try:
+            outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
+        except Retryable as error:  # nothing was ordered: ask again
+            return Answer(RemovalPending(str(error)), self._trouble(error))
+        except ReschedulerError as error:
+            return Answer(RemovalFailed(f"{provider.name}: {error}"), self._trouble(error))
+        outcome = outcomes[node.name]
+        detail = outcome.error if isinstance(outcome, base.Failed) else outcome.detail
+        answered = events.MachineAnswered(self._ref, provider.name, type(outcome).__name__.lower(), detail)
+        match outcome:
+            case base.Deleted() | base.AlreadyGone():
+                return Answer(Removed(), (told, answered))
+            case base.Accepted():
+                return Answer(RemovalPending(detail), (told, answered))
+            case base.Refused(reason):
+                return Answer(RemovalFailed(f"{provider.name}: {reason}: {detail}"), (told, answered))
+            case base.Failed():
+                return Answer(RemovalFailed(f"{provider.name}: {detail}"), (told, answered))
+
+    def _delete_node(self) -> Answer:
+        try:
+            self._hands.cluster.delete_node(self._ref.name, self._ref.uid)
+        except ReschedulerError as error:
+            trouble = Trouble(ErrorKind.WRITE, str(error), self._ref.name)
+            return Answer(NodeDeletionFailed(str(error)), (trouble,))
+        return Answer(NodeDeleted())
+
+    def _release(self) -> Answer:
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None})
+        try:
+            self._hands.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+        except NotFound:
+            return Answer(Released())
+        except ReschedulerError as error:
+            trouble = Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", self._ref.name)
+            return Answer(ReleaseFailed(str(error)), (trouble,))
+        return Answer(Released())
+
+    def _deadline(self) -> float:
+        return self._hands.clock.monotonic() + PROVIDER_SECONDS
+
+    def _trouble(self, error: ReschedulerError) -> tuple[Trouble]:
+        return (Trouble(ErrorKind.PROVIDER, f"{self._hands.provider.name}: {error}", self._ref.name),)
+
+
+Reading: TypeAlias = tuple[Event, EvictionResult, str]
+
+
+def _read(outcome: Outcome, uid: str) -> Reading:
+    match outcome:
+        case Evicted():
+            return EvictionAccepted(uid), EvictionResult.EVICTED, ""
+        case Gone():
+            return PodGone(uid), EvictionResult.GONE, ""
+        case Refused(_, message, retry_after):
+            return EvictionRefused(uid, message, retry_after), EvictionResult.REFUSED, message
+        case Failed(message, retryable, retry_after):
+            return EvictionFailed(uid, message, retryable, retry_after), EvictionResult.FAILED, message
+
+
+def _for_provider(node: Node, order: OrderRemoval | None = None) -> base.NodeRef:
+    addresses = node.status.addresses
+    return base.NodeRef(
+        name=node.metadata.name,
+        provider_id=node.spec.provider_id,
+        labels=node.metadata.labels,
+        annotations=node.metadata.annotations,
+        internal_ips=tuple(one.address for one in addresses if one.type == "InternalIP"),
+        ordered_at=order.since if order else None,
+    )
+
+
+def void(_: object) -> None:
+    """Drop a result where none is wanted."""

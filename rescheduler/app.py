@@ -1,0 +1,213 @@
+"""The composition root: what the daemon is made of, put together and taken apart."""
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import FrameType
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from predicates.snapshot import Snapshot
+from rescheduler import backends
+from rescheduler.acts import Hands
+from rescheduler.backends.base import CloudProvider
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.drainer import Crew, Drainer
+from rescheduler.draining.state import Limits
+from rescheduler.errors import ReschedulerError
+from rescheduler.kube import connection as kube_connection
+from rescheduler.kube import state as kube_state
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.correlation import Subject
+from rescheduler.kube.elector import Elector
+from rescheduler.kube.recorder import Recorder
+from rescheduler.kube.state import ClusterState
+from rescheduler.loop import Loop, Mode, Outcome
+from rescheduler.observe import logs as log_lines
+from rescheduler.observe.events import NodeRef, Report, Started, tee
+from rescheduler.observe.health import Health
+from rescheduler.observe.kube_events import KubeEvents
+from rescheduler.observe.logs import Logs
+from rescheduler.observe.metrics import Metrics
+from rescheduler.observe.server import application, serving
+from rescheduler.observe.status import Status
+from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import Connection, Logging, Running, Timing
+from rescheduler.sight import Sight
+from rescheduler.version import VERSION
+
+#: Evictions asked for at the same time.
+EVICTIONS: Final = 16
+
+#: How long ``--once`` waits for the cluster to be read, and for the Lease.
+ONCE_PATIENCE: Final = timedelta(minutes=2)
+
+LEASE: Final = "k8s-spot-rescheduler"
+
+log = logging.getLogger(__name__)
+
+
+class Standing:
+    """Whether we may act: not told to stop, and leading where there is an election."""
+
+    def __init__(self, clock: Clock, elector: Elector | None) -> None:
+        self._clock = clock
+        self._elector = elector
+        self._stop = threading.Event()
+        self.health: Health | None = None
+
+    @property
+    def leading(self) -> bool:
+        return self._elector is None or self._elector.leading
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def beat(self) -> None:
+        if self.health is not None:
+            self.health.beat()
+
+    def pause(self, seconds: float) -> None:
+        self._clock.wait(seconds, self._stop)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+def read_cluster(connection: Connection, progress: Callable[[str, int], None] | None = None) -> Snapshot:
+    """The cluster as it is, read once; *progress* is told a kind's plural and the number read so far."""
+    clock = SystemClock()
+    return kube_state.read_cluster(_client(connection, clock), clock, connection.content_type, progress=progress)
+
+
+def run(connection: Connection, policy: Policy, running: Running, logs: Logging) -> int:
+    """The daemon, to its end; the exit code. Raises UsageError and ReschedulerError for what keeps it from starting."""
+    log_lines.configure(logs)
+    clock = SystemClock()
+    with contextlib.ExitStack() as parts:
+        provider = backends.load(running.provider.name, running.provider.config, clock)
+        parts.callback(provider.close)
+        loop = _assembled(parts, _client(connection, clock), provider, connection, policy, running, clock)
+        if running.once:
+            return _exit_code(loop.once(ONCE_PATIENCE))
+        loop.run()
+    return 0
+
+
+def _client(connection: Connection, clock: Clock) -> Client:
+    source = kube_connection.source(connection.kubeconfig, connection.context, connection.in_cluster)
+    return Client(source, clock, f"spot-rescheduler/{VERSION}")
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome is Outcome.UNFIT:
+        raise ReschedulerError(
+            f"gave up: the cluster could not be read within {ONCE_PATIENCE}, or another replica leads"
+        )
+    return 1 if outcome in (Outcome.FAILED, Outcome.BROKEN) else 0
+
+
+def _assembled(
+    parts: contextlib.ExitStack,
+    client: Client,
+    provider: CloudProvider,
+    connection: Connection,
+    policy: Policy,
+    running: Running,
+    clock: Clock,
+) -> Loop:
+    """All parts, started; *parts* stops them in the opposite order."""
+    elector = None
+    if running.leader_elect and not running.dry_run:
+        elector = Elector(client, clock, running.namespace, LEASE)
+    standing = Standing(clock, elector)
+    state = ClusterState(client, clock, connection.content_type)
+    interval = running.timing.housekeeping_interval.total_seconds()
+    standing.health = Health(clock, interval, lambda: state.synced)
+
+    registry, status = CollectorRegistry(), Status()
+    listeners: list[Report] = [Logs(), Metrics(registry), status]
+    parts.enter_context(serving(application(registry, standing.health, status), running.listen))
+    if not running.dry_run:
+        listeners.append(KubeEvents(parts.enter_context(_recording(client, clock))))
+    report = tee(*listeners)
+
+    crew = Crew(parts.enter_context(_pool(EVICTIONS, "evict")), parts.enter_context(_pool(1, "write")))
+    state.start()
+    parts.callback(state.stop)
+    if elector is not None:
+        elector.start()
+        parts.callback(elector.stop)
+    parts.enter_context(_signals(standing))
+
+    holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
+    report(Started(VERSION, holder, running.dry_run))
+    sight = Sight(state, policy, clock, holder)
+    hands = Hands(Cluster(client), provider, clock, holder)
+    drainer = Drainer(hands, sight, standing, crew, _limits(running.timing), report)
+    return Loop(sight, drainer, standing, Mode(running.timing, running.dry_run), clock, report)
+
+
+def _limits(timing: Timing) -> Limits:
+    return Limits(timing.pod_eviction_timeout.total_seconds(), timing.max_graceful_termination.total_seconds())
+
+
+@contextlib.contextmanager
+def _pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Threads for requests; at the end, those that wait for a turn are dropped."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _recording(client: Client, clock: Clock) -> Iterator["_Record"]:
+    recorder = Recorder(client, clock)
+    recorder.start()
+    try:
+        yield _Record(recorder)
+    finally:
+        recorder.close()
+
+
+class _Record:
+    """Kubernetes Events of ours, in the recorder's terms."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
+        if isinstance(subject, PodRef):
+            about = Subject("Pod", subject.name, subject.uid, subject.namespace)
+        else:
+            about = Subject("Node", subject.name, subject.uid)
+        self._recorder.record(about, reason, message, "Warning" if warning else "Normal")
+
+
+@contextlib.contextmanager
+def _signals(standing: Standing) -> Iterator[None]:
+    """SIGTERM and SIGINT end the loop, after what was begun is taken back; a second one ends the process."""
+
+    def told(number: int, _: FrameType | None) -> None:
+        log.warning("%s: taking back what was begun, then ending", signal.Signals(number).name)
+        standing.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,247 @@
+"""Drains nodes: runs the state machine on the caller's thread, and has its actions performed on others.
+
+Evictions go side by side, everything else one after the other, so that a taint never comes off before it went
+on. What the requests bring back waits in one queue.
+"""
+
+import queue
+import threading
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from predicates.objects import Node
+from rescheduler.acts import Acts, Answer, Hands, Listed
+from rescheduler.clock import Clock
+from rescheduler.draining import intent, machine
+from rescheduler.draining.intent import Step
+from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain, Looked, LookFailed, Seen, Stop
+from rescheduler.draining.state import Drain, Limits, Phase
+from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
+from rescheduler.planning.outcome import Plan
+from rescheduler.sight import Sight
+
+#: Seconds between two looks at the pods of the node.
+POLL_SECONDS: Final = 0.5
+
+#: What a LIST showed must show in the watched state so soon; where it does not, it is listed anew.
+AGREE_SECONDS: Final = 3.0
+LISTINGS: Final = 5
+
+
+class Standing(Protocol):
+    """Whether we may act. Read by many threads."""
+
+    @property
+    def leading(self) -> bool: ...
+
+    @property
+    def stopping(self) -> bool:
+        """We were told to end: what was begun is taken back."""
+        ...
+
+    def beat(self) -> None:
+        """The loop is alive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The threads that do the requests."""
+
+    evictions: Executor
+    others: Executor  #: of a single thread
+
+
+class Drainer:
+    def __init__(
+        self, hands: Hands, sight: Sight, standing: Standing, crew: Crew, limits: Limits, report: Report
+    ) -> None:
+        self._hands = hands
+        self._sight = sight
+        self._standing = standing
+        self._crew = crew
+        self._limits = limits
+        self._report = report
+
+    @property
+    def takes_machines(self) -> bool:
+        """Whether emptied nodes are handed to a provider."""
+        return self._hands.provider.name != "none"
+
+    def drain(self, plan: Plan) -> Drain | None:
+        """Carry *plan* out; how it ended, None where the node is gone already."""
+        if (node := self._sight.node(plan.node)) is None:
+            return None
+        self._report(DrainStarted(_ref(node), plan))
+        return self._played(node, machine.start(plan, self._limits))
+
+    def sweep(self) -> tuple[Drain, ...]:
+        """Take care of the nodes that carry marks of ours while nobody drains them; how each one ended."""
+        return tuple(self._swept(node) for node in self._sight.marked())
+
+    def _swept(self, node: Node) -> Drain:
+        """What somebody else began is gone on with; what we ourselves left behind, or nobody can read, is undone."""
+        found = intent.read(node)
+        if found is not None and found.step is Step.REMOVING:
+            # The provider is asked once a round: other nodes need not wait for a machine to end.
+            limits = replace(self._limits, removal=0)
+            return self._played(node, machine.resume_removal(node.name, limits, found.group, found.since))
+        if found is None or found.holder == self._hands.holder:
+            self._report(Swept(_ref(node), found.holder if found else "", Sweep.ROLLED_BACK))
+            now = self._hands.clock.monotonic()
+            return self._course(node).play(machine.roll_back(node.name, self._limits, now))
+        self._report(Swept(_ref(node), found.holder, Sweep.RESUMED))
+        self._report(DrainStarted(_ref(node), None))
+        return self._played(node, machine.resume(node.name, self._limits, found.pods))
+
+    def _played(self, node: Node, begun: machine.Result) -> Drain:
+        """Play a drain to its end, and tell; that an order is still at work is told once."""
+        clock = self._hands.clock
+        started = clock.monotonic()
+        drain = self._course(node).play(begun)
+        if drain.handed_over and drain.ordered_at is not None:
+            return drain
+        ended = DrainEnded(
+            at=clock.now(),
+            node=_ref(node),
+            placements=drain.placements,
+            evicted=drain.evicted,
+            failure=drain.failure,
+            seconds=clock.monotonic() - started,
+            removed=drain.succeeded and drain.group is not None,
+            handed_over=drain.handed_over,
+            tainted=not drain.released,
+        )
+        self._report(ended)
+        return drain
+
+    def _course(self, node: Node) -> "_Course":
+        acts = Acts(self._hands, node)
+        return _Course(node, acts, self._hands.clock, self._sight, self._standing, self._crew, self._report)
+
+
+class _Course:
+    """One drain under way."""
+
+    def __init__(
+        self, node: Node, acts: Acts, clock: Clock, sight: Sight, standing: Standing, crew: Crew, report: Report
+    ) -> None:
+        self._node = node
+        self._acts = acts
+        self._clock = clock
+        self._sight = sight
+        self._standing = standing
+        self._crew = crew
+        self._report = report
+        self._answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._evicting = False  # evictions that wait in the pool lapse when this turns False
+        self._deposed = False  # once seen, it counts, even if we lead again a moment later
+        self._stopped: Cause | None = None
+        self._listing: _Listing | None = None
+
+    def play(self, begun: machine.Result) -> Drain:
+        """Run the machine to its end. Raises what no request was expected to raise."""
+        drain, actions = begun
+        while not drain.done:
+            self._evicting = drain.phase is Phase.EVICTING
+            for action in actions:
+                self._start(action)
+            drain, actions = machine.step(drain, self._next(), self._clock.monotonic())
+        self._evicting = False
+        return drain
+
+    def _start(self, action: Action) -> None:
+        executor = self._crew.evictions if isinstance(action, Evict) else self._crew.others
+        executor.submit(self._do, action)
+
+    def _do(self, action: Action) -> None:
+        """On a thread of the crew: perform, unless it may not be done any more."""
+        if not self._standing.leading:
+            self._deposed = True
+        if self._deposed or (isinstance(action, Evict) and (self._standing.stopping or not self._evicting)):
+            return
+        try:
+            self._answers.put(self._acts.perform(action))
+        except Exception as error:  # noqa: BLE001 - raised again on the thread that waits
+            self._answers.put(error)
+        self._wake.set()
+
+    def _next(self) -> Event:
+        """What happens next; at the latest after POLL_SECONDS, that time has passed."""
+        while True:
+            self._standing.beat()
+            if (stop := self._stop()) is not None:
+                return stop
+            if (event := self._answer()) is not None:
+                return event
+            if (event := self._looked()) is not None:
+                return event
+            if self._clock.wait(POLL_SECONDS, self._wake):
+                self._wake.clear()
+            else:
+                return Seen(self._sight.pods_on(self._node.name))
+
+    def _stop(self) -> Stop | None:
+        """That we may not go on, once for each cause."""
+        cause = None
+        if self._deposed or not self._standing.leading:
+            cause = Cause.LEADERSHIP_LOST
+        elif self._standing.stopping:
+            cause = Cause.TERMINATED
+        if cause is None or cause is self._stopped:
+            return None
+        self._stopped = cause
+        return Stop(cause)
+
+    def _answer(self) -> Event | None:
+        """The next answer, as far as it is an event."""
+        while not self._answers.empty():
+            answer = self._answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            for told in answer.told:
+                self._report(told)
+            if not isinstance(answer.event, Listed):
+                return answer.event
+            count = self._listing.count + 1 if self._listing else 1
+            self._listing = _Listing(answer.event.present, self._clock.monotonic(), count)
+        return None
+
+    def _looked(self) -> Event | None:
+        """The new plan, once the watched state shows the pods that the API server has listed.
+
+        The LIST was made after the taint was on, so a plan on a state that agrees with it sees every pod that
+        was bound before.
+        """
+        listing, name = self._listing, self._node.name
+        if listing is None or listing.asked_anew:
+            return None
+        node = self._sight.node(name)
+        if node is None or node.metadata.uid != self._node.metadata.uid:
+            self._listing = None
+            return LookFailed(f"node {name} is gone", node_gone=True)
+        if self._sight.pods_on(name) == listing.present:
+            self._listing = None
+            return Looked(self._sight.plan_node(name))
+        if self._clock.monotonic() < listing.at + AGREE_SECONDS:
+            return None
+        if listing.count >= LISTINGS:
+            self._listing = None
+            return LookFailed(f"the pods that are watched on node {name} are not those that the API server lists there")
+        self._listing = replace(listing, asked_anew=True)
+        self._start(LookAgain())
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    present: frozenset[str]
+    at: float
+    count: int
+    asked_anew: bool = False
+
+
+def _ref(node: Node) -> NodeRef:
+    return NodeRef(node.metadata.name, node.metadata.uid)
