@@ -1,0 +1,267 @@
+"""Selectors against ``metav1.LabelSelectorAsSelector`` and ``nodeaffinity.LazyErrorNodeSelector`` of 0.36.3."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predicates.nodes import ALL
+from predicates.objects import LabelSelector, NodeSelector, Requirement
+from predicates.selectors import (
+    EVERYTHING,
+    NOTHING,
+    compile_selector,
+    node_labels_mask,
+    node_selector_mask,
+    parses,
+)
+from predicates.snapshot import Snapshot
+from tests.conformance.builders import node
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import load
+
+NAME_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+DOMAIN_RULE = (
+    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
+    "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+def _expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def _selector(labels: Json | None = None, *expressions: Json) -> LabelSelector:
+    return msgspec.convert({"matchLabels": labels or {}, "matchExpressions": expressions}, LabelSelector)
+
+
+MATCHES: dict[str, tuple[LabelSelector | None, dict[str, str], bool]] = {
+    "no selector selects nothing": (None, {"a": "1"}, False),
+    "an empty selector selects all": (_selector(), {}, True),
+    "a label with its value": (_selector({"a": "1"}), {"a": "1", "b": "2"}, True),
+    "another value": (_selector({"a": "1"}), {"a": "2"}, False),
+    "an empty value is a value": (_selector({"a": ""}), {"a": ""}, True),
+    "an empty value is not the absent label": (_selector({"a": ""}), {}, False),
+    "In takes any of its values": (_selector(None, _expression("a", "In", "1", "2")), {"a": "2"}, True),
+    "In needs the label": (_selector(None, _expression("a", "In", "1", "2")), {}, False),
+    "NotIn takes the absent label": (_selector(None, _expression("a", "NotIn", "1")), {}, True),
+    "NotIn rejects its values": (_selector(None, _expression("a", "NotIn", "1", "2")), {"a": "2"}, False),
+    "Exists takes an empty value": (_selector(None, _expression("a", "Exists")), {"a": ""}, True),
+    "Exists needs the label": (_selector(None, _expression("a", "Exists")), {"b": ""}, False),
+    "DoesNotExist rejects the label": (_selector(None, _expression("a", "DoesNotExist")), {"a": ""}, False),
+    "DoesNotExist takes the rest": (_selector(None, _expression("a", "DoesNotExist")), {"b": ""}, True),
+    "all requirements must hold": (_selector({"a": "1"}, _expression("b", "Exists")), {"a": "1"}, False),
+    "requirements may contradict": (_selector({"a": "1"}, _expression("a", "In", "2")), {"a": "1"}, False),
+}
+
+
+@pytest.mark.parametrize(("selector", "labels", "expected"), MATCHES.values(), ids=MATCHES)
+def test_a_label_selector_matches(selector: LabelSelector | None, labels: dict[str, str], expected: bool) -> None:
+    assert compile_selector(selector).matches(labels) is expected
+
+
+ERRORS: dict[str, tuple[LabelSelector, str]] = {
+    "In without values": (
+        _selector(None, _expression("a", "In")),
+        "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty",
+    ),
+    "Exists with values": (
+        _selector(None, _expression("a", "Exists", "1", "é")),
+        (
+            '[values: Invalid value: ["1","é"]: values set must be empty for exists and does not exist, '
+            f'values[1][a]: Invalid value: "é": {VALUE_RULE}]'
+        ),
+    ),
+    "Gt is for nodes": (_selector(None, _expression("a", "Gt", "1")), '"Gt" is not a valid label selector operator'),
+    "operator in lower case": (
+        _selector(None, _expression("a", "in", "1")),
+        '"in" is not a valid label selector operator',
+    ),
+    "key with a space": (_selector({"a b": "1"}), f'key: Invalid value: "a b": {NAME_RULE}'),
+    "no key": (_selector({"": "1"}), f'key: Invalid value: "": name part must be non-empty; {NAME_RULE}'),
+    "key without a prefix": (_selector({"/a": "1"}), 'key: Invalid value: "/a": prefix part must be non-empty'),
+    "prefix in upper case": (_selector({"A.b/c": "1"}), f'key: Invalid value: "A.b/c": {DOMAIN_RULE}'),
+    "prefix too long": (
+        _selector({f"{'x' * 254}/c": "1"}),
+        f'key: Invalid value: "{"x" * 254}/c": prefix part must be no more than 253 bytes',
+    ),
+    "two slashes": (
+        _selector({"a/b/c": "1"}),
+        (
+            f'key: Invalid value: "a/b/c": a valid label key {NAME_RULE[len("name part ") :]} with an optional DNS '
+            "subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ),
+    ),
+    "value too long": (
+        _selector({"a": "x" * 64}),
+        f'values[0][a]: Invalid value: "{"x" * 64}": must be no more than 63 bytes',
+    ),
+    "key and value": (
+        _selector({"-a": "b-"}),
+        f'[key: Invalid value: "-a": {NAME_RULE}, values[0][-a]: Invalid value: "b-": {VALUE_RULE}]',
+    ),
+}
+
+
+@pytest.mark.parametrize(("selector", "error"), ERRORS.values(), ids=ERRORS)
+def test_a_broken_selector_matches_nothing_and_says_why_in_the_schedulers_words(
+    selector: LabelSelector, error: str
+) -> None:
+    found = compile_selector(selector)
+    assert (found.error, found.matches({}), found.matches({"a": "1"})) == (error, False, False)
+
+
+def test_selectors_that_ask_the_same_are_equal_and_hash_alike() -> None:
+    one = compile_selector(_selector({"a": "1", "b": "2"}, _expression("c", "NotIn", "1", "2")))
+    other = compile_selector(
+        _selector({"b": "2"}, _expression("c", "NotIn", "2", "1", "2"), _expression("a", "In", "1"))
+    )
+    assert (one, hash(one)) == (other, hash(other))
+    assert len({one, other, compile_selector(_selector({"a": "1"})), NOTHING, EVERYTHING}) == 4
+
+
+def test_pairs_are_the_labels_that_whatever_matches_carries() -> None:
+    found = compile_selector(_selector({"b": "2"}, _expression("a", "In", "1"), _expression("c", "In", "1", "2")))
+    assert (found.pairs, found.everything) == ((("a", "1"), ("b", "2")), False)
+
+
+def test_a_narrowed_selector_asks_for_more() -> None:
+    found = EVERYTHING.narrowed([("a", "1")])
+    assert (found.matches({"a": "1"}), found.matches({}), found.everything) == (True, False, False)
+    assert NOTHING.narrowed([("a", "1")]).matches({"a": "1"}) is False
+
+
+# Nodes
+
+NODES = (
+    node("n1", labels={"zone": "a", "slots": "5"}),
+    node("n2", labels={"zone": "b", "slots": "10"}),
+    node("n3", labels={"zone": "", "slots": "ten"}),
+    node("n4", labels={"slots": "9223372036854775808"}),
+)
+
+
+def _term(*expressions: Json, fields: tuple[Json, ...] = ()) -> Json:
+    return {"matchExpressions": expressions, "matchFields": fields}
+
+
+TERMS: dict[str, tuple[list[Json], set[str]]] = {
+    "no terms": ([], set()),
+    "an empty term": ([_term()], set()),
+    "In": ([_term(_expression("zone", "In", "a"))], {"n1"}),
+    "In several": ([_term(_expression("zone", "In", "a", "", "x"))], {"n1", "n3"}),
+    "In of a value that no node has": ([_term(_expression("zone", "In", "x"))], set()),
+    "NotIn takes nodes without the label": ([_term(_expression("zone", "NotIn", "a"))], {"n2", "n3", "n4"}),
+    "Exists": ([_term(_expression("zone", "Exists"))], {"n1", "n2", "n3"}),
+    "DoesNotExist": ([_term(_expression("zone", "DoesNotExist"))], {"n4"}),
+    "Gt compares numbers": ([_term(_expression("slots", "Gt", "7"))], {"n2"}),
+    "Lt reads leading zeros": ([_term(_expression("slots", "Lt", "007"))], {"n1"}),
+    "expressions are ANDed": (
+        [_term(_expression("zone", "Exists"), _expression("slots", "Gt", "0"))],
+        {"n1", "n2"},
+    ),
+    "terms are ORed": ([_term(_expression("zone", "In", "a")), _term(_expression("zone", "In", "b"))], {"n1", "n2"}),
+    "name": ([_term(fields=(_expression("metadata.name", "In", "n2"),))], {"n2"}),
+    "not the name": ([_term(fields=(_expression("metadata.name", "NotIn", "n2"),))], {"n1", "n3", "n4"}),
+    "name of no node": ([_term(fields=(_expression("metadata.name", "In", "x"),))], set()),
+    "another field reads as empty": ([_term(fields=(_expression("spec.x", "In", ""),))], {"n1", "n2", "n3", "n4"}),
+    "name and label": (
+        [_term(_expression("zone", "In", "a"), fields=(_expression("metadata.name", "In", "n2"),))],
+        set(),
+    ),
+}
+
+BROKEN_TERMS: dict[str, Json] = {
+    "Gt with a word": _term(_expression("slots", "Gt", "ten")),
+    "Gt with two numbers": _term(_expression("slots", "Gt", "1", "2")),
+    "Gt with a sign, which no label value may begin with": _term(_expression("slots", "Gt", "-1")),
+    "Lt past 64 bits": _term(_expression("slots", "Lt", "9223372036854775808")),
+    "In without values": _term(_expression("zone", "In")),
+    "In with what no label can be": _term(_expression("zone", "In", "a", "has space")),
+    "Exists with values": _term(_expression("zone", "Exists", "a")),
+    "unknown operator": _term(_expression("zone", "Is", "a")),
+    "no operator": _term(_expression("zone", "", "a")),
+    "broken key": _term(_expression("zone!", "DoesNotExist")),
+    "two names": _term(fields=(_expression("metadata.name", "In", "n1", "n2"),)),
+    "no name": _term(fields=(_expression("metadata.name", "NotIn"),)),
+    "a name that exists": _term(fields=(_expression("metadata.name", "Exists"),)),
+}
+
+
+def _nodes(terms: list[Json]) -> tuple[NodeSelector, Snapshot, set[str]]:
+    selector, table = msgspec.convert({"nodeSelectorTerms": terms}, NodeSelector), load(*NODES)
+    taken = node_selector_mask(selector, table, ALL) & table.nodes.alive
+    rows = np.array([table.nodes.row[name] for name in ("n4", "n2")])
+    assert node_selector_mask(selector, table, rows).tolist() == taken[rows].tolist()
+    return selector, table, {table.nodes.names[row] for row in np.flatnonzero(taken)}
+
+
+@pytest.mark.parametrize(("terms", "expected"), TERMS.values(), ids=TERMS)
+def test_a_node_selector_takes(terms: list[Json], expected: set[str]) -> None:
+    selector, _, taken = _nodes(terms)
+    assert (taken, parses(selector)) == (expected, True)
+
+
+@pytest.mark.parametrize("term", BROKEN_TERMS.values(), ids=BROKEN_TERMS)
+def test_a_broken_term_takes_no_node_and_leaves_the_others_alone(term: Json) -> None:
+    selector, _, taken = _nodes([term, _term(_expression("zone", "In", "b"))])
+    assert (taken, parses(selector)) == ({"n2"}, False)
+
+
+def test_a_node_that_changes_its_label_is_judged_by_the_new_one() -> None:
+    selector, table, taken = _nodes([_term(_expression("zone", "In", "a"))])
+    table.upsert("Node", load(node("n4", labels={"zone": "a"})).nodes.nodes[0])  # type: ignore[arg-type]
+    now = node_selector_mask(selector, table, ALL)
+    assert (taken, {table.nodes.names[row] for row in np.flatnonzero(now)}) == ({"n1"}, {"n1", "n4"})
+
+
+def test_node_labels_are_compared_as_they_are() -> None:
+    table = load(*NODES)
+    taken = node_labels_mask([("zone", ""), ("slots", "ten")], table, ALL)
+    assert [table.nodes.names[row] for row in np.flatnonzero(taken)] == ["n3"]
+
+
+_LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2", "30"]), max_size=3)
+_EXPRESSIONS = st.tuples(
+    st.sampled_from("abc"),
+    st.sampled_from([("Exists", 0), ("DoesNotExist", 0), ("In", 2), ("NotIn", 2), ("Gt", 1), ("Lt", 1)]),
+    st.sampled_from(["1", "2", "30"]),
+    st.sampled_from(["", "1"]),
+)
+
+
+@given(_LABELS, st.lists(_EXPRESSIONS, min_size=1, max_size=3))
+def test_columns_say_what_the_labels_of_one_node_say(labels: dict[str, str], given_: list[tuple[Any, ...]]) -> None:
+    asked = [
+        Requirement(key=key, operator=operator, values=(one, other)[:count])
+        for key, (operator, count), one, other in given_
+    ]
+    table = load(node("n", labels=labels), node("other", labels={"a": "1", "b": "40"}))
+    term = {"matchExpressions": [msgspec.to_builtins(one) for one in asked]}
+    taken = node_selector_mask(msgspec.convert({"nodeSelectorTerms": [term]}, NodeSelector), table, ALL)
+    assert taken[table.nodes.row["n"]] == all(_holds(one, labels.get(one.key)) for one in asked)
+
+
+def _holds(one: Requirement, value: str | None) -> bool:
+    number = int(value) if value else None
+    return {
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+        "In": value in one.values,
+        "NotIn": value not in one.values,
+        "Gt": number is not None and bool(one.values) and number > int(one.values[0]),
+        "Lt": number is not None and bool(one.values) and number < int(one.values[0]),
+    }[one.operator]
