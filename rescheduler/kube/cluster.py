@@ -1,11 +1,12 @@
 """What the product does to a cluster: every write is a PATCH or carries the uid of the object it is meant for."""
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
 from predicates.objects import Node, ObjectMeta
+from predicates.wire import Decoder, Interner, WireError
 from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube import eviction
 from rescheduler.kube.client import MERGE_PATCH, Client
@@ -31,7 +32,7 @@ class PodOnNode(msgspec.Struct, frozen=True):
     finished: bool
 
 
-class _Phase(msgspec.Struct):
+class _Phase(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
@@ -49,10 +50,14 @@ class Cluster:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._decoder = Decoder(Interner())
 
     def node(self, name: str) -> Node:
-        """The node as it is at this moment. Raises NotFound, Unauthorized, Retryable."""
-        return _decoded(f"get node {name}", self._get_node(name), Node)
+        """The node as it is at this moment. Raises NotFound, Unauthorized, Retryable, InputError."""
+        try:
+            return cast("Node", self._decoder.decode("Node", self._get_node(name)))
+        except WireError as error:
+            raise InputError(str(error)) from error
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
         """Make *edit* true of the node *name*, if it still is the one with *uid*.

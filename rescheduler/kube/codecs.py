@@ -1,19 +1,12 @@
 """The content type that is asked for, and the codec for the one that comes back."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from predicates.wire import Interner
-from rescheduler.kube import envelope
 from rescheduler.kube.codec import Codec
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.proto_codec import ProtoCodec
-
-JSON: Final = "application/json"
-PROTOBUF: Final = envelope.CONTENT_TYPE
-
-#: The values of ``--kube-api-content-type``.
-CONTENT_TYPES: Final = (JSON, PROTOBUF)
+from rescheduler.settings import JSON, PROTOBUF
 
 
 @dataclass(frozen=True, slots=True)

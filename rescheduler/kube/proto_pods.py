@@ -29,7 +29,7 @@ class PodReader:
         cls = self._interner.pod_class(key, lambda: self._pod(raw))
         taken = cls.requests
         if (given := _load_key(status)) is not None:
-            taken = self._interner.load((key, given), lambda: self._pod(raw))
+            taken = self._interner.load(cls, (key, given), lambda: self._pod(raw))
         ready, unschedulable_since = _conditions(status.conditions)
         return Pod(
             namespace=cls.namespace,
@@ -62,13 +62,13 @@ def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
     volumes = tuple(
         one.SerializeToString() for one in spec.volumes if not any(one.volumeSource.HasField(kind) for kind in _BORING)
     )
-    # A generic ephemeral volume's claim is called after the pod.
-    own_claims = any(one.volumeSource.HasField("ephemeral") for one in spec.volumes)
+    # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
+    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in spec.volumes)
     return (
         meta.namespace,
         tuple(meta.labels),
         bool(meta.deletionTimestamp.seconds),
-        meta.name if own_claims else None,
+        meta.name if named else None,
         volumes,
         tuple(map(_container_key, spec.containers)),
         tuple(map(_container_key, spec.initContainers)),
@@ -116,8 +116,8 @@ def _load_key(status: schema.StatusKey) -> Hashable | None:
 
 
 def _conditions(conditions: Iterable[schema.PodCondition]) -> tuple[bool, str | None]:
-    """Whether the pod is ready, and since when the scheduler finds no place for it."""
-    ready, since = False, None
+    """Whether nothing says that the pod is not ready, and since when the scheduler finds no place for it."""
+    ready, since = True, None
     for one in conditions:
         if one.type == "Ready":
             ready = one.status == "True"

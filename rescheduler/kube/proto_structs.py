@@ -16,10 +16,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from rescheduler.kube import schema_pb2 as schema
+
+#: Messages that share a struct with a larger one, and what they lack of it.
+_LACKING: Final = {"ExactDeviceRequest": "name"}
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Read = Callable[[Any], Any]
@@ -38,6 +40,8 @@ def _reader(struct: type[Struct], message: Descriptor) -> Callable[[Any], Struct
     hints = typing.get_type_hints(struct)
     own, inlined = [], []
     for field in msgspec.structs.fields(struct):
+        if _LACKING.get(message.name) == field.encode_name:
+            continue
         hint = hints[field.name]
         if field.encode_name in message.fields_by_name:
             own.append(_part(field.name, hint, message.fields_by_name[field.encode_name]))
@@ -91,14 +95,12 @@ def _converter(hint: Any, field: FieldDescriptor) -> Read:
         return tuple if field.is_repeated else _same
     if message.GetOptions().map_entry:
         return _map(message.fields_by_name["value"].message_type)
-    one = _SPECIAL.get(message.name) or _raw_or_struct(hint, message)
+    one = _SPECIAL.get(message.name) or _struct(hint, message)
     return (lambda many: tuple(map(one, many))) if field.is_repeated else one
 
 
-def _raw_or_struct(hint: Any, message: Descriptor) -> Read:
+def _struct(hint: Any, message: Descriptor) -> Read:
     inner = next(one for one in _leaves(hint) if one is not types.NoneType and one is not Ellipsis)
-    if inner is msgspec.Raw:
-        return lambda given: msgspec.Raw(msgspec.json.encode(MessageToDict(given)))
     return _reader(inner, message)
 
 

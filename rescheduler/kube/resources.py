@@ -33,6 +33,8 @@ RESOURCES: Final[tuple[Resource, ...]] = (
     Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True),
     Resource("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities", optional=True),
     Resource("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments", optional=True),
+    Resource("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims", optional=True),
+    Resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses", optional=True),
     Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Resource("Pod", "/api/v1/pods"),
 )

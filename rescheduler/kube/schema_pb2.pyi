@@ -182,7 +182,7 @@ class VolumeKey(_message.Message):
     def __init__(self, name: _Optional[str] = ..., volumeSource: _Optional[_Union[VolumeSourceKey, _Mapping]] = ...) -> None: ...
 
 class VolumeSourceKey(_message.Message):
-    __slots__ = ("hostPath", "emptyDir", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "persistentVolumeClaim", "rbd", "azureDisk", "csi", "ephemeral", "secret", "downwardAPI", "configMap", "projected")
+    __slots__ = ("hostPath", "emptyDir", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "persistentVolumeClaim", "rbd", "cinder", "azureDisk", "portworxVolume", "csi", "ephemeral", "secret", "downwardAPI", "configMap", "projected")
     HOSTPATH_FIELD_NUMBER: _ClassVar[int]
     EMPTYDIR_FIELD_NUMBER: _ClassVar[int]
     GCEPERSISTENTDISK_FIELD_NUMBER: _ClassVar[int]
@@ -190,7 +190,9 @@ class VolumeSourceKey(_message.Message):
     ISCSI_FIELD_NUMBER: _ClassVar[int]
     PERSISTENTVOLUMECLAIM_FIELD_NUMBER: _ClassVar[int]
     RBD_FIELD_NUMBER: _ClassVar[int]
+    CINDER_FIELD_NUMBER: _ClassVar[int]
     AZUREDISK_FIELD_NUMBER: _ClassVar[int]
+    PORTWORXVOLUME_FIELD_NUMBER: _ClassVar[int]
     CSI_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
@@ -204,14 +206,16 @@ class VolumeSourceKey(_message.Message):
     iscsi: bytes
     persistentVolumeClaim: bytes
     rbd: bytes
+    cinder: bytes
     azureDisk: bytes
+    portworxVolume: bytes
     csi: bytes
     ephemeral: bytes
     secret: bytes
     downwardAPI: bytes
     configMap: bytes
     projected: bytes
-    def __init__(self, hostPath: _Optional[bytes] = ..., emptyDir: _Optional[bytes] = ..., gcePersistentDisk: _Optional[bytes] = ..., awsElasticBlockStore: _Optional[bytes] = ..., iscsi: _Optional[bytes] = ..., persistentVolumeClaim: _Optional[bytes] = ..., rbd: _Optional[bytes] = ..., azureDisk: _Optional[bytes] = ..., csi: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., downwardAPI: _Optional[bytes] = ..., configMap: _Optional[bytes] = ..., projected: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, hostPath: _Optional[bytes] = ..., emptyDir: _Optional[bytes] = ..., gcePersistentDisk: _Optional[bytes] = ..., awsElasticBlockStore: _Optional[bytes] = ..., iscsi: _Optional[bytes] = ..., persistentVolumeClaim: _Optional[bytes] = ..., rbd: _Optional[bytes] = ..., cinder: _Optional[bytes] = ..., azureDisk: _Optional[bytes] = ..., portworxVolume: _Optional[bytes] = ..., csi: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., downwardAPI: _Optional[bytes] = ..., configMap: _Optional[bytes] = ..., projected: _Optional[bytes] = ...) -> None: ...
 
 class StatusKey(_message.Message):
     __slots__ = ("phase", "conditions", "startTime", "containerStatuses", "initContainerStatuses", "allocatedResources", "resources")
@@ -347,12 +351,14 @@ class Affinity(_message.Message):
     def __init__(self, nodeAffinity: _Optional[_Union[NodeAffinity, _Mapping]] = ..., podAffinity: _Optional[_Union[PodAffinity, _Mapping]] = ..., podAntiAffinity: _Optional[_Union[PodAntiAffinity, _Mapping]] = ...) -> None: ...
 
 class AzureDiskVolumeSource(_message.Message):
-    __slots__ = ("diskName", "diskURI")
+    __slots__ = ("diskName", "diskURI", "kind")
     DISKNAME_FIELD_NUMBER: _ClassVar[int]
     DISKURI_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     diskName: str
     diskURI: str
-    def __init__(self, diskName: _Optional[str] = ..., diskURI: _Optional[str] = ...) -> None: ...
+    kind: str
+    def __init__(self, diskName: _Optional[str] = ..., diskURI: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class CSIPersistentVolumeSource(_message.Message):
     __slots__ = ("driver", "volumeHandle")
@@ -367,6 +373,18 @@ class CSIVolumeSource(_message.Message):
     DRIVER_FIELD_NUMBER: _ClassVar[int]
     driver: str
     def __init__(self, driver: _Optional[str] = ...) -> None: ...
+
+class CinderPersistentVolumeSource(_message.Message):
+    __slots__ = ("volumeID",)
+    VOLUMEID_FIELD_NUMBER: _ClassVar[int]
+    volumeID: str
+    def __init__(self, volumeID: _Optional[str] = ...) -> None: ...
+
+class CinderVolumeSource(_message.Message):
+    __slots__ = ("volumeID",)
+    VOLUMEID_FIELD_NUMBER: _ClassVar[int]
+    volumeID: str
+    def __init__(self, volumeID: _Optional[str] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("name", "image", "ports", "resources", "restartPolicy", "restartPolicyRules")
@@ -405,20 +423,10 @@ class ContainerPort(_message.Message):
     def __init__(self, hostPort: _Optional[int] = ..., containerPort: _Optional[int] = ..., protocol: _Optional[str] = ..., hostIP: _Optional[str] = ...) -> None: ...
 
 class ContainerRestartRule(_message.Message):
-    __slots__ = ("action", "exitCodes")
+    __slots__ = ("action",)
     ACTION_FIELD_NUMBER: _ClassVar[int]
-    EXITCODES_FIELD_NUMBER: _ClassVar[int]
     action: str
-    exitCodes: ContainerRestartRuleOnExitCodes
-    def __init__(self, action: _Optional[str] = ..., exitCodes: _Optional[_Union[ContainerRestartRuleOnExitCodes, _Mapping]] = ...) -> None: ...
-
-class ContainerRestartRuleOnExitCodes(_message.Message):
-    __slots__ = ("operator", "values")
-    OPERATOR_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    operator: str
-    values: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, operator: _Optional[str] = ..., values: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
     __slots__ = ("name", "allocatedResources", "resources")
@@ -621,16 +629,20 @@ class PersistentVolumeClaimVolumeSource(_message.Message):
     def __init__(self, claimName: _Optional[str] = ...) -> None: ...
 
 class PersistentVolumeSource(_message.Message):
-    __slots__ = ("gcePersistentDisk", "awsElasticBlockStore", "azureDisk", "csi")
+    __slots__ = ("gcePersistentDisk", "awsElasticBlockStore", "cinder", "azureDisk", "portworxVolume", "csi")
     GCEPERSISTENTDISK_FIELD_NUMBER: _ClassVar[int]
     AWSELASTICBLOCKSTORE_FIELD_NUMBER: _ClassVar[int]
+    CINDER_FIELD_NUMBER: _ClassVar[int]
     AZUREDISK_FIELD_NUMBER: _ClassVar[int]
+    PORTWORXVOLUME_FIELD_NUMBER: _ClassVar[int]
     CSI_FIELD_NUMBER: _ClassVar[int]
     gcePersistentDisk: GCEPersistentDiskVolumeSource
     awsElasticBlockStore: AWSElasticBlockStoreVolumeSource
+    cinder: CinderPersistentVolumeSource
     azureDisk: AzureDiskVolumeSource
+    portworxVolume: PortworxVolumeSource
     csi: CSIPersistentVolumeSource
-    def __init__(self, gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., azureDisk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIPersistentVolumeSource, _Mapping]] = ...) -> None: ...
+    def __init__(self, gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., cinder: _Optional[_Union[CinderPersistentVolumeSource, _Mapping]] = ..., azureDisk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., portworxVolume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIPersistentVolumeSource, _Mapping]] = ...) -> None: ...
 
 class PersistentVolumeSpec(_message.Message):
     __slots__ = ("capacity", "persistentVolumeSource", "accessModes", "claimRef", "storageClassName", "volumeMode", "nodeAffinity", "volumeAttributesClassName")
@@ -824,6 +836,12 @@ class PodStatus(_message.Message):
     resources: ResourceRequirements
     def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[PodCondition, _Mapping]]] = ..., startTime: _Optional[_Union[Time, _Mapping]] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., nominatedNodeName: _Optional[str] = ..., allocatedResources: _Optional[_Mapping[str, Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
 
+class PortworxVolumeSource(_message.Message):
+    __slots__ = ("volumeID",)
+    VOLUMEID_FIELD_NUMBER: _ClassVar[int]
+    volumeID: str
+    def __init__(self, volumeID: _Optional[str] = ...) -> None: ...
+
 class PreferredSchedulingTerm(_message.Message):
     __slots__ = ("weight", "preference")
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -961,7 +979,7 @@ class VolumeResourceRequirements(_message.Message):
     def __init__(self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
 
 class VolumeSource(_message.Message):
-    __slots__ = ("hostPath", "emptyDir", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "persistentVolumeClaim", "rbd", "azureDisk", "csi", "ephemeral")
+    __slots__ = ("hostPath", "emptyDir", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "persistentVolumeClaim", "rbd", "cinder", "azureDisk", "portworxVolume", "csi", "ephemeral")
     HOSTPATH_FIELD_NUMBER: _ClassVar[int]
     EMPTYDIR_FIELD_NUMBER: _ClassVar[int]
     GCEPERSISTENTDISK_FIELD_NUMBER: _ClassVar[int]
@@ -969,7 +987,9 @@ class VolumeSource(_message.Message):
     ISCSI_FIELD_NUMBER: _ClassVar[int]
     PERSISTENTVOLUMECLAIM_FIELD_NUMBER: _ClassVar[int]
     RBD_FIELD_NUMBER: _ClassVar[int]
+    CINDER_FIELD_NUMBER: _ClassVar[int]
     AZUREDISK_FIELD_NUMBER: _ClassVar[int]
+    PORTWORXVOLUME_FIELD_NUMBER: _ClassVar[int]
     CSI_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     hostPath: Empty
@@ -979,10 +999,12 @@ class VolumeSource(_message.Message):
     iscsi: ISCSIVolumeSource
     persistentVolumeClaim: PersistentVolumeClaimVolumeSource
     rbd: RBDVolumeSource
+    cinder: CinderVolumeSource
     azureDisk: AzureDiskVolumeSource
+    portworxVolume: PortworxVolumeSource
     csi: CSIVolumeSource
     ephemeral: Empty
-    def __init__(self, hostPath: _Optional[_Union[Empty, _Mapping]] = ..., emptyDir: _Optional[_Union[EmptyDirVolumeSource, _Mapping]] = ..., gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., persistentVolumeClaim: _Optional[_Union[PersistentVolumeClaimVolumeSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., azureDisk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIVolumeSource, _Mapping]] = ..., ephemeral: _Optional[_Union[Empty, _Mapping]] = ...) -> None: ...
+    def __init__(self, hostPath: _Optional[_Union[Empty, _Mapping]] = ..., emptyDir: _Optional[_Union[EmptyDirVolumeSource, _Mapping]] = ..., gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., persistentVolumeClaim: _Optional[_Union[PersistentVolumeClaimVolumeSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., cinder: _Optional[_Union[CinderVolumeSource, _Mapping]] = ..., azureDisk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., portworxVolume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIVolumeSource, _Mapping]] = ..., ephemeral: _Optional[_Union[Empty, _Mapping]] = ...) -> None: ...
 
 class WeightedPodAffinityTerm(_message.Message):
     __slots__ = ("weight", "podAffinityTerm")
@@ -1036,6 +1058,100 @@ class PodDisruptionBudgetStatus(_message.Message):
     desiredHealthy: int
     expectedPods: int
     def __init__(self, observedGeneration: _Optional[int] = ..., disruptedPods: _Optional[_Mapping[str, Time]] = ..., disruptionsAllowed: _Optional[int] = ..., currentHealthy: _Optional[int] = ..., desiredHealthy: _Optional[int] = ..., expectedPods: _Optional[int] = ...) -> None: ...
+
+class AllocationResult(_message.Message):
+    __slots__ = ("devices", "nodeSelector")
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    devices: DeviceAllocationResult
+    nodeSelector: NodeSelector
+    def __init__(self, devices: _Optional[_Union[DeviceAllocationResult, _Mapping]] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping]] = ...) -> None: ...
+
+class DeviceAllocationResult(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DeviceRequestAllocationResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[DeviceRequestAllocationResult, _Mapping]]] = ...) -> None: ...
+
+class DeviceClaim(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[DeviceRequest]
+    def __init__(self, requests: _Optional[_Iterable[_Union[DeviceRequest, _Mapping]]] = ...) -> None: ...
+
+class DeviceClass(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: DeviceClassSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[DeviceClassSpec, _Mapping]] = ...) -> None: ...
+
+class DeviceClassSpec(_message.Message):
+    __slots__ = ("extendedResourceName",)
+    EXTENDEDRESOURCENAME_FIELD_NUMBER: _ClassVar[int]
+    extendedResourceName: str
+    def __init__(self, extendedResourceName: _Optional[str] = ...) -> None: ...
+
+class DeviceRequest(_message.Message):
+    __slots__ = ("name", "exactly", "firstAvailable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXACTLY_FIELD_NUMBER: _ClassVar[int]
+    FIRSTAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    exactly: ExactDeviceRequest
+    firstAvailable: _containers.RepeatedCompositeFieldContainer[DeviceSubRequest]
+    def __init__(self, name: _Optional[str] = ..., exactly: _Optional[_Union[ExactDeviceRequest, _Mapping]] = ..., firstAvailable: _Optional[_Iterable[_Union[DeviceSubRequest, _Mapping]]] = ...) -> None: ...
+
+class DeviceRequestAllocationResult(_message.Message):
+    __slots__ = ("bindingConditions",)
+    BINDINGCONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    bindingConditions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, bindingConditions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeviceSubRequest(_message.Message):
+    __slots__ = ("name", "deviceClassName")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    deviceClassName: str
+    def __init__(self, name: _Optional[str] = ..., deviceClassName: _Optional[str] = ...) -> None: ...
+
+class ExactDeviceRequest(_message.Message):
+    __slots__ = ("deviceClassName",)
+    DEVICECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    deviceClassName: str
+    def __init__(self, deviceClassName: _Optional[str] = ...) -> None: ...
+
+class ResourceClaim(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec
+    status: ResourceClaimStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ResourceClaimSpec, _Mapping]] = ..., status: _Optional[_Union[ResourceClaimStatus, _Mapping]] = ...) -> None: ...
+
+class ResourceClaimConsumerReference(_message.Message):
+    __slots__ = ("uid",)
+    UID_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    def __init__(self, uid: _Optional[str] = ...) -> None: ...
+
+class ResourceClaimSpec(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: DeviceClaim
+    def __init__(self, devices: _Optional[_Union[DeviceClaim, _Mapping]] = ...) -> None: ...
+
+class ResourceClaimStatus(_message.Message):
+    __slots__ = ("allocation", "reservedFor")
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    RESERVEDFOR_FIELD_NUMBER: _ClassVar[int]
+    allocation: AllocationResult
+    reservedFor: _containers.RepeatedCompositeFieldContainer[ResourceClaimConsumerReference]
+    def __init__(self, allocation: _Optional[_Union[AllocationResult, _Mapping]] = ..., reservedFor: _Optional[_Iterable[_Union[ResourceClaimConsumerReference, _Mapping]]] = ...) -> None: ...
 
 class CSIDriver(_message.Message):
     __slots__ = ("metadata", "spec")

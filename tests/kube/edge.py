@@ -68,8 +68,7 @@ class Edge:
         self._steps: dict[tuple[str, str, bool], list[Step]] = defaultdict(list)
         self._lock = threading.Lock()
         self.closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
 
@@ -112,80 +111,87 @@ class Edge:
         self._thread.join()
 
 
-def _handler(edge: Edge) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def do_GET(self) -> None:
-            url = urllib.parse.urlsplit(self.path)
-            length = int(self.headers.get("content-length", 0))
-            body = json.loads(self.rfile.read(length)) if length else None
-            query = dict(urllib.parse.parse_qsl(url.query))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(self.command, url.path, query, headers, body)
-            step = edge.take(request)
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._answer(step if isinstance(step, Reply | Events | Stall | Reset) else step(request))
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.edge = edge
 
-        do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
 
-        def _answer(self, step: Reply | Events | Stall | Reset) -> None:
-            match step:
-                case Reply():
-                    self._reply(step)
-                case Events():
-                    self._events(step)
-                case Stall():
-                    edge.closing.wait()
-                    self.close_connection = True
-                case Reset():
-                    self._reset()
+class _Handler(BaseHTTPRequestHandler):
+    server: "_Server"
 
-        def _reply(self, step: Reply) -> None:
-            body = step.body if isinstance(step.body, bytes) else json.dumps(step.body).encode()
-            self.send_response(step.code)
-            for name, value in step.headers.items():
-                self.send_header(name, value)
-            self.send_header("content-type", step.content_type)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    protocol_version = "HTTP/1.1"
 
-        def _events(self, step: Events) -> None:
-            self.send_response(200)
-            self.send_header("content-type", step.content_type)
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for line in step.lines:
-                self._chunk(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
-            self.close_connection = True
-            match step.end:
-                case "close":
-                    self._chunk(b"")
-                case "hang":
-                    edge.closing.wait()
-                case "truncate":
-                    self.wfile.write(b'40\r\n{"type": "MODIF')
-                case "reset":
-                    self._reset()
+    def do_GET(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        length = int(self.headers.get("content-length", 0))
+        body = json.loads(self.rfile.read(length)) if length else None
+        query = dict(urllib.parse.parse_qsl(url.query))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, url.path, query, headers, body)
+        step = self.server.edge.take(request)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._answer(step if isinstance(step, Reply | Events | Stall | Reset) else step(request))
 
-        def _chunk(self, data: bytes) -> None:
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            self.wfile.flush()
+    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815 - the names that http.server looks for
 
-        def _reset(self) -> None:
-            self.close_connection = True
-            linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # on, zero seconds: close() sends RST
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.rfile.close()
-            self.wfile.close()
-            self.connection.close()
-            self.rfile, self.wfile = io.BytesIO(), io.BytesIO()
+    def _answer(self, step: Reply | Events | Stall | Reset) -> None:
+        match step:
+            case Reply():
+                self._reply(step)
+            case Events():
+                self._events(step)
+            case Stall():
+                self.server.edge.closing.wait()
+                self.close_connection = True
+            case Reset():
+                self._reset()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+    def _reply(self, step: Reply) -> None:
+        body = step.body if isinstance(step.body, bytes) else json.dumps(step.body).encode()
+        self.send_response(step.code)
+        for name, value in step.headers.items():
+            self.send_header(name, value)
+        self.send_header("content-type", step.content_type)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    return Handler
+    def _events(self, step: Events) -> None:
+        self.send_response(200)
+        self.send_header("content-type", step.content_type)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for line in step.lines:
+            self._chunk(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        self.close_connection = True
+        match step.end:
+            case "close":
+                self._chunk(b"")
+            case "hang":
+                self.server.edge.closing.wait()
+            case "truncate":
+                self.wfile.write(b'40\r\n{"type": "MODIF')
+            case "reset":
+                self._reset()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _reset(self) -> None:
+        self.close_connection = True
+        linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # on, zero seconds: close() sends RST
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.rfile.close()
+        self.wfile.close()
+        self.connection.close()
+        self.rfile, self.wfile = io.BytesIO(), io.BytesIO()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from rescheduler.kube import connection
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig, ServiceAccount
 from tests.kube.conftest import HastyClock, kubeconfig
-from tests.kube.edge import Edge, Reply, status
+from tests.kube.edge import Edge, Reply, Request, status
 
 SECRET = "dont-tell-anyone"
 
@@ -163,7 +165,7 @@ def test_an_exec_plugin_that_fails_is_quoted_and_nothing_else_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = kubeconfig(tmp_path, "https://example.test", _plugin(tmp_path, "no credential", code=3))
-    with pytest.raises(Unauthorized, match="gave no credentials: exec: process returned 3. it is raining"):
+    with pytest.raises(Unauthorized, match=r"gave no credentials: exec: process returned 3\. it is raining"):
         Kubeconfig(str(path)).login()
     assert capfd.readouterr() == ("", "")
 
@@ -203,7 +205,7 @@ CHOICES = {
 
 @pytest.mark.parametrize(("given", "environment", "expected"), CHOICES.values(), ids=CHOICES)
 def test_which_credentials_are_used(
-    given: dict[str, str], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -221,7 +223,7 @@ class TurningClock(HastyClock):
         return self.time
 
 
-def _only(token: str, reply: Reply) -> object:
+def _only(token: str, reply: Reply) -> Callable[[Request], Reply]:
     """Lets in who has *token*."""
     return lambda request: reply if request.headers.get("authorization") == f"Bearer {token}" else status(401)
 

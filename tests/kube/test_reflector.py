@@ -1,15 +1,19 @@
 """Reflectors and what they leave in the snapshot, against an API server that misbehaves in every known way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from predicates.wire import Interner
+from rescheduler.errors import Expired, InputError, Unauthorized
 from rescheduler.kube.client import Client
+from rescheduler.kube.codecs import codecs
+from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
-from rescheduler.errors import Expired, InputError, Unauthorized
+from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
 
@@ -185,10 +189,6 @@ def test_a_server_that_is_away_for_a_while_does_not_cost_a_new_list(
 
 
 def test_a_silent_watch_is_given_up_and_opened_again(edge: Edge, client: Client, clock: HastyClock) -> None:
-    from rescheduler.kube.codecs import JSON, codecs
-    from rescheduler.kube.reflector import Reflector
-    from predicates.wire import Interner
-
     edge.on("GET", PATH, page("a", version="10"))
     edge.on_watch(PATH, Stall(), Events((event("ADDED", "b", "11"),), end="hang"))
     state = ClusterState(client, clock, resources=(NAMESPACES,))
@@ -243,10 +243,8 @@ def test_an_expired_token_is_told_in_one_line_and_waited_out(
         becomes(state, {"a"})
         eventually(lambda: not state.errors)
     told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert told == [
-        "cannot read Namespace, trying again: list namespaces: "
-        "the credentials were refused; the token may have expired (401)"
-    ]
+    refused = "the credentials were refused; the token may have expired (401)"
+    assert told == [f"cannot read Namespace, trying again: list namespaces: {refused}"]
 
 
 BAD_NODE = {"metadata": {"name": "bad", "resourceVersion": "3"}, "spec": {"taints": "none"}}

@@ -1,0 +1,111 @@
+"""Kubeconfig files, looked over before the official client's loader sees them.
+
+The loader's own complaints can quote a whole user entry, token and all; these name files and entries only.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.kube_config import KubeConfigMerger
+
+from rescheduler.errors import UsageError
+
+#: What the official client knows beside tokens, certificates and exec plugins.
+AUTH_PROVIDERS: Final = ("gcp", "oidc")
+
+
+class Entries:
+    """The context, cluster and user of a merged kubeconfig, looked up with errors that quote only names."""
+
+    def __init__(self, paths: str, merged: KubeConfigMerger, context: str | None) -> None:
+        self._paths = paths
+        self._content: Mapping[str, Any] = merged.config.value
+        self.context = context or self._content.get("current-context") or ""
+        if not self.context:
+            raise UsageError(f"kubeconfig {paths}: no current-context; expected one, or --context")
+        self._chosen = self._named("contexts", "context", self.context)
+        cluster = self._named("clusters", "cluster", str(self._chosen.get("cluster", "")))
+        if not str(cluster.get("server", "")).startswith(("http://", "https://")):
+            raise UsageError(
+                f"kubeconfig {paths}: the cluster of context {self.context} has no server; expected an https URL"
+            )
+
+    def user(self) -> Mapping[str, Any]:
+        name = self._chosen.get("user")
+        return self._named("users", "user", str(name)) if name else {}
+
+    def _named(self, section: str, item: str, name: str) -> Mapping[str, Any]:
+        entries = {str(one["name"]): one for one in map(_value, self._content.get(section) or ())}
+        if name not in entries:
+            known = ", ".join(sorted(entries)) or "none"
+            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
+        found = entries[name].get(item)
+        return found if isinstance(found, Mapping) else {}
+
+
+def _value(node: Any) -> Any:
+    return getattr(node, "value", node)  # the merger wraps its entries
+
+
+def merged_files(paths: str) -> KubeConfigMerger:
+    """The files of *paths* that are there, merged as kubectl does. Raises UsageError."""
+    try:
+        files = [Path(one).expanduser() for one in paths.split(os.pathsep) if one]
+    except RuntimeError as error:
+        raise UsageError(f"kubeconfig {paths}: there is no home directory; name the file") from error
+    present = [one for one in files if one.exists()]
+    if not present:
+        raise UsageError(f"kubeconfig {paths}: no such file")
+    for one in present:
+        _check_file(one)
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(map(str, present)))
+        list(map(_value, merged.config.value.get("contexts") or ()))
+    except (ConfigException, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"kubeconfig {paths}: expected lists of clusters, contexts and users") from error
+    return merged
+
+
+def _check_file(path: Path) -> None:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"kubeconfig {path}: expected YAML, found bytes that are no UTF-8") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UsageError(f"kubeconfig {path}: not YAML{where}") from None
+    sections = ("clusters", "contexts", "users")
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(one) or [], list)
+        and all(isinstance(entry, dict) and "name" in entry for entry in content.get(one) or [])
+        for one in sections
+    ):
+        raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
+
+
+def check_exec(plugin: Any, name: str) -> None:
+    """See that an exec plugin can be run. Raises UsageError."""
+    if plugin is None:
+        return
+    command = plugin.get("command") if isinstance(plugin, Mapping) else None
+    if not command or "apiVersion" not in plugin:
+        raise UsageError(f"{name}: the user's exec plugin needs a command and an apiVersion")
+    relative = os.sep in str(command) and not Path(str(command)).is_absolute()  # to the kubeconfig's folder
+    if not relative and shutil.which(str(command)) is None:
+        hint = " ".join(str(plugin.get("installHint") or "").split())
+        raise UsageError(f"{name}: exec plugin {command} not found on the PATH" + (f" ({hint})" if hint else ""))
+
+
+def check_provider(provider: Any, name: str) -> None:
+    """See that an auth provider is one that the official client knows. Raises UsageError."""
+    kind = provider.get("name") if isinstance(provider, Mapping) else None
+    if provider is not None and kind not in AUTH_PROVIDERS:
+        raise UsageError(f"{name}: auth provider {kind!r} is not supported; expected an exec plugin, or gcp or oidc")

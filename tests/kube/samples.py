@@ -1,0 +1,301 @@
+"""One rich object of every kind, as the API server writes it in JSON (without managedFields)."""
+
+from typing import Any
+
+_META = {
+    "name": "it",
+    "uid": "0b7e",
+    "resourceVersion": "7",
+    "labels": {"app": "web", "zone": "b"},
+    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "noise": "long"},
+    "creationTimestamp": "2026-05-04T03:02:01Z",
+}
+_IN_NAMESPACE = {**_META, "namespace": "shop"}
+_SELECTOR = {
+    "matchLabels": {"app": "web"},
+    "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+}
+_TERMS = [
+    {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["c"]}]},
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]},
+]
+_TERM = {
+    "topologyKey": "zone",
+    "labelSelector": _SELECTOR,
+    "namespaces": ["shop"],
+    "namespaceSelector": {},
+    "matchLabelKeys": ["pod-template-hash"],
+    "mismatchLabelKeys": ["tenant"],
+}
+_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [_TERM],
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "podAffinityTerm": _TERM}],
+}
+_POD_SPEC: dict[str, Any] = {
+    "nodeName": "node-1",
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30,
+    "priority": 100,
+    "hostUsers": False,
+    "nodeSelector": {"disk": "ssd"},
+    "overhead": {"cpu": "10m"},
+    "os": {"name": "linux"},
+    "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}},
+    "schedulingGates": [{"name": "wait"}],
+    "tolerations": [
+        {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"operator": "Exists"},
+    ],
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": _SELECTOR,
+            "minDomains": 2,
+            "nodeAffinityPolicy": "Honor",
+            "nodeTaintsPolicy": "Ignore",
+            "matchLabelKeys": ["pod-template-hash"],
+        }
+    ],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _TERMS},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 3, "preference": _TERMS[0]}],
+        },
+        "podAffinity": _AFFINITY,
+        "podAntiAffinity": _AFFINITY,
+    },
+    "containers": [
+        {
+            "name": "main",
+            "image": "web:1",
+            "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1"}},
+            "ports": [{"containerPort": 80, "hostPort": 8080, "hostIP": "10.0.0.1", "protocol": "UDP"}],
+            "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+        },
+        {"name": "second", "image": "x"},
+    ],
+    "initContainers": [
+        {"name": "side", "image": "y", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}}
+    ],
+    "resourceClaims": [{"name": "gpu", "resourceClaimName": "c1"}, {"name": "t", "resourceClaimTemplateName": "c2"}],
+    "volumes": [
+        {"name": "kube-api-access-abcde", "projected": {"defaultMode": 420}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
+        {"name": "scratch", "emptyDir": {"medium": "Memory"}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "host", "hostPath": {"path": "/x"}},
+        {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}},
+        {"name": "gce", "gcePersistentDisk": {"pdName": "pd", "readOnly": True}},
+        {"name": "aws", "awsElasticBlockStore": {"volumeID": "vol-1"}},
+        {"name": "azure", "azureDisk": {"diskName": "d", "diskURI": "u", "kind": "Managed"}},
+        {"name": "rbd", "rbd": {"monitors": ["m1", "m2"], "image": "i", "pool": "rbd", "readOnly": True}},
+        {"name": "iscsi", "iscsi": {"targetPortal": "p", "iqn": "q", "readOnly": True}},
+        {"name": "cinder", "cinder": {"volumeID": "c"}},
+        {"name": "px", "portworxVolume": {"volumeID": "p"}},
+        {"name": "inline", "csi": {"driver": "ebs.csi.aws.com"}},
+    ],
+}
+_POD_STATUS: dict[str, Any] = {
+    "phase": "Running",
+    "startTime": "2026-05-04T03:02:03Z",
+    "conditions": [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-05-04T03:02:05Z"},
+        {"type": "PodResizePending", "status": "True", "reason": "Deferred"},
+    ],
+    "containerStatuses": [
+        {
+            "name": "main",
+            "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}},
+            "allocatedResources": {"cpu": "500m", "memory": "1Gi"},
+        }
+    ],
+}
+_OWNERS = [
+    {"kind": "Thing", "name": "t", "uid": "9", "apiVersion": "v1"},
+    {"kind": "ReplicaSet", "name": "web", "uid": "8", "apiVersion": "apps/v1", "controller": True},
+]
+
+SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a pod with everything": (
+        "Pod",
+        {"metadata": {**_IN_NAMESPACE, "ownerReferences": _OWNERS}, "spec": _POD_SPEC, "status": _POD_STATUS},
+    ),
+    "a pod with nothing": ("Pod", {"metadata": {"namespace": "shop", "name": "bare"}}),
+    "a pod without a place": (
+        "Pod",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "status": {
+                "phase": "Pending",
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "lastTransitionTime": "2026-05-04T03:02:05Z",
+                    }
+                ],
+            },
+        },
+    ),
+    "a pod that is going": (
+        "Pod",
+        {"metadata": {**_IN_NAMESPACE, "deletionTimestamp": "2026-05-04T03:02:09Z"}, "spec": _POD_SPEC},
+    ),
+    "a node": (
+        "Node",
+        {
+            "metadata": _META,
+            "spec": {
+                "providerID": "aws:///z/i-1",
+                "unschedulable": True,
+                "taints": [
+                    {"key": "a", "value": "b", "effect": "NoExecute", "timeAdded": "2026-05-04T03:02:05Z"},
+                    {"key": "c", "effect": "NoSchedule"},
+                ],
+            },
+            "status": {
+                "allocatable": {"cpu": "3920m", "memory": "15Gi", "pods": "110", "example.com/gpu": "1"},
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "True",
+                        "reason": "KubeletReady",
+                        "lastTransitionTime": "2026-05-04T03:02:05Z",
+                    }
+                ],
+                "images": [{"names": ["web:1", "web@sha256:0"], "sizeBytes": 123456789}],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}],
+                "declaredFeatures": ["x"],
+            },
+        },
+    ),
+    "a bare node": ("Node", {"metadata": _META}),
+    "a namespace": ("Namespace", {"metadata": _META}),
+    "a volume by CSI": (
+        "PersistentVolume",
+        {
+            "metadata": _META,
+            "spec": {
+                "capacity": {"storage": "8Gi"},
+                "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+                "claimRef": {"namespace": "shop", "name": "data-0", "uid": "5"},
+                "storageClassName": "fast",
+                "volumeMode": "Filesystem",
+                "nodeAffinity": {"required": {"nodeSelectorTerms": _TERMS}},
+                "volumeAttributesClassName": "gold",
+                "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ),
+    "a volume of old": (
+        "PersistentVolume",
+        {"metadata": _META, "spec": {"awsElasticBlockStore": {"volumeID": "vol-2", "readOnly": True}}},
+    ),
+    "a claim": (
+        "PersistentVolumeClaim",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {
+                "volumeName": "pv-1",
+                "storageClassName": "",
+                "accessModes": ["ReadWriteOncePod"],
+                "volumeMode": "Block",
+                "selector": _SELECTOR,
+                "resources": {"requests": {"storage": "8Gi"}},
+                "volumeAttributesClassName": "gold",
+            },
+            "status": {"phase": "Bound"},
+        },
+    ),
+    "a claim of the default class": ("PersistentVolumeClaim", {"metadata": _IN_NAMESPACE, "spec": {}}),
+    "a storage class": (
+        "StorageClass",
+        {
+            "metadata": _META,
+            "provisioner": "ebs.csi.aws.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}],
+        },
+    ),
+    "a CSI node": (
+        "CSINode",
+        {
+            "metadata": _META,
+            "spec": {
+                "drivers": [
+                    {"name": "d", "nodeID": "n", "topologyKeys": ["zone"], "allocatable": {"count": 0}},
+                    {"name": "e", "nodeID": "m"},
+                ]
+            },
+        },
+    ),
+    "a CSI driver": (
+        "CSIDriver",
+        {"metadata": _META, "spec": {"storageCapacity": True, "preventPodSchedulingIfMissing": True}},
+    ),
+    "a capacity": (
+        "CSIStorageCapacity",
+        {
+            "metadata": _IN_NAMESPACE,
+            "nodeTopology": _SELECTOR,
+            "storageClassName": "fast",
+            "capacity": "100Gi",
+            "maximumVolumeSize": "10Gi",
+        },
+    ),
+    "an attachment": (
+        "VolumeAttachment",
+        {
+            "metadata": _META,
+            "spec": {"attacher": "d", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-1"}},
+        },
+    ),
+    "a budget in per cent": (
+        "PodDisruptionBudget",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {"selector": _SELECTOR, "maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+            "status": {
+                "disruptionsAllowed": 1,
+                "currentHealthy": 4,
+                "desiredHealthy": 3,
+                "expectedPods": 4,
+                "observedGeneration": 9,
+                "disruptedPods": {"web-1": "2026-05-04T03:02:05Z"},
+            },
+        },
+    ),
+    "a budget of none": (
+        "PodDisruptionBudget",
+        {"metadata": _IN_NAMESPACE, "spec": {"minAvailable": 0, "selector": {}}},
+    ),
+    "a resource claim": (
+        "ResourceClaim",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {
+                "devices": {
+                    "requests": [
+                        {"name": "a", "exactly": {"deviceClassName": "gpu"}},
+                        {"name": "b", "firstAvailable": [{"name": "c", "deviceClassName": "gpu"}]},
+                    ]
+                }
+            },
+            "status": {
+                "allocation": {
+                    "devices": {"results": [{"bindingConditions": ["ready"]}, {}]},
+                    "nodeSelector": {"nodeSelectorTerms": _TERMS},
+                },
+                "reservedFor": [{"uid": "0b7e"}],
+            },
+        },
+    ),
+    "a device class": ("DeviceClass", {"metadata": _META, "spec": {"extendedResourceName": "example.com/gpu"}}),
+}

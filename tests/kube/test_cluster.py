@@ -1,0 +1,216 @@
+"""Writes: evictions and their answers, edits of nodes against other writers, deletions of the very object."""
+
+from typing import Any
+
+import pytest
+
+from predicates.objects import Taint
+from rescheduler.errors import Conflict, NotFound
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster, PodOnNode
+from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
+from rescheduler.kube.node_edit import NodeEdit
+from tests.kube.edge import Edge, Reply, Reset, Stall, Step, status
+
+POD = "/api/v1/namespaces/ns/pods/web-0"
+EVICTION = f"{POD}/eviction"
+NODE = "/api/v1/nodes/node-1"
+
+
+def refused_by(*messages: str, seconds: int = 0) -> Reply:
+    causes = [{"reason": "DisruptionBudget", "message": one} for one in messages]
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return status(429, text, "TooManyRequests", causes=causes, retryAfterSeconds=seconds)
+
+
+NEEDS = "The disruption budget web needs 2 healthy pods and has 2 currently"
+TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+
+ANSWERS: dict[str, tuple[Step, Outcome]] = {
+    "evicted": (Reply({"kind": "Status", "status": "Success", "code": 201}, 201), Evicted()),
+    "gone": (status(404, 'pods "web-0" not found'), Gone()),
+    "a budget says no": (refused_by(NEEDS), Refused(("web",), NEEDS, None)),
+    "a budget says later": (
+        refused_by("The disruption budget web is still being processed by the server.", seconds=10),
+        Refused(("web",), "The disruption budget web is still being processed by the server.", 10.0),
+    ),
+    "two causes": (refused_by(NEEDS, "no name here"), Refused(("web", "unnamed"), f"{NEEDS}; no name here", None)),
+    "the server is busy": (
+        status(429, "too many requests", retryAfterSeconds=3),
+        Failed("evict pod ns/web-0: too many requests (429)", retryable=True, retry_after=3.0),
+    ),
+    "two budgets, as the API server says it: created, and a failure in the body": (
+        Reply({"kind": "Status", "status": "Failure", "code": 500, "message": TWO_BUDGETS}, 201),
+        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False),
+    ),
+    "two budgets, as a plain refusal": (
+        status(500, TWO_BUDGETS),
+        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False),
+    ),
+    "an error of the server": (status(500, "oops"), Failed("evict pod ns/web-0: oops (500)", retryable=True)),
+    "a timeout of the server": (
+        status(504, "couldn't update PodDisruptionBudget", retryAfterSeconds=10),
+        Failed("evict pod ns/web-0: couldn't update PodDisruptionBudget (504)", retryable=True, retry_after=10.0),
+    ),
+    "not permitted": (
+        status(403, "pods/eviction is forbidden"),
+        Failed("evict pod ns/web-0: pods/eviction is forbidden (403)", retryable=False),
+    ),
+    "an expired token": (
+        status(401, "Unauthorized"),
+        Failed("evict pod ns/web-0: the credentials were refused; the token may have expired (401)", retryable=True),
+    ),
+    "denied by a webhook": (
+        status(400, 'admission webhook "no.test" denied the request'),
+        Failed('evict pod ns/web-0: admission webhook "no.test" denied the request (400)', retryable=False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("step", "expected"), ANSWERS.values(), ids=ANSWERS)
+def test_what_an_answer_to_an_eviction_means(edge: Edge, client: Client, step: Step, expected: Outcome) -> None:
+    edge.on("POST", EVICTION, step)
+    assert Cluster(client).evict("ns", "web-0", "u1", 30) == expected
+
+
+CONFLICTS: dict[str, tuple[Step, Outcome]] = {
+    "another pod bears the name": (Reply({"metadata": {"uid": "u2"}}), Gone()),
+    "nobody bears it": (status(404), Gone()),
+    "ours, written to at the same moment": (
+        Reply({"metadata": {"uid": "u1"}}),
+        Failed("evict pod ns/web-0: written to by somebody else (409)", retryable=True),
+    ),
+    "it cannot be told": (
+        status(503, "away"),
+        Failed("get pod ns/web-0: away (503)", retryable=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("look", "expected"), CONFLICTS.values(), ids=CONFLICTS)
+def test_after_409_the_pod_is_looked_at(edge: Edge, client: Client, look: Step, expected: Outcome) -> None:
+    edge.on("POST", EVICTION, status(409, "the UID in the precondition (u1) does not match"))
+    edge.on("GET", POD, look)
+    assert Cluster(client).evict("ns", "web-0", "u1") == expected
+
+
+def test_an_eviction_without_an_answer_may_be_tried_again(edge: Edge, client: Client) -> None:
+    edge.on("POST", EVICTION, Reset())
+    outcome = Cluster(client).evict("ns", "web-0", "u1")
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable
+
+
+BODIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the pod's own grace": ({}, {"preconditions": {"uid": "u1"}}),
+    "a cap": ({"grace_seconds": 0}, {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 0}),
+    "a dry run": ({"dry_run": True}, {"preconditions": {"uid": "u1"}, "dryRun": ["All"]}),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), BODIES.values(), ids=BODIES)
+def test_an_eviction_is_meant_for_one_very_pod(
+    edge: Edge, client: Client, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    edge.on("POST", EVICTION, Reply({}, 201))
+    Cluster(client).evict("ns", "web-0", "u1", **options)
+    assert edge.requests[0].body == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": "ns", "name": "web-0"},
+        "deleteOptions": expected,
+    }
+
+
+TAINT = Taint(key="ours", effect="NoSchedule", value="now")
+
+
+def node(version: str, *, uid: str = "n1", taints: list[dict[str, str]] | None = None) -> Reply:
+    return Reply(
+        {
+            "metadata": {"name": "node-1", "uid": uid, "resourceVersion": version},
+            "spec": {"taints": taints} if taints else {},
+        }
+    )
+
+
+def test_a_node_is_patched_only_as_it_was_read(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7", taints=[{"key": "theirs", "effect": "NoExecute"}]))
+    edge.on("PATCH", NODE, Reply())
+    Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,), annotate={"intent": "drain"}))
+    assert [one.body for one in edge.seen("PATCH")] == [
+        {
+            "metadata": {"uid": "n1", "resourceVersion": "7", "annotations": {"intent": "drain"}},
+            "spec": {
+                "taints": [
+                    {"key": "theirs", "effect": "NoExecute"},
+                    {"key": "ours", "value": "now", "effect": "NoSchedule"},
+                ]
+            },
+        }
+    ]
+    assert edge.seen("PATCH")[0].headers["content-type"] == "application/merge-patch+json"
+
+
+def test_a_node_written_to_in_between_is_read_and_patched_again(edge: Edge, client: Client) -> None:
+    theirs = {"key": "theirs", "effect": "NoExecute"}
+    ours = {"key": "ours", "value": "now", "effect": "NoSchedule"}
+    edge.on("GET", NODE, node("7"), node("8", taints=[theirs]))
+    edge.on("PATCH", NODE, status(409, "the object has been modified"), Reply())
+    Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+    assert [(one.body["metadata"]["resourceVersion"], one.body["spec"]["taints"]) for one in edge.seen("PATCH")] == [
+        ("7", [ours]),
+        ("8", [theirs, ours]),
+    ]
+
+
+def test_a_node_that_others_never_leave_alone_is_a_conflict_after_five_tries(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7"))
+    edge.on("PATCH", NODE, status(409, "the object has been modified"))
+    with pytest.raises(Conflict, match=r"patch node node-1: the object has been modified \(409\) \(tried 5 times\)"):
+        Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+    assert len(edge.seen("PATCH")) == 5
+
+
+def test_a_node_that_is_already_as_wanted_is_not_written(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7"))
+    Cluster(client).edit_node("node-1", "n1", NodeEdit(untaint=("ours",), annotate={"intent": None}))
+    assert edge.seen("PATCH") == []
+
+
+def test_another_node_of_that_name_is_never_touched(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7", uid="n2"))
+    with pytest.raises(NotFound, match="it was replaced by another one of that name"):
+        Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+    assert edge.seen("PATCH") == []
+
+
+def test_a_node_is_deleted_by_uid_and_one_that_is_gone_is_no_error(edge: Edge, client: Client) -> None:
+    edge.on("DELETE", NODE, Reply(), status(404), status(409, "the UID in the precondition does not match"))
+    Cluster(client).delete_node("node-1", "n1")
+    Cluster(client).delete_node("node-1", "n1")
+    with pytest.raises(Conflict):
+        Cluster(client).delete_node("node-1", "n1")
+    assert edge.seen("DELETE")[0].body["preconditions"] == {"uid": "n1"}
+
+
+def test_the_pods_still_on_a_node(edge: Edge, client: Client) -> None:
+    def pod(name: str, phase: str, **meta: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": "ns", "name": name, "uid": name, **meta}, "status": {"phase": phase}}
+
+    leaving = pod("b", "Running", deletionTimestamp="2026-01-01T00:00:00Z")
+    edge.on("GET", "/api/v1/pods", Reply({"items": [pod("a", "Running"), leaving, pod("c", "Failed")]}))
+    assert Cluster(client).pods_on("node-1") == (
+        PodOnNode("ns", "a", "a", terminating=False, finished=False),
+        PodOnNode("ns", "b", "b", terminating=True, finished=False),
+        PodOnNode("ns", "c", "c", terminating=False, finished=True),
+    )
+    assert edge.seen()[0].query == {"fieldSelector": "spec.nodeName=node-1"}
+
+
+def test_reading_a_node(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7"), status(404, "no such node"), Stall())
+    cluster = Cluster(client)
+    assert cluster.node("node-1").metadata.uid == "n1"
+    with pytest.raises(NotFound):
+        cluster.node("node-1")

@@ -1,0 +1,176 @@
+"""JSON and protobuf say the same: one object, whatever it was sent in; streams cut anywhere."""
+
+import json
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from predicates.objects import Pod, PodClass
+from predicates.wire import KINDS, Interner
+from rescheduler.errors import Expired, ReschedulerError
+from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube.codec import Broken, Change, Codec
+from rescheduler.kube.json_codec import JsonCodec
+from rescheduler.kube.proto_codec import ProtoCodec
+from rescheduler.kube.resources import RESOURCES
+from tests.kube import proto_samples
+from tests.kube.samples import SAMPLES
+
+
+def test_every_kind_that_can_be_decoded_is_read() -> None:
+    assert sorted(one.kind for one in RESOURCES) == sorted(KINDS)
+
+
+def test_there_is_a_sample_of_every_kind() -> None:
+    assert {kind for kind, _ in SAMPLES.values()} == set(KINDS)
+
+
+def plain(one: object) -> object:
+    """An object by its fields, pods with those of their class: classes themselves compare by identity."""
+    if isinstance(one, Pod):
+        fields = {name: getattr(one, name) for name in Pod.__struct_fields__ if name != "cls"}
+        return fields, {name: getattr(one.cls, name) for name in PodClass.__struct_fields__}
+    return one
+
+
+@pytest.mark.parametrize(("kind", "value"), SAMPLES.values(), ids=SAMPLES)
+def test_both_encodings_give_equal_objects(kind: str, value: dict[str, Any]) -> None:
+    body = json.dumps({"metadata": {"resourceVersion": "10", "continue": "c"}, "items": [value]}).encode()
+    as_json = JsonCodec(kind, Interner()).page(body)
+    as_protobuf = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value], following="c"))
+    assert (as_json.unreadable, as_protobuf.unreadable) == ({}, {})
+    assert [plain(one) for one in as_protobuf.objects] == [plain(one) for one in as_json.objects]
+    assert (as_protobuf.resource_version, as_protobuf.next) == (as_json.resource_version, as_json.next)
+
+
+def _pods(*changes: dict[str, Any]) -> tuple[Pod, ...]:
+    """The rich pod as it is, and once for each change of its ``spec``, in protobuf."""
+    _, pod = SAMPLES["a pod with everything"]
+    values = [pod, *({**pod, "spec": {**pod["spec"], **one}} for one in changes)]
+    objects = ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", values)).objects
+    return tuple(one for one in objects if isinstance(one, Pod))
+
+
+SAME_CLASS: dict[str, dict[str, Any]] = {
+    "another node": {"nodeName": "elsewhere"},
+    "another token volume": {"volumes": [{"name": "kube-api-access-zzzzz", "projected": {}}]},
+}
+OTHER_CLASS: dict[str, dict[str, Any]] = {
+    "tolerations": {"tolerations": [{"operator": "Exists"}]},
+    "priority zero": {"priority": 0},
+    "host network": {"hostNetwork": True},
+    "fewer containers": {"containers": [{"name": "only"}]},
+}
+
+
+def test_pods_that_schedule_alike_share_a_class_in_protobuf_too() -> None:
+    bare: dict[str, Any] = {"volumes": []}
+    first, *others = _pods(bare, *({**bare, **one} for one in SAME_CLASS.values()))[1:]
+    assert [one.cls is first.cls for one in others] == [True] * len(SAME_CLASS)
+    first, *others = _pods(bare, *({**bare, **one} for one in OTHER_CLASS.values()))[1:]
+    assert [one.cls is first.cls for one in others] == [False] * len(OTHER_CLASS)
+
+
+def namespace(name: str, version: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
+STREAM = (("ADDED", "a", "11"), ("MODIFIED", "b", "12"), ("DELETED", "a", "13"), ("BOOKMARK", "", "14"))
+
+
+def json_stream() -> bytes:
+    events = ({"type": kind, "object": namespace(name, version)} for kind, name, version in STREAM)
+    return b"".join(json.dumps(one).encode() + b"\n" for one in events)
+
+
+def proto_stream() -> bytes:
+    return b"".join(proto_samples.frame(kind, "Namespace", namespace(name, version)) for kind, name, version in STREAM)
+
+
+CODECS: dict[str, tuple[Codec, bytes]] = {
+    "json": (JsonCodec("Namespace", Interner()), json_stream()),
+    "protobuf": (ProtoCodec("Namespace", Interner()), proto_stream()),
+}
+
+
+def _brief(changes: Iterable[Change]) -> list[tuple[str, str, str, bool]]:
+    return [(one.type, one.key, one.resource_version, one.object is not None) for one in changes]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+@pytest.mark.parametrize(("codec", "stream"), CODECS.values(), ids=CODECS)
+def test_a_stream_may_be_cut_into_chunks_anywhere(codec: Codec, stream: bytes, size: int) -> None:
+    chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert _brief(codec.changes(chunks)) == [
+        ("ADDED", "a", "11", True),
+        ("MODIFIED", "b", "12", True),
+        ("DELETED", "a", "13", False),
+        ("BOOKMARK", "", "14", False),
+    ]
+
+
+@pytest.mark.parametrize(("codec", "stream"), CODECS.values(), ids=CODECS)
+def test_what_is_cut_off_at_the_end_is_dropped(codec: Codec, stream: bytes) -> None:
+    assert len(_brief(codec.changes([stream[:-3]]))) == 3
+
+
+def error_frame(code: int) -> bytes:
+    status = schema.Status(code=code, message="too old", status="Failure")
+    raw = schema.RawExtension(raw=proto_samples.enveloped(status))
+    body = schema.WatchEvent(type="ERROR", object=raw).SerializeToString()
+    return struct.pack(">I", len(body)) + body
+
+
+def test_an_error_event_in_protobuf_is_the_error_of_its_status() -> None:
+    with pytest.raises(Expired, match="watch Namespace: too old"):
+        list(ProtoCodec("Namespace", Interner()).changes([error_frame(410)]))
+    with pytest.raises(ReschedulerError, match=r"watch Namespace: too old \(500\)"):
+        list(ProtoCodec("Namespace", Interner()).changes([error_frame(500)]))
+
+
+BROKEN_PAGES: dict[str, tuple[type[JsonCodec | ProtoCodec], bytes]] = {
+    "cut off JSON": (JsonCodec, b'{"metadata": {}, "items": [{"met'),
+    "JSON that is no list": (JsonCodec, b'{"items": []}'),
+    "not UTF-8": (JsonCodec, b'{"metadata": {"resourceVersion": "\xff"}}'),
+    "no envelope": (ProtoCodec, b"<html>"),
+    "a broken envelope": (ProtoCodec, b"k8s\0\xff\xff\xff"),
+    "a broken list": (ProtoCodec, proto_samples.enveloped(b"\xff\xff\xff")),
+}
+
+
+@pytest.mark.parametrize(("codec", "body"), BROKEN_PAGES.values(), ids=BROKEN_PAGES)
+def test_a_page_that_is_broken_is_an_error_and_no_traceback(codec: type[JsonCodec | ProtoCodec], body: bytes) -> None:
+    with pytest.raises(Broken, match="list Namespace: the answer is no"):
+        codec("Namespace", Interner()).page(body)
+
+
+BROKEN_FRAMES = {
+    "a length that is text": b"<html>not found</html>",
+    "a frame of noise": struct.pack(">I", 3) + b"\xff\xff\xff",
+    "an unknown type": proto_samples.frame("SURPRISE", "Namespace", {}),
+    "an object without an envelope": struct.pack(">I", 7) + schema.WatchEvent(type="ADDED").SerializeToString(),
+}
+
+
+@pytest.mark.parametrize("frame", BROKEN_FRAMES.values(), ids=BROKEN_FRAMES)
+def test_a_frame_that_is_broken_is_an_error_and_no_traceback(frame: bytes) -> None:
+    with pytest.raises(Broken, match="watch Namespace: "):
+        list(ProtoCodec("Namespace", Interner()).changes([frame]))
+
+
+def test_one_pod_that_cannot_be_read_is_named_and_the_others_are_kept() -> None:
+    good = {"metadata": {"namespace": "ns", "name": "good"}}
+    bad = {
+        "metadata": {"namespace": "ns", "name": "bad"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]},
+    }
+    for page in (
+        ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", [bad, good])),
+        JsonCodec("Pod", Interner()).page(msgspec.json.encode({"metadata": {}, "items": [bad, good]})),
+    ):
+        assert [one.name for one in page.objects if isinstance(one, Pod)] == ["good"]
+        assert list(page.unreadable) == ["ns/bad"]
+        assert "quantity 'lots'" in page.unreadable["ns/bad"]

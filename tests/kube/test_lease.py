@@ -1,0 +1,198 @@
+"""Leader election as a decision, and as a thread against a Lease that others write to."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rescheduler.kube.client import Client
+from rescheduler.kube.elector import Elector
+from rescheduler.kube.lease import Acquire, Record, Renew, Seen, Step, Wait, decide, held, released
+from tests.kube.conftest import HastyClock, eventually
+from tests.kube.edge import Edge, Reply, Request, Stall, status
+
+NOW = dt.datetime(2026, 5, 4, 3, 2, 1, 5, tzinfo=dt.UTC)
+STAMP = "2026-05-04T03:02:01.000005Z"
+
+
+def record(holder: str | None, seconds: int | None = 15, renewed: str = "before") -> Record:
+    return Record(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
+
+
+DECISIONS: dict[str, tuple[Seen | None, float, Step]] = {
+    "no Lease": (None, 0.0, Acquire()),
+    "given back": (Seen(record(""), 100.0), 100.0, Acquire()),
+    "never held": (Seen(record(None), 100.0), 100.0, Acquire()),
+    "ours": (Seen(record("me"), 100.0), 100.0, Renew()),
+    "ours, long not renewed": (Seen(record("me"), 100.0), 900.0, Renew()),
+    "another's": (Seen(record("you"), 100.0), 114.9, Wait("you")),
+    "another's, run out": (Seen(record("you"), 100.0), 115.0, Acquire()),
+    "another's, with a longer promise": (Seen(record("you", 60), 100.0), 159.9, Wait("you")),
+    "another's, without a promise": (Seen(record("you", None), 100.0), 114.9, Wait("you")),
+    "another's, promising nothing": (Seen(record("you", 0), 100.0), 100.0, Acquire()),
+}
+
+
+@pytest.mark.parametrize(("seen", "now", "expected"), DECISIONS.values(), ids=DECISIONS)
+def test_what_to_do_about_a_lease(seen: Seen | None, now: float, expected: Step) -> None:
+    assert decide(seen, "me", now) == expected
+
+
+def test_only_a_change_that_we_see_starts_a_holder_s_time_anew() -> None:
+    first = Seen(record("you", renewed="year 3000"), 100.0)
+    assert first.again(record("you", renewed="year 3000"), 110.0) == first
+    assert first.again(record("you", renewed="year 1970"), 110.0) == Seen(record("you", renewed="year 1970"), 110.0)
+
+
+def test_records_that_are_written() -> None:
+    made = held(None, "me", NOW)
+    assert made == Record("me", 15, STAMP, STAMP, 0)
+    later = NOW + dt.timedelta(seconds=2)
+    assert held(made, "me", later) == Record("me", 15, STAMP, "2026-05-04T03:02:03.000005Z", 0)
+    assert held(made, "you", later) == Record(
+        "you", 15, "2026-05-04T03:02:03.000005Z", "2026-05-04T03:02:03.000005Z", 1
+    )
+    assert released(made, later) == Record("", 1, STAMP, "2026-05-04T03:02:03.000005Z", 0)
+
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+
+
+class LeaseServer:
+    """One Lease, with the optimistic concurrency of the real one."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.spec: dict[str, Any] | None = None
+        self.version = 0
+        self.lock = threading.Lock()
+        edge.on("GET", f"{PATH}/l", self.get)
+        edge.on("POST", PATH, self.create)
+        edge.on("PATCH", f"{PATH}/l", self.patch)
+
+    @property
+    def holder(self) -> str | None:
+        with self.lock:
+            return self.spec["holderIdentity"] if self.spec is not None else None
+
+    def write(self, spec: dict[str, Any]) -> Reply:
+        self.version += 1
+        self.spec = {**(self.spec or {}), **spec}
+        return Reply({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
+
+    def get(self, _: Request) -> Reply:
+        with self.lock:
+            if self.spec is None:
+                return status(404)
+            return Reply({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
+
+    def create(self, request: Request) -> Reply:
+        with self.lock:
+            return self.write(request.body["spec"]) if self.spec is None else status(409)
+
+    def patch(self, request: Request) -> Reply:
+        with self.lock:
+            if request.body["metadata"]["resourceVersion"] != str(self.version):
+                return status(409)
+            return self.write(request.body["spec"])
+
+
+class SettableClock(HastyClock):
+    """Monotonic time stands still until it is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@contextmanager
+def electing(client: Client, clock: HastyClock) -> Iterator[Elector]:
+    elector = Elector(client, clock, "ns", "l")
+    elector.start()
+    try:
+        yield elector
+    finally:
+        elector.stop()
+
+
+def test_the_first_leads_the_second_waits_and_leads_when_the_lease_is_given_back(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    clock = SettableClock()
+    with electing(client, clock) as first:
+        eventually(lambda: first.leading)
+        with electing(client, clock) as second:
+            eventually(lambda: second.holder == first.identity)
+            assert not second.leading
+            first.stop()
+            assert not first.leading
+            eventually(lambda: second.leading)
+            assert lease.spec is not None
+            assert (lease.holder, lease.spec["leaseTransitions"]) == (second.identity, 1)
+    assert lease.holder == ""
+
+
+def test_a_dead_leader_s_lease_is_taken_after_its_time_and_not_before(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"})
+    clock = SettableClock()
+    with electing(client, clock) as elector:
+        eventually(lambda: elector.holder == "dead")
+        clock.seconds = 14.9
+        asked = len(edge.seen(path=f"{PATH}/l"))
+        eventually(lambda: len(edge.seen(path=f"{PATH}/l")) > asked + 3)
+        assert (lease.holder, elector.leading) == ("dead", False)
+        clock.seconds = 15.0
+        eventually(lambda: elector.leading)
+        assert lease.holder == elector.identity
+
+
+def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    clock = SettableClock()
+    with electing(client, clock) as elector:
+        eventually(lambda: elector.leading)
+        with lease.lock:  # every answer hangs from here on
+            clock.seconds = 9.9
+            assert elector.leading
+            clock.seconds = 10.0
+            assert not elector.leading
+        eventually(lambda: elector.leading)
+
+
+def test_a_leader_whose_lease_was_taken_stops_and_does_not_take_it_back(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    clock = SettableClock()
+    with electing(client, clock) as elector:
+        eventually(lambda: elector.leading)
+        with lease.lock:
+            lease.write({"holderIdentity": "thief"})
+        eventually(lambda: elector.holder == "thief")
+        clock.seconds = 10.0
+        assert not elector.leading
+        assert lease.holder == "thief"
+
+
+def test_who_may_not_write_the_lease_never_leads_and_is_told(
+    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge.on("GET", f"{PATH}/l", status(404))
+    edge.on("POST", PATH, status(403, 'leases.coordination.k8s.io is forbidden: User "x" cannot create'))
+    with electing(client, clock) as elector:
+        eventually(lambda: caplog.records)
+        assert not elector.leading
+    said = 'create lease ns/l: leases.coordination.k8s.io is forbidden: User "x" cannot create (403)'
+    assert caplog.records[0].getMessage() == f"lease ns/l: {said}"
+
+
+def test_an_api_server_that_is_silent_from_the_start_does_not_hold_up_the_end(edge: Edge, client: Client) -> None:
+    edge.on("GET", f"{PATH}/l", Stall())
+    elector = Elector(client, HastyClock(), "ns", "l")
+    elector.start()
+    eventually(lambda: edge.requests)
+    elector.stop(seconds=0.05)
+    assert not elector.leading

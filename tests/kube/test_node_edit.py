@@ -1,0 +1,79 @@
+"""Which patch makes a node look as wanted."""
+
+from typing import Any
+
+import pytest
+
+from predicates.objects import Taint
+from rescheduler.kube.node_edit import NodeEdit, patch
+
+OURS = Taint(key="ours", effect="NoSchedule", value="1")
+THEIRS = {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "novel": "kept"}
+BASE = {"uid": "u", "resourceVersion": "7"}
+
+Case = tuple[dict[str, Any], NodeEdit, dict[str, Any] | None]
+
+CASES: dict[str, Case] = {
+    "nothing wanted": ({"taints": [THEIRS]}, NodeEdit(), None),
+    "taint on a bare node": (
+        {},
+        NodeEdit(taint=(OURS,)),
+        {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
+    ),
+    "others' taints stay as they are": (
+        {"taints": [THEIRS]},
+        NodeEdit(taint=(OURS,)),
+        {"metadata": BASE, "spec": {"taints": [THEIRS, {"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
+    ),
+    "the same taint again": (
+        {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}]},
+        NodeEdit(taint=(OURS,)),
+        None,
+    ),
+    "another value of the same taint": (
+        {"taints": [{"key": "ours", "value": "0", "effect": "NoSchedule"}, THEIRS]},
+        NodeEdit(taint=(OURS,)),
+        {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}, THEIRS]}},
+    ),
+    "another effect is another taint": (
+        {"taints": [{"key": "ours", "effect": "PreferNoSchedule"}]},
+        NodeEdit(taint=(OURS,)),
+        {
+            "metadata": BASE,
+            "spec": {
+                "taints": [
+                    {"key": "ours", "effect": "PreferNoSchedule"},
+                    {"key": "ours", "value": "1", "effect": "NoSchedule"},
+                ]
+            },
+        },
+    ),
+    "untaint takes every effect of the key": (
+        {"taints": [{"key": "ours", "effect": "PreferNoSchedule"}, THEIRS, {"key": "ours", "effect": "NoSchedule"}]},
+        NodeEdit(untaint=("ours",)),
+        {"metadata": BASE, "spec": {"taints": [THEIRS]}},
+    ),
+    "the last taint goes": (
+        {"taints": [{"key": "ours", "effect": "NoSchedule"}]},
+        NodeEdit(untaint=("ours",)),
+        {"metadata": BASE, "spec": {"taints": None}},
+    ),
+    "untaint where there is none": ({"taints": [THEIRS]}, NodeEdit(untaint=("ours",)), None),
+    "taint and untaint at once": (
+        {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]},
+        NodeEdit(taint=(OURS,), untaint=("soft",)),
+        {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
+    ),
+    "annotations set, changed, removed and kept": (
+        {},
+        NodeEdit(annotate={"new": "1", "old": "2", "gone": None, "same": "s", "never": None}),
+        {"metadata": BASE | {"annotations": {"new": "1", "old": "2", "gone": None}}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "edit", "expected"), CASES.values(), ids=CASES)
+def test_the_patch(spec: dict[str, Any], edit: NodeEdit, expected: dict[str, Any] | None) -> None:
+    annotations = {"old": "1", "gone": "x", "same": "s", "theirs": "t"}
+    node = {"metadata": {**BASE, "name": "n", "annotations": annotations}, "spec": spec}
+    assert patch(node, edit) == expected
