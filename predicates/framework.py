@@ -105,6 +105,7 @@ class Filters:
         self._plugins = tuple(plugins)
         self._near = tuple(one for one in plugins if one.scope is not Scope.CLUSTER)
         self._far = tuple(one for one in plugins if one.scope is Scope.CLUSTER)
+        self._generation = snapshot.generation
         self._locals: dict[PodClass, _Local] = {}
         self._by_parts: dict[tuple[Hashable | None, ...], _Local] = {}
 
@@ -201,6 +202,10 @@ class Filters:
             mask[list(ghosts)] = False
 
     def _local(self, pod: PodClass) -> _Local:
+        if self._generation != self._snapshot.generation:
+            self._generation = self._snapshot.generation
+            self._locals.clear()
+            self._by_parts.clear()
         if (local := self._locals.get(pod)) is None:
             parts = tuple(plugin.reads(pod) for plugin in self._near)
             local = self._locals[pod] = self._by_parts.setdefault(parts, _Local(parts))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
+from msgspec.structs import replace
+
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
 
@@ -17,6 +19,9 @@ from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
 DRAIN_TAINT: Final = Taint(
     key="status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining", effect="NoSchedule"
 )
+
+#: Kinds that no filter reads.
+_UNFILTERED: Final = ("PodDisruptionBudget",)
 
 #: The longest list of changes that is kept; past it everything cached is computed anew.
 _LOG_LIMIT = 200_000
@@ -40,10 +45,11 @@ _I = TypeVar("_I", bound=Index)
 class _Effects:
     """What placing one pod of a class changes beside ``requested``."""
 
-    __slots__ = ("indexes", "rows")
+    __slots__ = ("indexes", "rows", "vector")
 
-    def __init__(self, indexes: list[Index]) -> None:
+    def __init__(self, indexes: list[Index], vector: Numbers) -> None:
         self.indexes = indexes
+        self.vector = vector  #: what a pod of the class requests
         self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
 
 
@@ -63,6 +69,8 @@ class Snapshot:
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; finished ones are left out
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name ("" = no node yet)
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
+        self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
+        self.generation = 0  #: grows when classes were forgotten
         self.epoch = 0  #: grows when nothing cached may be kept
         self.facts: list[int] = []  #: rows whose node changed, in this epoch
         self.changed: list[int] = []  #: rows whose pods changed, in this epoch
@@ -93,9 +101,11 @@ class Snapshot:
             self._put_pod(one)
         elif isinstance(one, Node):
             self._put_node(one)
-        elif self.objects[kind].get(key_of(one)) != one:
+        else:
+            before = self.objects[kind].get(key_of(one))
             self.objects[kind][key_of(one)] = one
-            self.invalidate()
+            if before is None or not _alike(before, one):
+                self._changed(kind)
 
     def delete(self, kind: str, key: str) -> None:
         """The object called *key* (``namespace/name``, or ``name``) is gone; one that never was is no error."""
@@ -104,11 +114,29 @@ class Snapshot:
         elif kind == "Node":
             self._drop_node(key)
         elif self.objects[kind].pop(key, None) is not None:
-            self.invalidate()
+            self._changed(kind)
 
     def of(self, kind: str) -> Mapping[str, Object]:
         """All objects of *kind* but pods and nodes, by key."""
         return self.objects[kind]
+
+    def compact(self) -> set[PodClass]:
+        """Forget the classes of which there is no pod any more; those that there are.
+
+        Needed now and then where a snapshot lives long: each roll-out of each workload makes new classes. What is
+        kept by class elsewhere must go when ``generation`` has grown.
+        """
+        used = {pod.cls for pod in self.pods.values()}
+        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used}
+        self._vectors.clear()
+        self.generation += 1
+        self.invalidate()
+        return used
+
+    def _changed(self, kind: str) -> None:
+        self.versions[kind] += 1
+        if kind not in _UNFILTERED:
+            self.invalidate()
 
     def invalidate(self) -> None:
         """Forget all that was cached of this snapshot."""
@@ -153,9 +181,8 @@ class Snapshot:
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _ in journal[self._kept :])
 
-    def _move(self, pod: PodClass, amounts: Amounts, row: int, by: int) -> None:
+    def _move(self, pod: PodClass, vector: Numbers, row: int, by: int) -> None:
         assert self._journal is not None
-        vector = self.vector(amounts)
         self._shift(pod, vector, row, by)
         self._claim(pod, row, by)
         self._journal.append((pod, vector, row, by))
@@ -238,7 +265,7 @@ class Snapshot:
         )
         if before is not None and not same_place:
             self._drop_pod(pod.key)
-        self.vector(pod.cls.requests)  # New resources get their column here, never within a trial.
+        self._effects_of(pod.cls)
         self.pods[pod.key] = self.pods_on[pod.node_name][pod.key] = pod
         if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
             self._settle(pod, row, +1)
@@ -252,7 +279,8 @@ class Snapshot:
 
     def _put_node(self, node: Node) -> None:
         row = self.nodes.row.get(node.name)
-        if row is not None and self.nodes.nodes[row] == node:
+        if row is not None and (before := self.nodes.nodes[row]) is not None and _alike(before, node):
+            self.nodes.nodes[row] = node
             return
         rows, columns = self.nodes.requested.shape
         row_is_new = row is None
@@ -273,8 +301,20 @@ class Snapshot:
         self._log(self.facts, (row,))
 
     def _settle(self, pod: Pod, row: int, by: int) -> None:
-        self._shift(pod.cls, self.vector(pod.load), row, by)
+        self._shift(pod.cls, self._taken_by(pod), row, by)
         self._log(self.changed, (row,))
+
+    def _effects_of(self, pod: PodClass) -> _Effects:
+        """What a pod of the class changes; its resources get their columns here, never within a trial."""
+        if (effects := self._effects.get(pod)) is None:
+            indexes = [one for one in self._indexes if one.concerns(pod)]
+            effects = self._effects[pod] = _Effects(indexes, self.vector(pod.requests))
+        elif len(effects.vector) != self.nodes.requested.shape[1]:
+            effects.vector = self.vector(pod.requests)
+        return effects
+
+    def _taken_by(self, pod: Pod) -> Numbers:
+        return self._effects_of(pod.cls).vector if pod.load is pod.cls.requests else self.vector(pod.load)
 
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
         log.extend(rows)
@@ -282,9 +322,7 @@ class Snapshot:
             self.invalidate()
 
     def _shift(self, pod: PodClass, vector: Numbers, row: int, by: int) -> None:
-        effects = self._effects.get(pod)
-        if effects is None:
-            effects = self._effects[pod] = _Effects([one for one in self._indexes if one.concerns(pod)])
+        effects = self._effects_of(pod)
         requested = self.nodes.requested
         if by == 1:
             requested[row] += vector
@@ -299,6 +337,16 @@ class Snapshot:
             index.shift(pod, row, by)
 
 
+def _alike(one: Object, other: Object) -> bool:
+    """Whether they are the same but for the resource version, which heartbeats change."""
+    if one == other:
+        return True
+    if isinstance(one, Pod) or isinstance(other, Pod) or type(one) is not type(other):
+        return False
+    meta = replace(other.metadata, resource_version=one.metadata.resource_version)
+    return meta == one.metadata and one == replace(other, metadata=meta)
+
+
 class Trial:
     """Placements that are being tried; made by :meth:`Snapshot.trial`."""
 
@@ -310,15 +358,16 @@ class Trial:
 
     def place(self, pod: PodClass, row: int) -> None:
         """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._snapshot._move(pod, pod.requests, row, +1)  # noqa: SLF001
+        self._snapshot._move(pod, self._snapshot._effects_of(pod).vector, row, +1)  # noqa: SLF001
 
     def displace(self, pod: PodClass, row: int) -> None:
         """Take back one :meth:`place`, whatever was placed in between."""
-        self._snapshot._move(pod, pod.requests, row, -1)  # noqa: SLF001
+        self._snapshot._move(pod, self._snapshot._effects_of(pod).vector, row, -1)  # noqa: SLF001
 
     def evict(self, pod: Pod) -> None:
         """A pod leaves its node."""
-        self._snapshot._move(pod.cls, pod.load, self._snapshot.nodes.row[pod.node_name], -1)  # noqa: SLF001
+        row = self._snapshot.nodes.row[pod.node_name]
+        self._snapshot._move(pod.cls, self._snapshot._taken_by(pod), row, -1)  # noqa: SLF001
 
     def mark(self) -> int:
         """A point to come back to with :meth:`back`."""

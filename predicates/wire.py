@@ -8,7 +8,7 @@ its bytes and one decode for each of its some thousand classes, and equal pods s
 import contextlib
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +17,8 @@ from msgspec import Raw
 from predicates import objects as api
 from predicates.nulls import without_nulls
 from predicates.objects import HostPort, Object, Pod, PodClass, PodObject, PodSpec, Wire
-from predicates.quantity import QuantityError, parse
-from predicates.requests import load, nonzero, requests
+from predicates.quantity import QuantityError
+from predicates.requests import load, nonzero, parsed, requests
 
 #: Annotations of pods that anybody reads; the others are dropped.
 POD_ANNOTATIONS: Final = (
@@ -51,12 +51,12 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 _ABSENT: Final = Raw(b"")
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
-#: The quantities that the filters read later: whoever decodes the object is told of a broken one, with its name.
-_QUANTITIES: Final[Mapping[str, Callable[[Any], Iterable[api.QuantityText | None]]]] = {
-    "Node": lambda one: one.status.allocatable.values(),
-    "PersistentVolume": lambda one: one.spec.capacity.values(),
-    "PersistentVolumeClaim": lambda one: one.spec.resources.requests.values(),
-    "CSIStorageCapacity": lambda one: (one.capacity, one.maximum_volume_size),
+#: The amounts that the filters read later: whoever decodes the object is told of a broken one, with its name.
+_AMOUNTS: Final[Mapping[str, Callable[[Any], Mapping[str, api.QuantityText | None]]]] = {
+    "Node": lambda one: one.status.allocatable,
+    "PersistentVolume": lambda one: one.spec.capacity,
+    "PersistentVolumeClaim": lambda one: one.spec.resources.requests,
+    "CSIStorageCapacity": lambda one: {"capacity": one.capacity, "maximumVolumeSize": one.maximum_volume_size},
 }
 
 
@@ -161,10 +161,14 @@ class Interner:
             found = self._classes[key] = _pod_class(read())
         return found
 
-    def load(self, key: Hashable, read: Callable[[], PodObject]) -> api.Amounts:
-        """What a pod takes on its node, under *key*, which must tell the class and the status's resources."""
+    def load(self, cls: PodClass, key: Hashable, read: Callable[[], PodObject]) -> api.Amounts:
+        """What a pod of *cls* takes on its node, under *key*, which must tell the class and the status's resources.
+
+        ``cls.requests`` itself where it takes what it requests, which is nearly always.
+        """
         if (found := self._loads.get(key)) is None:
-            found = self._loads[key] = load(read())
+            found = load(read())
+            found = self._loads[key] = cls.requests if found == cls.requests else found
         return found
 
     def string(self, text: str) -> str:
@@ -209,9 +213,8 @@ class Decoder:
         if kind == "Pod":
             return self._pod(raw)
         one = self._decoders[kind].decode(raw)
-        for quantity in _QUANTITIES.get(kind, _none)(one):
-            if quantity is not None:
-                parse(quantity)
+        if (amounts := _AMOUNTS.get(kind)) is not None:
+            parsed(amounts(one))
         return one
 
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
@@ -220,7 +223,9 @@ class Decoder:
         key = _class_key(meta, spec)
         cls = self._interner.pod_class(key, lambda: self._pods.decode(raw))
         given = _load_key(status)
-        taken = cls.requests if given is None else self._interner.load((key, given), lambda: self._pods.decode(raw))
+        taken = (
+            cls.requests if given is None else self._interner.load(cls, (key, given), lambda: self._pods.decode(raw))
+        )
         return _kept(meta, spec.node_name, status, cls, taken, self._interner)
 
 
@@ -233,10 +238,6 @@ def name_of(raw: bytes | Raw | memoryview) -> str:
             named = "/".join(str(part) for part in (meta.get("namespace"), meta.get("name")) if part)
             return named or "without a name"
     return "without a name"
-
-
-def _none(_: Object) -> tuple[()]:
-    return ()
 
 
 def _class_key(meta: _MetaKey, spec: _SpecKey) -> Hashable:

@@ -18,10 +18,10 @@ Pair: TypeAlias = tuple[str, str]
 
 
 class Budgets:
-    """The budgets of a snapshot, by the classes of pods that they guard; made anew when the epoch changes."""
+    """The budgets of a snapshot, by the classes of pods that they guard. Good for one :meth:`version`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.epoch = snapshot.epoch
+        self.made_of = self.version(snapshot)
         # Under a label that its pods must have, so that a class is asked about few; under None where there is none.
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
@@ -33,6 +33,11 @@ class Budgets:
             first = next(iter(selector.pairs), None)
             self._in[one.metadata.namespace, first].append((key, selector))
         self._of: dict[PodClass, tuple[str, ...]] = {}
+
+    @staticmethod
+    def version(snapshot: Snapshot) -> tuple[int, int]:
+        """What changes when the budgets, or the classes that there are, have changed."""
+        return snapshot.versions["PodDisruptionBudget"], snapshot.generation
 
     def of(self, pod: PodClass) -> tuple[str, ...]:
         """The keys of the budgets that guard pods of this class."""

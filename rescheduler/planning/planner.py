@@ -224,7 +224,7 @@ class Planner:
         return Rejected(node, (Blocker(Reason.MIN_ON_DEMAND_NODES, detail),))
 
     def _ground(self, circumstances: Circumstances) -> Ground:
-        if self._budgets.epoch != self._snapshot.epoch:
+        if self._budgets.made_of != Budgets.version(self._snapshot):
             self._budgets = Budgets(self._snapshot)
         found = groups(self._snapshot, self._policy)
         context = Context(self._policy, circumstances.now, self._budgets.guards)
