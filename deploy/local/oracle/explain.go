@@ -166,7 +166,7 @@ func (w *world) preFilterEach(state fwk.CycleState, pod *v1.Pod, found *verdict)
 		if status.IsSkip() {
 			found.Skipped = append(found.Skipped, plugin.Name())
 		} else if !status.IsSuccess() {
-			rejected = append(rejected, refusalOf(plugin.Name(), status))
+			rejected = append(rejected, failedIn("running PreFilter plugin %q", plugin.Name(), status))
 		}
 	}
 	slices.Sort(found.Skipped)
@@ -198,10 +198,18 @@ func (w *world) filterEach(state fwk.CycleState, pod *v1.Pod, info *framework.No
 		}
 		plugin := w.plugins[enabled.Name].(fwk.FilterPlugin)
 		if status := plugin.Filter(w.ctx, state, pod, info); !status.IsSuccess() {
-			refused = append(refused, refusalOf(plugin.Name(), status))
+			refused = append(refused, failedIn("running %q filter plugin", plugin.Name(), status))
 		}
 	}
 	return refused
+}
+
+// failedIn words the failure of a plugin that could not judge as the framework does that runs it.
+func failedIn(where, plugin string, status *fwk.Status) refusal {
+	if !status.IsRejected() {
+		status = fwk.AsStatus(fmt.Errorf(where+": %w", plugin, status.AsError()))
+	}
+	return refusalOf(plugin, status)
 }
 
 func refusalOf(plugin string, status *fwk.Status) refusal {

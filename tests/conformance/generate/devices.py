@@ -17,7 +17,7 @@ def _devices(world: World) -> None:
         if world.chance(0.5):
             _slice(world, node["metadata"]["name"])
         if world.chance(0.3):
-            node["status"]["allocatable"][_BACKED] = world.pick(("0", "1", "4"))
+            node["status"].setdefault("allocatable", {})[_BACKED] = world.pick(("0", "1", "4"))
     for namespace in world.namespaces:
         for i in range(world.rng.randint(1, 4)):
             _claim(world, namespace, f"devices-{i}")
