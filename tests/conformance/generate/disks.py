@@ -31,6 +31,10 @@ DRIVER_ZONES = (
 _BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 
+#: Volumes differ by so much at least, which survives the rounding of every form of a quantity.
+_STEP = 16 * 2**20
+
+
 def add_class(world: World, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
     one = world.add(
         "StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest
@@ -48,7 +52,7 @@ def add_volume(world: World, source: Json, storage_class: str = "", size: int = 
         name,
         spec={
             "accessModes": sorted(world.some(MODES, 1, 3)),
-            "capacity": {"storage": whole(world, size + world.serial)},
+            "capacity": {"storage": whole(world, size + world.serial * _STEP)},
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": storage_class,
             "volumeMode": "Filesystem",
