@@ -22,7 +22,7 @@ class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
 
     `answer` answers with `status`, `headers` and `body`; `hang` never answers; `reset` closes the connection
     instead; `cut` closes it in the middle of the true answer. With `acted` the request is carried out before.
-    `delay` seconds pass first.
+    `delay` seconds pass first. Bytes that are no text stand in `body` as Python's surrogate escapes.
     """
 
     path: str
@@ -83,7 +83,7 @@ class FaultyApp:
 
 async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send: Send) -> None:
     if fault.kind == "answer":
-        body = fault.body.encode()
+        body = fault.body.encode("utf-8", "surrogateescape")
         headers = {"content-type": "application/json", "content-length": str(len(body))} | fault.headers
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": fault.status, "headers": pairs})
