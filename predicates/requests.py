@@ -53,8 +53,20 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
 
 def allocatable(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
     """A node's allocatable: cpu in thousandths, everything else in units. Names that nobody counts are left out."""
-    parsed = _parsed(amounts)
-    return {name: _round(name, amount) for name, amount in parsed.items() if name == "pods" or counted(name)}
+    named = parsed(amounts).items()
+    return {name: _round(name, amount) for name, amount in named if name == "pods" or counted(name)}
+
+
+def parsed(amounts: Mapping[str, QuantityText | None]) -> Quantities:
+    """The quantities of what is given. Raises :class:`QuantityError` naming the one that is broken."""
+    found = {}
+    for name, text in amounts.items():
+        try:
+            if text is not None:
+                found[name] = parse(text)
+        except QuantityError as error:
+            raise QuantityError(f"{name}: {error}") from error
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -96,17 +108,17 @@ class _Actual:
     def _effective(
         self, wanted: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
     ) -> Quantities:
-        given = _parsed(actuated.requests)
-        return _larger(given if self._infeasible else _larger(wanted, given), _parsed(allocated))
+        given = parsed(actuated.requests)
+        return _larger(given if self._infeasible else _larger(wanted, given), parsed(allocated))
 
 
 def _total(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
     total = _containers(spec, defaults, actual)
     if spec.resources is not None and _pod_level_requests(spec):
-        wanted = _parsed(spec.resources.requests)
+        wanted = parsed(spec.resources.requests)
         given = actual.of_pod(wanted) if actual else wanted
         total |= {name: given.get(name, Quantity(0, 0)) for name in wanted if _pod_level(name)}
-    return _sum((total, _parsed(spec.overhead)))
+    return _sum((total, parsed(spec.overhead)))
 
 
 def _containers(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
@@ -126,7 +138,7 @@ def _containers(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> 
 
 
 def _of_container(container: Container, defaults: Quantities, actual: _Actual | None) -> Quantities:
-    wanted = _parsed(container.resources.requests)
+    wanted = parsed(container.resources.requests)
     if actual is not None:
         wanted = actual.of_container(container, wanted)
     return defaults | wanted if defaults else wanted
@@ -138,16 +150,6 @@ def _pod_level_requests(spec: PodSpec) -> bool:
 
 def _pod_level(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def _parsed(amounts: Mapping[str, QuantityText]) -> Quantities:
-    parsed = {}
-    for name, text in amounts.items():
-        try:
-            parsed[name] = parse(text)
-        except QuantityError as error:
-            raise QuantityError(f"{name}: {error}") from error
-    return parsed
 
 
 def _sum(parts: Iterable[Quantities]) -> Quantities:
