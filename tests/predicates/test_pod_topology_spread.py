@@ -174,6 +174,20 @@ def test_pods_left_on_a_node_under_drain_do_not_count_where_taints_are_honored()
     assert (before, during, after) == (full, dict.fromkeys("acd", ""), full)
 
 
+def test_one_node_after_the_other_under_drain() -> None:
+    """Two pods stand in a, one in b: only without both b and c there is no emptier domain than a."""
+    others = (pod("r", "a", labels=WEB), pod("s", "b", labels=WEB))
+    table = load(A, B, C, ON_A, *others, _asking(_constraint(nodeTaintsPolicy="Honor")))
+    cls, found = table.pods["default/p"].cls, []
+    for drained in ("cb", "bc"):
+        with table.trial() as trial:
+            for name in drained:
+                found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+                trial.drain(table.nodes.row[name])
+            found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+    assert found == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
+
+
 def test_the_taint_of_a_ghost_may_be_tolerated() -> None:
     tolerations = [{"key": DRAIN_TAINT.key, "operator": "Exists"}]
     table = load(A, B, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=tolerations))
