@@ -100,6 +100,11 @@ def rejected(reason: str, snapshot: Snapshot, rows: Rows) -> Refusal:
     return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: (reason,), prefilter=True)
 
 
+def failed(plugin: str, error: str) -> str:
+    """The scheduler's words where a filter plugin cannot judge a node (``RunFilterPlugins``)."""
+    return f'running "{plugin}" filter plugin: {error}'
+
+
 def own_claims(pod: PodClass) -> Iterable[str]:
     """The keys of the claims that the pod names itself; those of ephemeral volumes are left out."""
     return (claim_key(pod.namespace, one.name) for one in pod.claims if not one.ephemeral)

@@ -35,7 +35,6 @@ class Attachments:
         self._epoch = -1
         self._facts = 0
         self._rows = 0
-        self._pods: set[PodClass] = set()
         self._attached: dict[PodClass, Attached] = {}
         self._of_objects: dict[int, frozenset[CSIVolume]] = {}  #: of VolumeAttachments, by row
         self._by_node: dict[str, set[CSIVolume]] = {}
@@ -44,10 +43,7 @@ class Attachments:
         self.spoiled: dict[int, Counter[str]] = {}  #: by row: pods there whose volumes cannot be told, and why
 
     def concerns(self, pod: PodClass) -> bool:
-        if not (pod.claims or pod.disks):
-            return False
-        self._pods.add(pod)
-        return True
+        return bool(pod.claims or pod.disks)
 
     def shift(self, pod: PodClass, row: int, by: int) -> None:
         if self._epoch != self._snapshot.epoch or row >= self._rows:
@@ -81,7 +77,7 @@ class Attachments:
         self._attached, self._of_objects = {}, {}
         self.counts, self.pods, self.spoiled = {}, {}, {}
         self._by_node = _volumes_by_node(snapshot)
-        for pod in self._pods:
+        for pod in filter(self.concerns, snapshot.classes()):
             for row, count in snapshot.rows_of(pod).items():
                 self.shift(pod, row, count)
         for node in self._by_node:

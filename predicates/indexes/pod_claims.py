@@ -118,7 +118,8 @@ def _binding_mode(claim: PersistentVolumeClaim, snapshot: Snapshot) -> _BindingM
     if of is None:
         return _BindingMode(waits=False)
     if of.volume_binding_mode is None:
-        return _BindingMode(waits=False, error=f'VolumeBindingMode not set for StorageClass "{name}"')
+        error = f'running PreFilter plugin "VolumeBinding": VolumeBindingMode not set for StorageClass "{name}"'
+        return _BindingMode(waits=False, error=error)
     return _BindingMode(waits=of.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER and not claim.spec.volume_name)
 
 

@@ -28,12 +28,17 @@ class Uses:
 class PodDisks:
     """Disks by node and claims in the whole cluster, as the placed pods name them in their specs."""
 
-    def __init__(self, _: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._generation = snapshot.generation
         self.claims: dict[str, int] = {}  #: how often each claim is mounted, by its key
         self.disks: dict[DiskKey, dict[int, Uses]] = {}  #: by row
         self._named: dict[PodClass, tuple[tuple[str, ...], tuple[Disk, ...]]] = {}
 
     def concerns(self, pod: PodClass) -> bool:
+        if self._generation != self._snapshot.generation:
+            self._generation, living = self._snapshot.generation, set(self._snapshot.classes())
+            self._named = {one: named for one, named in self._named.items() if one in living}
         named = tuple(own_claims(pod)), disks_of(pod)
         if named == ((), ()):
             return False

@@ -15,8 +15,9 @@ from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
 from predicates.objects import Claim, PodClass
 from predicates.snapshot import Snapshot
-from predicates.storage import find_claim, no_such_claim, not_owned
+from predicates.storage import failed, find_claim, no_such_claim, not_owned
 
+NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"
 
 #: Codes: the first three, and from there on what keeps the volumes of pods on the node from being told.
@@ -73,7 +74,7 @@ def _wanted(pod: PodClass, snapshot: Snapshot) -> _Wanted:
             try:
                 found = inline_volume(volume)
             except TranslationError as error:
-                with_csi = with_csi or untranslatable(volume, error)
+                with_csi = with_csi or failed(NAME, untranslatable(volume, error))
                 continue
         else:
             of = find_claim(snapshot, pod.namespace, claim.name)
@@ -88,10 +89,10 @@ def _wanted(pod: PodClass, snapshot: Snapshot) -> _Wanted:
 def _trouble(namespace: str, claim: Claim, *, found: bool) -> str | None:
     """Why the claim of a pod that is made anew cannot be looked up; it never owns one that is there already."""
     if not claim.name:
-        return NAMELESS
+        return failed(NAME, NAMELESS)
     if not found:
         return f"looking up PVC {namespace}/{claim.name}: {no_such_claim(claim.name)}"
-    return not_owned(namespace, claim) if claim.ephemeral else None
+    return failed(NAME, not_owned(namespace, claim)) if claim.ephemeral else None
 
 
 def _exceeded(volumes: tuple[CSIVolume, ...], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
@@ -119,7 +120,7 @@ def _spoil(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -
         if limited[row]:
             spoiled[row] = numbers[next(iter(errors))]
     np.copyto(codes, spoiled[rows], where=spoiled[rows] != 0)
-    return {number: text for text, number in numbers.items()}
+    return {number: failed(NAME, text) for text, number in numbers.items()}
 
 
-PLUGIN: Final = Plugin("NodeVolumeLimits", Scope.PODS, _reads, _refuse)
+PLUGIN: Final = Plugin(NAME, Scope.PODS, _reads, _refuse)

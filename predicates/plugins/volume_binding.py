@@ -20,7 +20,9 @@ from predicates.provisioning import BIND_CONFLICT, NOT_ENOUGH_SPACE, provisionin
 from predicates.reservations import taken
 from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
-from predicates.storage import claim_key, reached, rejected
+from predicates.storage import claim_key, failed, reached, rejected
+
+NAME: Final = "VolumeBinding"
 
 _NODE_CONFLICT, _NO_VOLUME = 1, 8
 #: From here on the code is the number of an error: the scheduler cannot judge the node.
@@ -46,7 +48,7 @@ class _Asked(NamedTuple):
     errors: list[str]
 
     def fail(self, where: Flags, error: str) -> None:
-        self.errors.append(error)
+        self.errors.append(failed(NAME, error))
         self.codes[where] = _ERROR + len(self.errors) - 1
 
 
@@ -133,5 +135,5 @@ def _refuse_taken(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | No
     return Refusal(codes, lambda code: (_REASONS[code],)) if codes.any() else None
 
 
-PLUGIN: Final = Plugin("VolumeBinding", Scope.NODE, _reads, _refuse)
-TAKEN: Final = Plugin("VolumeBinding", Scope.CLUSTER, _reads, _refuse_taken)
+PLUGIN: Final = Plugin(NAME, Scope.NODE, _reads, _refuse)
+TAKEN: Final = Plugin(NAME, Scope.CLUSTER, _reads, _refuse_taken)
