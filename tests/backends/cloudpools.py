@@ -19,9 +19,14 @@ from tests.backends.clocks import StepClock
 GROUP = "on-demand"
 
 
+def document(**keys: Any) -> PoolDocument:
+    """What POST /config takes, by its keys."""
+    return shaped({"name": "pool"} | keys, PoolDocument, "test")
+
+
 def settings(**changes: Any) -> Settings:
     """A pool of three machines that boot at once and end at once."""
-    values: dict[str, Any] = {"pool": PoolDocument(name="pool"), "desired_size": 3} | changes
+    values: dict[str, Any] = {"pool": document(), "desired_size": 3} | changes
     return Settings(**values)
 
 

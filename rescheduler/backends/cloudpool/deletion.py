@@ -13,6 +13,7 @@ from typing import TypeAlias
 from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, Refusal, Refused
 from rescheduler.backends.cloudpool.messages import Machine
 
+NO_MACHINE = "no machine of the pool is its machine"
 _MAX_BACK_OFF = dt.timedelta(seconds=30)
 
 
@@ -133,7 +134,7 @@ _SAID = {
 def _gone(machine: Machine | None, order: Order | None) -> DeleteOutcome:
     how = "no longer in the pool" if machine is None else machine.machine_state
     if order is None and machine is None:
-        return Refused(Refusal.NOT_IN_GROUP, "no machine of the pool is its machine")
+        return Refused(Refusal.NOT_IN_GROUP, NO_MACHINE)
     if order is None or not order.ours or order.answer in {Answer.MISSING, Answer.UNSENT}:
         return AlreadyGone(how)
     return Deleted(how)

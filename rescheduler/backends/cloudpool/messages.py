@@ -66,7 +66,7 @@ class Machine(_Message, frozen=True, kw_only=True):
         status = {} if self.membership_status is None else self.membership_status
         if not isinstance(status, dict):
             return Membership(active=False, evictable=False)
-        return Membership(*(status.get(key) in (None, True) for key in ("active", "evictable")))
+        return Membership(active=_yes(status.get("active")), evictable=_yes(status.get("evictable")))
 
     @property
     def allocated(self) -> bool:
@@ -104,6 +104,10 @@ class ErrorMessage(_Message, frozen=True, kw_only=True):
 
     message: str
     detail: str | None = None
+
+
+def _yes(value: object) -> bool:
+    return value is None or value is True
 
 
 def moment(value: object) -> dt.datetime | None:

@@ -78,9 +78,11 @@ class Removal:
                 refused[node.name] = target
                 continue
             machine = target.machine
-            if machine is None or machine.gone or target.order is not None:
+            if target.order is not None or (machine is not None and machine.gone):
                 continue
-            if refusal := deletion.protection(machine) or self._below_minimum(left - machine.active):
+            if machine is None:
+                refused[node.name] = Refused(Refusal.NOT_IN_GROUP, deletion.NO_MACHINE)
+            elif refusal := deletion.protection(machine) or self._below_minimum(left - machine.active):
                 refused[node.name] = refusal
             else:
                 left -= machine.active
