@@ -5,7 +5,7 @@ label pairs that a selector cannot do without.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from predicates.objects import PodClass
@@ -36,13 +36,18 @@ class Directory:
     """Classes of pods by namespace and label pair."""
 
     def __init__(self) -> None:
-        self._spaces: dict[str, _Namespace] = {}
+        self._spaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
 
     def add(self, pod: PodClass) -> None:
-        """Enter a class that was not here before."""
-        if (space := self._spaces.get(pod.namespace)) is None:
-            space = self._spaces[pod.namespace] = _Namespace()
-        space.classes.append(pod)
+        """Enter a class that was not here before. Costs O(its labels)."""
+        if (here := self._spaces.get(pod.namespace)) is None:
+            here = self._spaces[pod.namespace] = {None: []}
+        here[None].append(pod)
+        for pair in pod.labels.items():
+            if (having := here.get(pair)) is None:
+                here[pair] = [pod]
+            else:
+                having.append(pod)
 
     def matching(self, scope: Scope) -> Iterator[PodClass]:
         """The classes that are meant. Costs O(those that share the rarest of the selector's pairs)."""
@@ -51,31 +56,10 @@ class Directory:
             return
         ways = _ways(selector)
         for name in self._spaces if scope.namespaces is None else scope.namespaces:
-            if (space := self._spaces.get(name)) is not None:
-                listed = [[space.having(pair) for pair in way] for way in ways]
+            if (here := self._spaces.get(name)) is not None:
+                listed = [[here.get(pair, []) for pair in way] for way in ways]
                 for found in min(listed, key=lambda lists: sum(map(len, lists))):
                     yield from (pod for pod in found if selector.matches(pod.labels))
-
-
-class _Namespace:
-    """The classes of one namespace. Their labels are looked at when somebody asks for one."""
-
-    __slots__ = ("_pairs", "_seen", "classes")
-
-    def __init__(self) -> None:
-        self.classes: list[PodClass] = []
-        self._pairs: dict[Pair, list[PodClass]] = {}
-        self._seen = 0
-
-    def having(self, pair: Pair | None) -> Sequence[PodClass]:
-        """The classes that carry the label; all of them for None."""
-        if pair is None:
-            return self.classes
-        for pod in self.classes[self._seen :]:
-            for one in pod.labels.items():
-                self._pairs.setdefault(one, []).append(pod)
-        self._seen = len(self.classes)
-        return self._pairs.get(pair, ())
 
 
 class Register(Generic[_T]):
