@@ -1,0 +1,156 @@
+"""NodePorts, and the index of taken ports under placements, evictions and trials that are taken back."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predicates.indexes.ports import PortsIndex
+from predicates.objects import Pod
+from predicates.plugins import node_ports
+from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
+from tests.conformance.builders import node, pod
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import load, reasons
+
+TAKEN = "node(s) didn't have free ports for the requested pod ports"
+
+
+def _port(number: int, ip: str | None = None, protocol: str | None = None) -> Json:
+    given_ = {"hostIP": ip, "protocol": protocol}
+    return {"containerPort": 80, "hostPort": number, **{key: one for key, one in given_.items() if one is not None}}
+
+
+def _open(name: str, *ports: Json, on: str = "", init: Json | None = None) -> Json:
+    spec: Any = {"containers": [{"name": "c", "ports": list(ports)}]}
+    if init is not None:
+        spec["initContainers"] = [init]
+    return pod(name, on, **spec)
+
+
+CASES: dict[str, tuple[Json, Json, str]] = {
+    "the same port": (_port(80), _port(80), TAKEN),
+    "another port": (_port(80), _port(81), ""),
+    "another protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
+    "no protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), TAKEN),
+    "another address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
+    "the same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), TAKEN),
+    "all addresses are taken": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), TAKEN),
+    "all addresses are wanted": (_port(80, "10.0.0.1"), _port(80), TAKEN),
+    "no address is all of them": (_port(80, ""), _port(80, "0.0.0.0"), TAKEN),
+    "all addresses of IPv6 are one address": (_port(80, "::"), _port(80, "::1"), ""),
+    "a port of the container alone": ({"containerPort": 80}, _port(80), ""),
+    "port zero": (_port(0), _port(0), ""),
+    "a negative port": (_port(-1), _port(-1), ""),
+}
+
+
+@pytest.mark.parametrize(("taken", "wanted", "expected"), CASES.values(), ids=CASES)
+def test_a_taken_port_keeps_off(taken: Json, wanted: Json, expected: str) -> None:
+    table = load(node("a"), node("b"), _open("q", taken, on="a"), _open("p", wanted))
+    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
+
+
+def test_sidecars_hold_their_ports_and_other_init_containers_do_not() -> None:
+    sidecar = {"name": "s", "ports": [_port(80)], "restartPolicy": "Always"}
+    starter = {"name": "s", "ports": [_port(80)]}
+    table = load(
+        node("a"), node("b"), _open("q", on="a", init=sidecar), _open("r", on="b", init=starter), _open("p", _port(80))
+    )
+    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": TAKEN, "b": ""}
+
+
+def test_a_port_held_by_two_pods_is_free_when_both_are_gone() -> None:
+    table = load(node("a"), _open("q", _port(80), on="a"), _open("r", _port(80), on="a"))
+    cls, found = table.pods["default/q"].cls, []
+    with table.trial() as trial:
+        for name in ("default/q", "default/r"):
+            found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
+            trial.evict(table.pods[name])
+        found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
+    assert (found, reasons(node_ports.PLUGIN, cls, table)) == ([TAKEN, TAKEN, ""], {"a": TAKEN})
+
+
+def test_a_pod_does_not_conflict_with_itself() -> None:
+    table = load(node("a"), _open("p", _port(80), _port(80, "10.0.0.1"), _port(80)))
+    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
+
+
+def test_many_rows_are_judged_as_few_are() -> None:
+    nodes = [node(f"n{number}") for number in range(100)]
+    table = load(*nodes, *(_open(f"q{number}", _port(80), on=f"n{number}") for number in range(0, 100, 7)))
+    found = reasons(node_ports.PLUGIN, table.pods["default/q0"].cls, table)
+    assert {name for name, why in found.items() if why} == {f"n{number}" for number in range(0, 100, 7)}
+
+
+# Whatever happened before, the index is as if made of what there is.
+
+_PORTS = st.lists(
+    st.builds(_port, st.sampled_from([0, 80, 81]), st.sampled_from([None, "", "10.0.0.1"]), st.just("TCP")), max_size=2
+)
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "gone", "node", "node gone", "place", "evict", "keep", "back"]),
+        st.integers(0, 3),
+        st.sampled_from(["a", "b", "c", ""]),
+        _PORTS,
+    ),
+    max_size=20,
+)
+
+
+class _Cluster:
+    """A snapshot whose index lives from the first step on."""
+
+    def __init__(self) -> None:
+        self.table, self.decoder = Snapshot(), Decoder(Interner())
+        self.index = self.table.index(PortsIndex)
+
+    def do(self, what: str, number: int, on: str, ports: list[Json]) -> None:
+        if what == "pod":
+            self.put(_open(f"p{number}", *ports, on=on))
+        elif what == "gone":
+            self.table.delete("Pod", f"default/p{number}")
+        elif what == "node" and on:
+            self.put(node(on))
+        elif what == "node gone":
+            self.table.delete("Node", on)
+
+    def put(self, one: Json) -> None:
+        self.table.upsert(one["kind"], self.decoder.decode(one["kind"], msgspec.json.encode(one)))
+
+    def expected(self) -> dict[Any, int]:
+        """Counted from the pods themselves."""
+        found: dict[Any, int] = {}
+        for one in self.table.pods.values():
+            if (row := self.table.nodes.row.get(one.node_name)) is not None:
+                for port in one.cls.ports:
+                    found[port, row] = found.get((port, row), 0) + 1
+        return found
+
+
+@settings(max_examples=200)
+@given(_STEPS, _STEPS)
+def test_the_index_counts_what_is_there_after_events_and_after_trials(
+    before: list[tuple[str, int, str, list[Json]]], tried: list[tuple[str, int, str, list[Json]]]
+) -> None:
+    cluster = _Cluster()
+    for step in before:
+        cluster.do(*step)
+    expected = cluster.expected()
+    assert cluster.index.counts() == expected
+    gone: set[str] = set()
+    with cluster.table.trial() as trial:
+        for what, number, on, _ in tried:
+            one: Pod | None = cluster.table.pods.get(f"default/p{number}")
+            if what == "evict" and one is not None and one.key not in gone and one.node_name in cluster.table.nodes.row:
+                gone.add(one.key)
+                trial.evict(one)
+            elif what == "place" and one is not None and (row := cluster.table.nodes.row.get(on)) is not None:
+                trial.place(one.cls, row)
+            elif what == "keep":
+                trial.keep()
+    assert cluster.index.counts() == expected
