@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from types import FrameType
 from typing import Final
@@ -97,6 +98,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     with contextlib.ExitStack() as parts:
         provider = backends.load(running.provider.name, running.provider.config, clock)
         parts.callback(provider.close)
+        policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
         loop = _assembled(parts, _client(connection, clock), provider, connection, policy, running, clock)
         if running.once:
             return _exit_code(loop.once(ONCE_PATIENCE))
@@ -137,7 +139,8 @@ def _assembled(
 
     registry, status = CollectorRegistry(), Status()
     listeners: list[Report] = [Logs(), Metrics(registry), status]
-    parts.enter_context(serving(application(registry, standing.health, status), running.listen))
+    pages = application(registry, standing.health, status)
+    address = parts.enter_context(serving(pages, running.listen))
     if not running.dry_run:
         listeners.append(KubeEvents(parts.enter_context(_recording(client, clock))))
     report = tee(*listeners)
@@ -151,7 +154,7 @@ def _assembled(
     parts.enter_context(_signals(standing))
 
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
-    report(Started(VERSION, holder, running.dry_run))
+    report(Started(VERSION, holder, str(address), running.dry_run))
     sight = Sight(state, policy, clock, holder)
     hands = Hands(Cluster(client), provider, clock, holder)
     drainer = Drainer(hands, sight, standing, crew, _limits(running.timing), report)

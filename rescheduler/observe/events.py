@@ -57,6 +57,7 @@ class Sweep(enum.StrEnum):
 class Started:
     version: str
     holder: str  #: our name on nodes and on the Lease
+    address: str  #: where metrics and the status page are served
     dry_run: bool
 
 

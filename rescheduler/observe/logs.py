@@ -103,8 +103,9 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(version, holder, dry_run):
-                _say(NOTICE, f"spot-rescheduler {version} starts as {holder}{', dry run' if dry_run else ''}")
+            case Started(version, holder, address, dry_run):
+                dry = ", dry run" if dry_run else ""
+                _say(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
             case LeadershipChanged(leading):
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
             case Observed(pods=pods):
@@ -153,6 +154,8 @@ def _essence(verdict: Verdict) -> object:
 
 def _verdict(verdict: Verdict, level: int) -> None:
     match verdict:
+        case Plan(node, ()):
+            _say(level, "has nothing to move", node=node)
         case Plan(node, placements):
             _say(level, f"can be emptied: {len(placements)} pods fit spot nodes", node=node)
         case Rejected(node, blockers):

@@ -1,0 +1,5 @@
+"""``python -m rescheduler``."""
+
+from rescheduler.cli import main
+
+main()

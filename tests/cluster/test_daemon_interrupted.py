@@ -1,0 +1,145 @@
+"""The daemon is stopped, killed, cut off and replaced: what it began is finished or taken back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import NEVER, TERMINATE_AFTER
+from rescheduler.draining.intent import ANNOTATION
+from tests.cluster.daemon import Daemon, Look
+from tests.cluster.waiting import eventually
+
+ONE = "on-demand-1"
+ELECTED = ("--leader-elect", "--namespace=default")
+
+
+@pytest.fixture
+def look(cluster: ControlPlane) -> Look:
+    return Look(cluster)
+
+
+@pytest.fixture
+def stuck(cluster: ControlPlane, look: Look) -> None:
+    """An on-demand node that can be emptied but for a pod that does not end."""
+    look.nodes(1, 2)
+    cluster.apply([deployment("web", 2), deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})])
+    look.running(3)
+    look.open_spot()
+
+
+def terminating(cluster: ControlPlane) -> list[str]:
+    found = cluster.api.items("/api/v1/pods", labelSelector="app=stuck")
+    return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
+
+
+def let_go(cluster: ControlPlane) -> None:
+    """The stuck pods that are being deleted end."""
+    for name in terminating(cluster):
+        cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
+
+
+def holder(annotation: str) -> str:
+    said: dict[str, Any] = json.loads(annotation)
+    return str(said["holder"])
+
+
+@pytest.mark.usefixtures("stuck")
+def test_sigterm_in_the_middle_of_a_drain_takes_it_back(cluster: ControlPlane, look: Look) -> None:
+    with Daemon(cluster) as daemon:
+        look.eventually(lambda: terminating(cluster), "the drain under way")
+        assert set(look.marks()) == {ONE}
+        daemon.terminate()
+        assert daemon.end() == 0
+        assert daemon.told("drain failed", node=ONE, reason="stopped")
+    assert look.marks() == {}
+    assert "DrainFailed" in look.events(ONE)
+
+
+@pytest.mark.usefixtures("stuck")
+def test_after_a_kill_the_next_one_finishes(cluster: ControlPlane, look: Look) -> None:
+    with Daemon(cluster) as killed:
+        look.eventually(lambda: terminating(cluster), "the drain under way")
+        killed.kill()
+    assert set(look.marks()) == {ONE}
+    let_go(cluster)
+    with Daemon(cluster) as daemon:
+        look.eventually(lambda: daemon.told("drained after", node=ONE), "the end of the drain")
+        assert daemon.told("found marks", node=ONE, reason="resumed")
+    assert look.marks() == {}
+    look.running(3)
+    assert look.kinds() == {"spot": 3}
+
+
+@pytest.mark.usefixtures("stuck")
+def test_after_a_kill_what_cannot_go_on_is_rolled_back(cluster: ControlPlane, look: Look) -> None:
+    with Daemon(cluster) as killed:
+        look.eventually(lambda: terminating(cluster), "the drain under way")
+        killed.kill()
+    annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    cluster.api.patch(f"/api/v1/nodes/{ONE}", {"metadata": {"annotations": annotations}})
+    with Daemon(cluster) as daemon:
+        look.eventually(lambda: daemon.told("drain failed", node=ONE, reason="plan-changed"), "the drain given up")
+    assert look.marks() == {}
+    let_go(cluster)
+
+
+@pytest.mark.usefixtures("stuck")
+def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane, look: Look) -> None:
+    with Daemon(cluster, *ELECTED) as first:
+        look.eventually(lambda: terminating(cluster), "the first one's drain")
+        with Daemon(cluster, *ELECTED) as second:
+            look.eventually(lambda: second.told("does not lead"), "the second one waiting")
+            before = holder(look.marks()[ONE])
+            first.kill()
+            look.eventually(lambda: second.told("found marks", node=ONE, reason="resumed"), "the change of leader")
+            look.eventually(lambda: holder(look.marks()[ONE]) != before, "the new holder's name on the node")
+            let_go(cluster)
+            look.eventually(lambda: second.told("drained after", node=ONE), "the end of the drain")
+    assert look.marks() == {}
+    look.running(3)
+    assert look.kinds() == {"spot": 3}
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: ControlPlane, look: Look) -> None:
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/k8s-spot-rescheduler"
+    with Daemon(cluster, *ELECTED) as daemon:
+        look.eventually(lambda: terminating(cluster), "the drain under way")
+        # Somebody else holds the Lease for long; our daemon's next renewal finds that out.
+        spec = {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}
+        cluster.api.patch(lease, {"spec": spec})
+        look.eventually(lambda: daemon.told("drain failed", node=ONE, reason="leadership-lost"), "the loss noticed")
+        assert daemon.running
+        assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{ONE}")["metadata"]["annotations"]
+    let_go(cluster)
+
+
+def test_the_api_server_away_at_the_start_is_waited_for(cluster: ControlPlane, look: Look) -> None:
+    look.nodes(1, 1)
+    cluster.apply([deployment("web", 1)])
+    look.running(1)
+    look.open_spot()
+    cluster.stop_component("kube-apiserver")
+    with Daemon(cluster, "--once") as daemon:
+        try:
+            eventually(lambda: daemon.told("cannot read"))
+        finally:
+            cluster.start_component("kube-apiserver")
+        assert daemon.end() == 0
+        assert not daemon.told("Traceback")
+    look.running(1)
+    assert look.kinds() == {"spot": 1}
+
+
+def test_refused_credentials_are_tried_again(cluster: ControlPlane, look: Look) -> None:
+    kubeconfig = cluster.token_kubeconfig("nobody", "expired")
+    with Daemon(cluster, kubeconfig=kubeconfig) as daemon:
+        look.eventually(lambda: daemon.told("cannot read"), "the refusal told")
+        assert all("401" in line["message"] for line in daemon.told("cannot read"))
+        assert daemon.running
+        daemon.terminate()
+        assert daemon.end() == 0
+    assert all(line["level"] != "NOT JSON" for line in daemon.lines)
