@@ -22,6 +22,9 @@ UNPROVEN: Final = "cannot tell whether the devices of the pod's resource claims 
 UNAVAILABLE: Final = "resourceclaim not available on the node"
 CANNOT_FIT: Final = "cannot fit resource"
 
+#: What the scheduler puts before the words of a plugin that fails instead of refusing.
+_ERROR: Final = 'running PreFilter plugin "DynamicResources": '
+
 _SENTENCES: Final = ("", UNPROVEN, UNAVAILABLE, CANNOT_FIT)
 _UNPROVEN, _UNAVAILABLE, _CANNOT_FIT = 1, 2, 3
 
@@ -97,7 +100,7 @@ def _refused_claim(claim: ResourceClaim, snapshot: Snapshot) -> str | None:
     """What the scheduler says of a claim that no node can help; None where it goes on to look at nodes."""
     if (allocation := claim.status.allocation) is not None:
         broken = allocation.node_selector is not None and not parses(allocation.node_selector)
-        return "the node selector of the allocation is invalid" if broken else None
+        return f"{_ERROR}the node selector of the allocation is invalid" if broken else None
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
             wanted = [(request.name, request.exactly.device_class_name)]
@@ -108,7 +111,7 @@ def _refused_claim(claim: ResourceClaim, snapshot: Snapshot) -> str | None:
             return f"resource claim {key}, request {request.name}: unknown request type"
         for name, device_class in wanted:
             if not device_class:
-                return f"request {name}: unsupported request type"
+                return f"{_ERROR}request {name}: unsupported request type"
             if device_class not in snapshot.of("DeviceClass"):
                 return f"request {name}: device class {device_class} does not exist"
     return None

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
     "a class without a name": (
         BY_NAME,
         [GPU, _claim(None, {"name": "one", "exactly": {}})],
-        _both("request one: unsupported request type"),
+        _both('running PreFilter plugin "DynamicResources": request one: unsupported request type'),
     ),
     "a request of no kind": (
         BY_NAME,
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
     "devices for a broken choice of nodes": (
         BY_NAME,
         [_claim(_allocated(operator="Is"))],
-        _both("the node selector of the allocation is invalid"),
+        _both('running PreFilter plugin "DynamicResources": the node selector of the allocation is invalid'),
     ),
 }
 
