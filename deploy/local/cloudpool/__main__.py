@@ -1,5 +1,6 @@
 """``python -m deploy.local.cloudpool --config FILE``: the reference cloudpool as a process."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def main(file: Path, port: int, database: str | None, kubeconfig: str | None, wi
     cluster = Cluster(kubeconfig, server.pool, clock) if kubeconfig else None
     click.echo(server.url)
     sys.stdout.flush()
+    # uvicorn stops at a signal and then raises it again, for whoever handled it before.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if cluster:
         cluster.start()
     try:
