@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import http
 import logging
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from urllib3.exceptions import (
 )
 
 from rescheduler.clock import Clock
-from rescheduler.errors import ReschedulerError, Retryable
+from rescheduler.errors import Permanent, ReschedulerError, Retryable
 from rescheduler.kube.answers import Answer, one_line, refusal
 from rescheduler.kube.connection import Login, Source
 
@@ -88,7 +89,7 @@ class Client:
         """Send one request and read the whole answer, whatever its code.
 
         *act* says in a person's words what is tried ("list pods"). *body* is encoded as JSON. Raises
-        Retryable when no answer came.
+        Retryable when no answer came, Permanent where the server is not to be trusted.
         """
         with self._speaking(act):
             response = self._open(method, _url(path, query), body, content_type, accept, read_seconds)
@@ -184,7 +185,8 @@ class Client:
         try:
             yield
         except (HTTPError, OSError, ValueError) as error:  # ValueError: a read after the socket was shut
-            raise Retryable(f"{act}: {self._why(error)}") from error
+            kind = Permanent if _untrusted(error) else Retryable
+            raise kind(f"{act}: {self._why(error)}") from error
 
     def _why(self, error: Exception) -> str:
         """What went wrong on the way, in one line."""
@@ -217,6 +219,11 @@ class Stream:
 
     def close(self) -> None:
         self._response.close()
+
+
+def _untrusted(error: Exception) -> bool:
+    """Whether the server's certificate was refused, which trying again does not change."""
+    return isinstance(error, SSLError) and any(isinstance(one, ssl.SSLCertVerificationError) for one in error.args)
 
 
 def _url(path: str, query: Mapping[str, str] | None) -> str:

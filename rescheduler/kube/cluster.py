@@ -111,6 +111,8 @@ class Cluster:
             )
         except Retryable as error:
             return Failed(str(error), retryable=True, retry_after=error.retry_after)
+        except ReschedulerError as error:
+            return Failed(str(error), retryable=False)
         match eviction.outcome(act, answer):
             case Replaced():
                 return self._look(act, namespace, name, uid)

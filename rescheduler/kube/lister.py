@@ -41,14 +41,14 @@ class Lister:
         client: Client,
         codecs: Codecs,
         clock: Clock,
-        stopping: threading.Event,
+        stopping: threading.Event | None = None,
         page_size: int = PAGE_SIZE,
     ) -> None:
         self._resource = resource
         self._client = client
         self._codecs = codecs
         self._clock = clock
-        self._stopping = stopping
+        self._stopping = stopping or threading.Event()
         self._page_size = page_size
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:

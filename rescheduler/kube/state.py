@@ -194,9 +194,9 @@ def read_cluster(
     *progress* is told a kind's plural and the number read so far. Optional kinds that are not served or not
     permitted are left out. Raises what a request raises, and InputError for an object that cannot be read.
     """
-    snapshot, interner, never = Snapshot(), Interner(), threading.Event()
+    snapshot, interner = Snapshot(), Interner()
     for one in resources:
-        lister = Lister(one, client, codecs(one.kind, content_type, interner), clock, never)
+        lister = Lister(one, client, codecs(one.kind, content_type, interner), clock)
         seen = (lambda count, plural=one.plural: progress(plural, count)) if progress else None
         try:
             listing = lister.list(seen)

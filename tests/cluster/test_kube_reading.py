@@ -1,0 +1,173 @@
+"""rescheduler.kube reads a real API server: pages, watches, both encodings, restarts, permissions."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local.manifests import deployment, namespace, node, pdb, pod
+from deploy.local.plane import ControlPlane
+from predicates.objects import Object, Pod, PodClass
+from predicates.snapshot import key_of
+from predicates.wire import Interner
+from rescheduler.clock import SystemClock
+from rescheduler.errors import Forbidden, Permanent, Unauthorized
+from rescheduler.kube.client import Client
+from rescheduler.kube.codecs import codecs
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.kube.lister import Lister
+from rescheduler.kube.resources import RESOURCES
+from rescheduler.kube.state import ClusterState, read_cluster
+from rescheduler.settings import JSON, PROTOBUF
+from tests.cluster.rich import RICH
+from tests.cluster.waiting import eventually
+
+CONTENT_TYPES = pytest.mark.parametrize("content_type", [JSON, PROTOBUF], ids=["json", "protobuf"])
+
+
+def connect(kubeconfig: Path) -> Client:
+    return Client(Kubeconfig(str(kubeconfig)), SystemClock())
+
+
+@contextmanager
+def reading(cluster: ControlPlane, content_type: str, page_size: int = 500) -> Iterator[ClusterState]:
+    state = ClusterState(connect(cluster.kubeconfig), SystemClock(), content_type, page_size=page_size)
+    state.start()
+    try:
+        assert state.wait_synced(60)
+        yield state
+    finally:
+        state.stop()
+
+
+@CONTENT_TYPES
+def test_what_is_there_and_what_changes_afterwards_is_in_the_snapshot(cluster: ControlPlane, content_type: str) -> None:
+    cluster.apply([node("n1"), node("n2"), *(namespace(f"team-{number}") for number in range(5))])
+    cluster.apply([pod(f"before-{number}", nodeName="n1") for number in range(5)])
+    with reading(cluster, content_type, page_size=2) as state:
+        snapshot = state.snapshot()
+        assert {f"default/before-{number}" for number in range(5)} <= set(snapshot.pods)
+        assert {"n1", "n2"} <= set(snapshot.nodes.row)
+        assert {f"team-{number}" for number in range(5)} <= set(snapshot.of("Namespace"))
+
+        cluster.apply([pod("after", nodeName="n2"), node("n3")])
+        cluster.api.delete("/api/v1/nodes/n1")
+        cluster.api.delete("/api/v1/namespaces/default/pods/before-0", gracePeriodSeconds=0)
+        eventually(lambda: "default/after" in state.snapshot().pods_on["n2"])
+        eventually(lambda: "default/before-0" not in state.snapshot().pods)
+        eventually(lambda: "n1" not in state.snapshot().nodes.row and "n3" in state.snapshot().nodes.row)
+        assert state.errors == {}
+        assert state.unreadable == {}
+
+
+def all_objects(cluster: ControlPlane, content_type: str) -> dict[tuple[str, str], object]:
+    client, interner, clock = connect(cluster.kubeconfig), Interner(), SystemClock()
+    found: dict[tuple[str, str], object] = {}
+    for resource in RESOURCES:
+        lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
+        listing = lister.list()
+        assert listing.unreadable == {}
+        found |= {(resource.kind, key_of(one)): plain(one) for one in listing.objects}
+    return found
+
+
+def plain(one: Object) -> object:
+    """An object by its fields, pods with those of their class: classes themselves compare by identity."""
+    if isinstance(one, Pod):
+        fields = {name: getattr(one, name) for name in Pod.__struct_fields__ if name != "cls"}
+        return fields, {name: getattr(one.cls, name) for name in PodClass.__struct_fields__}
+    return one
+
+
+@pytest.fixture
+def rich(cluster: ControlPlane) -> Iterator[set[str]]:
+    """The kinds of the rich objects, which are there; emptying the cluster does not know all of them."""
+    yield {one["kind"] for one in cluster.apply([node("n1"), *RICH])}
+    for one in RICH:
+        if one["kind"] in ("VolumeAttachment", "CSIStorageCapacity", "ResourceClaim", "DeviceClass"):
+            cluster.api.delete(cluster.api.path(one))
+
+
+def test_json_and_protobuf_of_a_real_server_give_equal_objects(cluster: ControlPlane, rich: set[str]) -> None:
+    cluster.apply([node("n2", ready=False, taints=[{"key": "a", "effect": "NoExecute"}])])
+    cluster.apply([deployment("web", 3), pdb("web", max_unavailable="34%")])
+    eventually(lambda: len(cluster.api.items("/api/v1/pods", fieldSelector="status.phase=Running")) >= 3)
+    for _ in range(5):  # heartbeats come in between
+        as_json, as_protobuf = all_objects(cluster, JSON), all_objects(cluster, PROTOBUF)
+        if as_json == as_protobuf:
+            break
+    assert as_protobuf == as_json
+    kinds = {kind for kind, _ in as_json}
+    assert rich <= kinds
+    assert {"Node", "Pod", "PodDisruptionBudget", "Namespace"} <= kinds
+
+
+@CONTENT_TYPES
+def test_a_restarted_server_forgets_the_past_and_nothing_is_missed(cluster: ControlPlane, content_type: str) -> None:
+    """The watch is too old for the new process (410); what went while it was down goes from the snapshot."""
+    cluster.apply([namespace("stays"), namespace("goes")])
+    with reading(cluster, content_type) as state:
+        eventually(lambda: {"stays", "goes"} <= set(state.snapshot().of("Namespace")))
+        cluster.stop_component("kube-apiserver")
+        etcd = f"http://127.0.0.1:{cluster._setting.etcd_port}"
+        key = base64.b64encode(b"/registry/namespaces/goes").decode()
+        assert httpx.post(f"{etcd}/v3/kv/deleterange", json={"key": key}).json()["deleted"] == "1"
+        eventually(lambda: state.errors)
+        cluster.start_component("kube-apiserver")
+        cluster.apply([namespace("comes")])
+        eventually(lambda: {"stays", "comes"} <= set(state.snapshot().of("Namespace")) and not state.errors)
+        assert "goes" not in state.snapshot().of("Namespace")
+
+
+@CONTENT_TYPES
+def test_refreshing_a_node_reads_it_and_its_pods_past_the_watches(cluster: ControlPlane, content_type: str) -> None:
+    cluster.apply([node("n1"), pod("old", nodeName="n1"), pod("same", nodeName="n1")])
+    state = ClusterState(connect(cluster.kubeconfig), SystemClock(), content_type)  # its watches never start
+    assert set(state.refresh(["n1"]).pods_on["n1"]) == {"default/old", "default/same"}
+    cluster.api.delete("/api/v1/namespaces/default/pods/old", gracePeriodSeconds=0)
+    cluster.apply([pod("new", nodeName="n1")])
+    cluster.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+    snapshot = state.refresh(["n1"])
+    assert set(snapshot.pods_on["n1"]) == {"default/same", "default/new"}
+    assert snapshot.nodes.unschedulable[snapshot.nodes.row["n1"]]
+    cluster.api.delete("/api/v1/nodes/n1")
+    assert "n1" not in state.refresh(["n1"]).nodes.row
+
+
+def test_reading_once_is_the_same_as_watching(cluster: ControlPlane) -> None:
+    cluster.apply([node("n1"), pod("p", nodeName="n1")])
+    snapshot = read_cluster(connect(cluster.kubeconfig), SystemClock(), PROTOBUF)
+    assert "default/p" in snapshot.pods_on["n1"]
+
+
+def test_a_service_account_without_permissions_is_told_what_it_may_not_do(cluster: ControlPlane) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
+    cluster.apply([account])
+    client = connect(cluster.service_account_kubeconfig("default", "nobody"))
+    for content_type in (JSON, PROTOBUF):  # refusals come in the content type that was asked for
+        with pytest.raises(Forbidden) as caught:
+            read_cluster(client, SystemClock(), content_type)
+        assert str(caught.value) == (
+            'list namespaces: namespaces is forbidden: User "system:serviceaccount:default:nobody" cannot list '
+            'resource "namespaces" in API group "" at the cluster scope (403)'
+        )
+
+
+def test_a_token_of_nobody_is_refused(cluster: ControlPlane) -> None:
+    client = connect(cluster.token_kubeconfig("stranger", "not-a-token"))
+    with pytest.raises(Unauthorized, match="the token may have expired"):
+        read_cluster(client, SystemClock(), PROTOBUF)
+
+
+def test_a_server_that_we_have_no_reason_to_trust_is_not_spoken_to(cluster: ControlPlane, tmp_path: Path) -> None:
+    stranger = tmp_path / "kubeconfig"
+    trusted = cluster.kubeconfig.read_text()
+    stranger.write_text(
+        "".join(line for line in trusted.splitlines(keepends=True) if "certificate-authority" not in line)
+    )
+    assert stranger.read_text() != trusted
+    with pytest.raises(Permanent, match=r"no trusted connection to https://127\.0\.0\.1:"):
+        read_cluster(connect(stranger), SystemClock())

@@ -1,0 +1,218 @@
+"""rescheduler.kube writes to a real API server: taints, evictions, a Lease, Events."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment, node, pdb, pod
+from deploy.local.plane import ControlPlane
+from predicates.objects import Taint
+from rescheduler.clock import SystemClock
+from rescheduler.errors import Conflict, NotFound
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.kube.correlation import Subject
+from rescheduler.kube.elector import Elector
+from rescheduler.kube.eviction import Evicted, Failed, Gone, Refused
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.recorder import Recorder
+from tests.cluster.waiting import eventually
+
+PODS = "/api/v1/namespaces/default/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spot-rescheduler"
+
+
+@pytest.fixture
+def client(cluster: ControlPlane) -> Client:
+    return Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
+
+
+@pytest.fixture
+def kube(client: Client) -> Cluster:
+    return Cluster(client)
+
+
+def uid(made: Json) -> str:
+    found: str = made["metadata"]["uid"]
+    return found
+
+
+def own(node: Json) -> list[Json]:
+    """The taints that are not the node lifecycle controller's."""
+    return [one for one in node["spec"]["taints"] if not one["key"].startswith("node.kubernetes.io/")]
+
+
+def test_a_taint_and_an_annotation_come_and_go_in_one_write_each(cluster: ControlPlane, kube: Cluster) -> None:
+    theirs = {"key": "theirs", "effect": "NoExecute", "value": "1"}
+    [made] = cluster.apply([node("n1", ready=False, taints=[theirs])])
+    version = int(cluster.api.get("/api/v1/nodes/n1")["metadata"]["resourceVersion"])
+    kube.edit_node("n1", uid(made), NodeEdit(taint=(Taint(key="ours", effect="NoSchedule"),), annotate={"intent": "x"}))
+    marked = cluster.api.get("/api/v1/nodes/n1")
+    assert own(marked) == [theirs, {"key": "ours", "effect": "NoSchedule"}]
+    assert marked["metadata"]["annotations"]["intent"] == "x"
+    assert int(marked["metadata"]["resourceVersion"]) > version
+    kube.edit_node("n1", uid(made), NodeEdit(untaint=("ours",), annotate={"intent": None}))
+    released = cluster.api.get("/api/v1/nodes/n1")
+    assert own(released) == [theirs]
+    assert "intent" not in released["metadata"]["annotations"]
+    assert ("theirs", "1") in {(one.key, one.value) for one in kube.node("n1").spec.taints}
+
+
+def test_writers_in_parallel_lose_nobody_s_taint(cluster: ControlPlane, kube: Cluster) -> None:
+    [made] = cluster.apply([node("n1", ready=False)])
+    keys = {f"key-{number}" for number in range(4)}
+
+    def mark(key: str) -> None:
+        kube.edit_node("n1", uid(made), NodeEdit(taint=(Taint(key=key, effect="NoSchedule"),)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(mark, keys))
+    assert {one.key for one in kube.node("n1").spec.taints} >= keys
+
+
+def test_a_node_that_was_replaced_is_neither_marked_nor_deleted(cluster: ControlPlane, kube: Cluster) -> None:
+    [old] = cluster.apply([node("n1", ready=False)])
+    cluster.api.delete("/api/v1/nodes/n1")
+    [new] = cluster.apply([node("n1", ready=False)])
+    with pytest.raises(NotFound, match="replaced"):
+        kube.edit_node("n1", uid(old), NodeEdit(taint=(Taint(key="ours", effect="NoSchedule"),)))
+    with pytest.raises(Conflict):
+        kube.delete_node("n1", uid(old))
+    assert kube.node("n1").metadata.uid == uid(new)
+    kube.delete_node("n1", uid(new))
+    kube.delete_node("n1", uid(new))
+    with pytest.raises(NotFound):
+        kube.node("n1")
+
+
+def running(cluster: ControlPlane, app: str, count: int) -> list[Json]:
+    def found() -> list[Json]:
+        items = cluster.api.items(PODS, labelSelector=f"app={app}")
+        return items if [one["status"]["phase"] for one in items] == ["Running"] * count else []
+
+    return cluster.wait_for(found, f"{count} running pods of {app}")
+
+
+def test_an_eviction_is_of_the_very_pod(cluster: ControlPlane, kube: Cluster) -> None:
+    cluster.apply([node("n1"), pod("p")])
+    [seen] = running(cluster, "p", 1)
+    assert kube.evict("default", "p", uid(seen), dry_run=True) == Evicted()
+    assert kube.evict("default", "p", "of-another-pod") == Gone()
+    [unharmed] = running(cluster, "p", 1)
+    assert uid(unharmed) == uid(seen)
+    assert [one.uid for one in kube.pods_on("n1")] == [uid(seen)]
+    assert kube.evict("default", "p", uid(seen), 0) == Evicted()
+    eventually(lambda: kube.pods_on("n1") == ())
+    assert kube.evict("default", "p", uid(seen)) == Gone()
+
+
+def test_a_budget_refuses_by_name(cluster: ControlPlane, kube: Cluster) -> None:
+    cluster.apply([node("n1"), deployment("web", 2), pdb("web", min_available=2)])
+    first, _ = running(cluster, "web", 2)
+    cluster.wait_for(
+        lambda: cluster.api.items("/apis/policy/v1/poddisruptionbudgets")[0]["status"].get("currentHealthy") == 2,
+        "a budget that counts its pods",
+    )
+    outcome = kube.evict("default", first["metadata"]["name"], uid(first))
+    assert isinstance(outcome, Refused)
+    assert outcome.budgets == ("web",)
+    assert outcome.message == "The disruption budget web needs 2 healthy pods and has 2 currently"
+
+
+def test_a_pod_under_two_budgets_cannot_be_evicted_ever(cluster: ControlPlane, kube: Cluster) -> None:
+    cluster.apply([node("n1"), deployment("web", 1), pdb("web", max_unavailable=1)])
+    cluster.apply([pdb("web-too", app="web", max_unavailable=1)])
+    [only] = running(cluster, "web", 1)
+    outcome = kube.evict("default", only["metadata"]["name"], uid(only))
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert "more than one PodDisruptionBudget" in outcome.message
+    assert uid(running(cluster, "web", 1)[0]) == uid(only)
+
+
+def test_without_permission_an_eviction_fails_for_good_and_says_why(cluster: ControlPlane) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
+    cluster.apply([account])
+    kubeconfig = cluster.service_account_kubeconfig("default", "nobody")
+    outcome = Cluster(Client(Kubeconfig(str(kubeconfig)), SystemClock())).evict("default", "p", "u")
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert 'cannot create resource "pods/eviction"' in outcome.message
+
+
+def test_one_leads_and_the_other_takes_over_when_the_lease_is_given_back(cluster: ControlPlane, client: Client) -> None:
+    first, second = (Elector(client, SystemClock(), "default") for _ in range(2))
+    first.start()
+    eventually(lambda: first.leading)
+    second.start()
+    eventually(lambda: second.holder == first.identity)
+    assert not second.leading
+    first.stop()
+    assert not first.leading
+    eventually(lambda: second.leading)
+    spec = cluster.api.get(LEASE)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (second.identity, 15, 1)
+    second.stop()
+    assert cluster.api.get(LEASE)["spec"].get("holderIdentity", "") == ""
+
+
+def test_a_dead_holder_s_lease_is_taken_over(cluster: ControlPlane, client: Client) -> None:
+    metadata = {"namespace": "default", "name": "spot-rescheduler"}
+    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2099-01-01T00:00:00.000000Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    cluster.api.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
+    elector = Elector(client, SystemClock(), "default")
+    elector.start()
+    eventually(lambda: elector.leading)
+    assert cluster.api.get(LEASE)["spec"]["holderIdentity"] == elector.identity
+    elector.stop()
+
+
+class ForwardClock(SystemClock):
+    """Ten minutes pass when told to."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+def test_events_are_told_of_nodes_and_pods_and_repeats_are_counted(cluster: ControlPlane, client: Client) -> None:
+    made, bare = cluster.apply([node("n1"), pod("p", nodeName="n1")])
+    clock = ForwardClock()
+    recorder = Recorder(client, clock)
+    recorder.start()
+    subject = Subject("Node", "n1", uid(made))
+
+    def told(**fields: str) -> list[Json]:
+        selector = ",".join(f"{name}={value}" for name, value in fields.items())
+        return cluster.api.items("/api/v1/events", fieldSelector=selector)
+
+    recorder.record(subject, "DrainBlocked", "first")
+    recorder.record(Subject("Pod", "p", uid(bare), "default"), "Rescheduler", "evicted", "Warning")
+    eventually(lambda: told(reason="DrainBlocked"))
+    clock.ahead = 600.0
+    recorder.record(subject, "DrainBlocked", "second")
+    recorder.close(10.0)
+    [blocked] = told(reason="DrainBlocked", **{"involvedObject.uid": uid(made)})
+    assert (blocked["count"], blocked["message"], blocked["type"]) == (2, "second", "Normal")
+    assert (blocked["source"]["component"], blocked["metadata"]["namespace"]) == ("rescheduler", "default")
+    assert blocked["firstTimestamp"] <= blocked["lastTimestamp"]
+    [evicted] = told(reason="Rescheduler", **{"involvedObject.name": "p"})
+    assert (evicted["type"], evicted["message"]) == ("Warning", "evicted")
+
+
+def test_a_request_in_a_thread_of_its_own_shares_the_connection_pool(client: Client) -> None:
+    answers: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(client.request("get version", "GET", "/version").code))
+        for _ in range(16)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert answers == [200] * 16
