@@ -127,6 +127,7 @@ class Look:
 
     def open_spot(self) -> None:
         self._cordon(unschedulable=None)
+        self.eventually(lambda: len(self._ready()) == len(self._api.items("/api/v1/nodes")), "the taint of the cordon")
 
     def _cordon(self, *, unschedulable: bool | None) -> None:
         for node in self._api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/spot-worker"):
