@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.objects import Amounts, Node, Taint
+from predicates.objects import Amounts, Node, Requirement, Taint
 from predicates.requests import allocatable
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -141,6 +141,7 @@ class LabelColumn:
         self.ids: Ids = np.full(rows, MISSING, np.int32)
         self.values: list[str] = []
         self.number: dict[str, int] = {}
+        self.verdicts: dict[Requirement, Flags] = {}  #: kept by whoever judges the values, one entry a value and more
 
     def put(self, row: int, labels: Mapping[str, str]) -> None:
         if (value := labels.get(self.key)) is None:

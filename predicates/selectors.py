@@ -24,6 +24,8 @@ _ORDER_OPERATORS: Final = ("Gt", "Lt")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
 _LONGEST_INT64: Final = 19  #: digits
+_NO_VALUE: Final = -2  #: is no row's
+_KEPT: Final = 1024  #: judged requirements of one label
 
 
 class Selector:
@@ -108,7 +110,7 @@ def node_selector_mask(selector: NodeSelector, snapshot: Snapshot, rows: Rows) -
     """Which of *rows* any term of the selector takes; an array of the caller's own. Empty rows have no labels.
 
     A term without requirements takes no node, nor does one with an invalid requirement
-    (``LazyErrorNodeSelector``). Costs O(rows x requirements), and O(distinct values) for a requirement other
+    (``LazyErrorNodeSelector``). Costs O(rows x requirements), and O(distinct values) once for a requirement other
     than ``In`` with one value.
     """
     taken: Flags = np.zeros(len(snapshot.nodes.alive[rows]), np.bool_)
@@ -123,8 +125,7 @@ def node_labels_mask(wanted: Iterable[Pair], snapshot: Snapshot, rows: Rows) -> 
     taken: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
     for key, value in wanted:
         column = snapshot.nodes.label(key)
-        number = column.number.get(value)
-        taken &= column.ids[rows] == number if number is not None else False
+        taken &= column.ids[rows] == column.number.get(value, _NO_VALUE)
     return taken
 
 
@@ -190,16 +191,26 @@ def _term_mask(term: NodeSelectorTerm, snapshot: Snapshot, rows: Rows) -> Flags:
 def _expression_mask(one: Requirement, column: LabelColumn, rows: Rows) -> Flags:
     ids = column.ids[rows]
     if one.operator == "In" and len(one.values) == 1:
-        number = column.number.get(one.values[0])
-        return ids == number if number is not None else np.zeros(len(ids), np.bool_)
-    # One entry a value, and a last one for rows without the label: MISSING is -1.
+        equal: Flags = ids == column.number.get(one.values[0], _NO_VALUE)
+        return equal
+    kept = column.verdicts
+    verdicts = kept.get(one)
+    if verdicts is None or len(verdicts) != len(column.values) + 1:
+        if len(kept) >= _KEPT:
+            kept.clear()
+        verdicts = kept[one] = _verdicts(one, column)
+    return verdicts[ids]
+
+
+def _verdicts(one: Requirement, column: LabelColumn) -> Flags:
+    """One entry a value, and a last one for rows without the label: MISSING is -1."""
     verdicts: Flags = np.full(len(column.values) + 1, one.operator in ("NotIn", "Exists"))
     verdicts[-1] = one.operator in ("NotIn", "DoesNotExist")
     if one.operator in _SET_OPERATORS:
         verdicts[[column.number[value] for value in one.values if value in column.number]] = one.operator == "In"
     elif one.operator in _ORDER_OPERATORS:
         verdicts[:-1] = _compared(one, column.values)
-    return verdicts[ids]
+    return verdicts
 
 
 def _compared(one: Requirement, values: Sequence[str]) -> list[bool]:
