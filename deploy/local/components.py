@@ -148,8 +148,8 @@ def _kwok(setting: Setting) -> list[str]:
         f"--kubeconfig={setting.layout.kubeconfig}",
         # a node without the annotation stays as it was made: never Ready, or whatever status it was given
         f"--manage-nodes-with-annotation-selector={KWOK_NODE}=fake",
-        # Without leases: a node that is deleted and made again while its old lease is still there would be
-        # taken for another kwok's, and its pods would stay Pending.
+        # Node status is heartbeat enough for the controller manager; a lease per node, renewed every 10 s, only
+        # keeps the machine busy, and binds kwok's hold on a node to whether the renewal comes in time.
         "--node-lease-duration-seconds=0",
         *(f"--config={stage}" for stage in setting.stages),
     ]

@@ -3,6 +3,7 @@
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from deploy.local.processes import Processes
 START_SECONDS = 90.0  #: for all to be up; 4 s where nothing else runs
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.1
+CHECK_SECONDS = 1.0
 
 _Found = TypeVar("_Found")
 
@@ -116,6 +118,11 @@ class ControlPlane:
         What *predicate* raises goes through.
         """
         return self._poll(predicate, what or predicate.__name__, seconds)
+
+    def wait_until(self, stopped: threading.Event) -> None:
+        """Stay until *stopped* is set; PlaneError where a component ends before."""
+        while not stopped.wait(CHECK_SECONDS):
+            self._processes.check()
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, seconds: int = 3600) -> Path:
         """A kubeconfig with a token of the ServiceAccount, valid for *seconds* (600 at least).

@@ -1,0 +1,266 @@
+"""The local control plane does what a cluster does, and leaves nothing behind."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local import components, manifests, stages
+from deploy.local.api import Api, Json
+from deploy.local.errors import ApiError, PlaneError
+from deploy.local.plane import ControlPlane
+from tests.cluster.waiting import alive, children, eventually
+
+PODS = "/api/v1/namespaces/default/pods"
+
+#: runs a control plane in the folder it is given, prints its processes, and stays
+OWNER = """
+import pathlib, sys, time
+from deploy.local.plane import ControlPlane
+with ControlPlane(pathlib.Path(sys.argv[1])) as plane:
+    print(*plane.processes.values(), flush=True)
+    time.sleep(600)
+"""
+
+
+def pods(cluster: ControlPlane, app: str) -> list[Json]:
+    return cluster.api.items(PODS, labelSelector=f"app={app}")
+
+
+def running(cluster: ControlPlane, app: str, count: int = 1) -> list[Json]:
+    """The pods of *app*, once there are *count* and all of them are Running."""
+
+    def found() -> list[Json]:
+        items = pods(cluster, app)
+        phases = [item["status"]["phase"] for item in items]
+        return items if phases == ["Running"] * count else []
+
+    return cluster.wait_for(found, f"{count} running pods of {app}")
+
+
+def evict(cluster: ControlPlane, pod: Json) -> Json:
+    name = pod["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return cluster.api.post(f"{PODS}/{name}/eviction", eviction)
+
+
+def account(namespace: str, name: str) -> Json:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def may_list_nodes(namespace: str, name: str) -> list[Json]:
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": f"test-{name}"}}
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"test-{name}"}
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+    return [
+        {**rbac, "kind": "ClusterRole", "rules": [rule]},
+        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+    ]
+
+
+def allowed(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return False
+    return True
+
+
+def read_kubeconfig(path: Path) -> tuple[str, str]:
+    """The server and the token."""
+    config = json.loads(path.read_text())
+    return config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]["token"]
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m deploy.local ARGUMENTS…`."""
+    return subprocess.run(
+        [sys.executable, "-m", "deploy.local", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+
+
+def test_workloads_run_where_the_scheduler_puts_them(cluster: ControlPlane) -> None:
+    """Every kind of workload, each on the one node that its constraints leave."""
+    tainted = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+    cluster.apply(
+        [
+            manifests.on_demand("plain", allocatable={"cpu": "1"}),
+            manifests.spot("big", allocatable={"cpu": "8"}, images=["example.org/app:1"]),
+            manifests.spot("batch", taints=[tainted], labels={"pool": "batch"}),
+            manifests.node("dead", labels={"pool": "dead"}, ready=False),
+            manifests.deployment("web", 2, cpu="2", nodeSelector={manifests.SPOT: "true"}),
+            manifests.statefulset("db", nodeSelector={manifests.ON_DEMAND: "true"}),
+            manifests.daemonset("agent"),
+            manifests.pod(
+                "bare", nodeSelector={"pool": "batch"}, tolerations=[{"key": "dedicated", "operator": "Exists"}]
+            ),
+            manifests.pod("mirror", nodeName="plain", mirror=True),
+            manifests.pod("stuck", nodeSelector={"pool": "dead"}),
+        ]
+    )
+    landed = {
+        app: {pod["spec"]["nodeName"] for pod in running(cluster, app, count)}
+        for app, count in [("web", 2), ("db", 1), ("agent", 2), ("bare", 1), ("mirror", 1)]
+    }
+    assert landed == {
+        "web": {"big"},
+        "db": {"plain"},
+        "agent": {"plain", "big"},
+        "bare": {"batch"},
+        "mirror": {"plain"},
+    }
+    conditions = cluster.wait_for(lambda: pods(cluster, "stuck")[0]["status"].get("conditions"), "a verdict")
+    assert conditions[0]["reason"] == "Unschedulable"
+    status = cluster.api.get("/api/v1/nodes/big")["status"]
+    assert status["allocatable"] == {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    assert status["images"] == [{"names": ["example.org/app:1"], "sizeBytes": 100_000_000}]
+
+
+def test_mixed_nodes_are_ready_and_spread_over_zones(cluster: ControlPlane) -> None:
+    cluster.apply(manifests.mixed_nodes(5, 8))
+
+    def zones_of_ready(label: str) -> list[str]:
+        return sorted(
+            node["metadata"]["labels"]["topology.kubernetes.io/zone"][-1]
+            for node in cluster.api.items("/api/v1/nodes", labelSelector=label)
+            if "taints" not in node["spec"]  # the controller manager took off the one for nodes not ready
+        )
+
+    cluster.wait_for(lambda: zones_of_ready(manifests.ON_DEMAND) == list("aabbc"), "5 on-demand nodes")
+    cluster.wait_for(lambda: zones_of_ready(manifests.SPOT) == list("aaabbbcc"), "8 spot nodes")
+
+
+def test_a_budget_refuses_an_eviction_with_429(cluster: ControlPlane) -> None:
+    cluster.apply([manifests.spot("n1"), manifests.deployment("guarded", 2), manifests.deployment("free", 2)])
+    cluster.apply([manifests.pdb("guarded", max_unavailable=0), manifests.pdb("free", min_available=1)])
+    guarded, free = running(cluster, "guarded", 2), running(cluster, "free", 2)
+    budget = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/"
+    cluster.wait_for(lambda: cluster.api.get(budget + "free")["status"]["disruptionsAllowed"] == 1)
+    cluster.wait_for(lambda: cluster.api.get(budget + "guarded")["status"]["expectedPods"] == 2)
+    with pytest.raises(ApiError) as refused:
+        evict(cluster, guarded[0])
+    assert (refused.value.status, refused.value.reason) == (429, "TooManyRequests")
+    evict(cluster, free[0])
+    name = free[0]["metadata"]["name"]
+    cluster.wait_for(lambda: name not in [pod["metadata"]["name"] for pod in pods(cluster, "free")])
+
+
+def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
+    """Of two alike, the one that is told `never` stays where it is when the other has moved on."""
+    grace = {stages.TERMINATE_AFTER: stages.GRACE}
+    cluster.apply(
+        [
+            manifests.spot("n1"),
+            manifests.deployment("slow", annotations={stages.START_AFTER: stages.NEVER}),
+            manifests.deployment("quick"),
+            manifests.job("endless", annotations={stages.COMPLETE_AFTER: stages.NEVER}),
+            manifests.job("short"),
+            manifests.pod("stays", annotations={stages.TERMINATE_AFTER: stages.NEVER}),
+            manifests.pod("polite", annotations=grace),
+            manifests.pod("brief", annotations=grace, terminationGracePeriodSeconds=1),
+            manifests.pod("goes"),
+        ]
+    )
+    running(cluster, "quick")
+    job = "/apis/batch/v1/namespaces/default/jobs/"
+    cluster.wait_for(lambda: cluster.api.get(job + "short")["status"].get("succeeded") == 1)
+    running(cluster, "endless")
+    (slow,) = pods(cluster, "slow")
+    assert (slow["spec"]["nodeName"], slow["status"]["phase"]) == ("n1", "Pending")
+
+    for name in ("stays", "polite", "brief", "goes"):
+        evict(cluster, running(cluster, name)[0])
+    cluster.wait_for(lambda: not pods(cluster, "goes") and not pods(cluster, "brief"))
+    left = [*pods(cluster, "stays"), *pods(cluster, "polite")]
+    assert ["deletionTimestamp" in pod["metadata"] for pod in left] == [True, True]
+
+
+def test_a_service_account_may_do_what_rbac_allows(cluster: ControlPlane) -> None:
+    cluster.apply([manifests.namespace("apart"), account("apart", "reader"), *may_list_nodes("apart", "reader")])
+    config = cluster.service_account_kubeconfig("apart", "reader")
+    with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(config)[1]) as reader:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        who = reader.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        assert who["status"]["userInfo"]["username"] == "system:serviceaccount:apart:reader"
+        cluster.wait_for(lambda: allowed(reader, "/api/v1/nodes"), "the role to take effect")
+        assert not allowed(reader, "/api/v1/pods")
+    assert config.stat().st_mode & 0o077 == 0
+
+
+def test_a_stopped_api_server_comes_back_with_its_data(cluster: ControlPlane) -> None:
+    cluster.apply([manifests.spot("n1"), manifests.deployment("before")])
+    running(cluster, "before")
+    cluster.stop_component("kube-apiserver")
+    with pytest.raises(httpx.TransportError):
+        cluster.api.get("/readyz")
+    cluster.start_component("kube-apiserver")
+    running(cluster, "before")
+    cluster.apply([manifests.deployment("after", 2)])
+    running(cluster, "after", 2)
+
+
+def test_waiting_in_vain_says_for_what(cluster: ControlPlane) -> None:
+    with pytest.raises(PlaneError, match=r"^waited 0\.2 s for a miracle, in vain$"):
+        cluster.wait_for(lambda: False, "a miracle", seconds=0.2)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(PlaneError, match="is not empty"):
+        ControlPlane(tmp_path).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_no_process_outlives_a_killed_owner(tmp_path: Path) -> None:
+    owner = [sys.executable, "-c", OWNER, str(tmp_path / "plane")]
+    with subprocess.Popen(owner, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            guards = [int(word) for word in process.stdout.readline().split()]
+            assert len(guards) == len(components.ALL)
+            started = [eventually(functools.partial(children, pid))[0] for pid in guards]
+            assert all(alive(pid) for pid in started)
+        finally:
+            process.kill()
+    assert eventually(lambda: not any(alive(pid) for pid in [*guards, *started]))
+
+
+def test_up_and_down_beside_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
+    """A plane in the background has its own cluster and ports, and `down` leaves nothing of it."""
+    folder = tmp_path / "second"
+    made = command("up", "--dir", str(folder), "--on-demand", "1", "--spot", "2")
+    try:
+        again = command("up", "--dir", str(folder))
+        config = folder / "plane" / "kubeconfig"
+        assert (made.returncode, made.stdout) == (0, f"export KUBECONFIG={config}\n")
+        assert (again.returncode, again.stdout) == (0, made.stdout)
+        server, token = read_kubeconfig(config)
+        assert server != cluster.server
+        with Api(server, ca=folder / "plane" / "certificates" / "apiserver.crt", token=token) as api:
+            names = [node["metadata"]["name"] for node in api.items("/api/v1/nodes")]
+        assert names == ["on-demand-1", "spot-1", "spot-2"]
+        assert cluster.api.items("/api/v1/nodes") == []
+    finally:
+        down = command("down", "--dir", str(folder))
+    assert (down.returncode, down.stderr) == (0, "")
+    with pytest.raises(httpx.TransportError):
+        httpx.get(server, verify=False)
+    assert not folder.exists()
+
+
+def test_down_where_nothing_runs(tmp_path: Path) -> None:
+    done = command("down", "--dir", str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"no control plane runs in {tmp_path / 'none'}\n"

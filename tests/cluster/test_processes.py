@@ -1,0 +1,28 @@
+"""What a person sees where a component ends by itself."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.errors import PlaneError
+from deploy.local.processes import Processes
+from tests.cluster.waiting import eventually
+
+
+def test_the_end_of_the_log_is_in_the_error(tmp_path: Path) -> None:
+    processes = Processes()
+    processes.start("etcd", ["sh", "-c", "echo first; echo no space left; exit 7"], tmp_path / "etcd.log")
+    with pytest.raises(PlaneError) as raised:
+        eventually(processes.check)
+    processes.stop_all()
+    assert str(raised.value) == "etcd ended with exit code 7; the end of its log:\nfirst\nno space left"
+
+
+def test_a_component_starts_once(tmp_path: Path) -> None:
+    processes = Processes()
+    processes.start("etcd", ["sleep", "600"], tmp_path / "etcd.log")
+    with pytest.raises(PlaneError, match="etcd runs already"):
+        processes.start("etcd", ["sleep", "600"], tmp_path / "etcd.log")
+    processes.stop("etcd")
+    assert processes.running == {}
+    processes.stop("etcd")

