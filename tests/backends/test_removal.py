@@ -5,7 +5,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deploy.local.cloudpool.errors import PoolError
 from deploy.local.cloudpool.faults import Fault, Kind
@@ -465,3 +468,35 @@ def test_a_look_that_failed_is_not_waited_for() -> None:
             world.provider.refresh(deadline=LATER)
         world.provider.refresh(deadline=LATER)
         assert world.provider.group_for(world.node(), deadline=LATER) is not None
+
+
+faults = st.sampled_from(
+    [
+        {"kind": "reset"},
+        {"kind": "reset", "acted": True},
+        {"kind": "cut"},
+        {"status": 500},
+        {"status": 500, "acted": True},
+        {"status": 502, "body": "<html>"},
+        {"status": 502, "body": "<html>", "acted": True},
+        {"status": 404, "acted": True},
+        {"status": 429},
+    ]
+)
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@given(orders=st.lists(faults, max_size=4), looks=st.lists(faults, max_size=4), second=st.sampled_from(["ok", "error"]))
+def test_no_mixture_of_faults_takes_two_or_lowers_twice(
+    orders: list[dict[str, Any]], looks: list[dict[str, Any]], second: str
+) -> None:
+    with pool(settings(second_termination=second)) as world:
+        for fault in orders:
+            world.inject(**fault)
+        for fault in looks:
+            world.inject(path="/pool", method="GET", **fault)
+        (outcome,) = world.delete(world.node(), within=7200)
+        gone = isinstance(outcome, Deleted | AlreadyGone)
+        assert gone or isinstance(outcome, Failed | Accepted)
+        assert world.states() == ["TERMINATED" if gone else "RUNNING", "RUNNING", "RUNNING"]
+        assert world.desired == (2 if gone else 3)
