@@ -1,0 +1,69 @@
+# `make help` lists the targets. Each sets up what it needs: the virtual environment in .venv from setup.cfg,
+# and the binaries of the local control plane in the cache folder (deploy/local/README.md).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+LOCAL := $(BIN)/python -m deploy.local
+
+# Python 3.11 first: it is the oldest that works, and the one that the types are checked against.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell \
+	$(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
+N ?= 100000
+ARGS ?=
+
+.PHONY: help test lint format demo bench conformance build up down clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+test: build ## run all tests; ARGS go to pytest, as in make test ARGS="tests/planning -x"
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## check format, style, types and imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: $(READY) ## show the main job on a real local control plane; ARGS="--keep" leaves the cluster up
+	@$(LOCAL) build
+	@$(BIN)/python -m deploy.local.demo $(ARGS)
+
+bench: build ## measure how fast it is, side by side with the scheduler's own plugins
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
+	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
+
+build: $(READY) ## build the binaries of the local control plane, once
+	@$(LOCAL) build --prometheus
+
+up: $(READY) ## bring a local control plane up and print its KUBECONFIG, as in make up ARGS="--on-demand 5 --spot 8"
+	@$(LOCAL) up $(ARGS)
+
+down: $(READY) ## take the local control plane down; ARGS as for up --dir
+	@$(LOCAL) down $(ARGS)
+
+clean: ## delete what was made in this folder; the cache of binaries stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(READY): setup.cfg pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=…" >&2; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON) (once, and when setup.cfg changes)" >&2
+	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >&2 || \
+		{ echo "make: $(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[grpc,dev]' >&2 || \
+		{ echo "make: pip could not install the dependencies into $(VENV); see above" >&2; exit 1; }
+	@touch $@
