@@ -53,7 +53,8 @@ class _Effects:
         self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
 
 
-Step: TypeAlias = tuple[PodClass, Numbers, int, int]
+#: Class, what it takes, row, +n or -n, and whether it was made anew by the trial (``claimants``).
+Step: TypeAlias = tuple[PodClass, Numbers, int, int, bool]
 
 
 class Snapshot:
@@ -76,7 +77,7 @@ class Snapshot:
         self.changed: list[int] = []  #: rows whose pods changed, in this epoch
         self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
         self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
-        #: By class and row: pods with claims that the trial under way has placed, less those that it has evicted.
+        #: By class and row: pods with claims that the trial under way has placed.
         self.claimants: dict[tuple[PodClass, int], int] = {}
         self._effects: dict[PodClass, _Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
@@ -172,20 +173,22 @@ class Snapshot:
         assert journal is not None
         settled: dict[int, None] = {}
         while len(journal) > start:
-            pod, vector, row, by = journal.pop()
+            pod, vector, row, by, anew = journal.pop()
             self._shift(pod, vector, row, -by)
-            self._claim(pod, row, -by)
+            if anew:
+                self._claim(pod, row, -by)
             if len(journal) < self._kept:
                 settled[row] = None
         self._log(self.changed, settled)
         self._kept = min(self._kept, start)
-        self.touched = dict.fromkeys(row for _, _, row, _ in journal[self._kept :])
+        self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
 
-    def _move(self, pod: PodClass, vector: Numbers, row: int, by: int) -> None:
+    def _move(self, pod: PodClass, vector: Numbers, row: int, by: int, *, anew: bool = True) -> None:
         assert self._journal is not None
         self._shift(pod, vector, row, by)
-        self._claim(pod, row, by)
-        self._journal.append((pod, vector, row, by))
+        if anew:
+            self._claim(pod, row, by)
+        self._journal.append((pod, vector, row, by, anew))
         self.touched[row] = None
 
     def _claim(self, pod: PodClass, row: int, by: int) -> None:
@@ -367,7 +370,7 @@ class Trial:
     def evict(self, pod: Pod) -> None:
         """A pod leaves its node."""
         row = self._snapshot.nodes.row[pod.node_name]
-        self._snapshot._move(pod.cls, self._snapshot._taken_by(pod), row, -1)  # noqa: SLF001
+        self._snapshot._move(pod.cls, self._snapshot._taken_by(pod), row, -1, anew=False)  # noqa: SLF001
 
     def mark(self) -> int:
         """A point to come back to with :meth:`back`."""

@@ -1,0 +1,58 @@
+"""Pods moved one after the other, as our filters allow it: the real scheduler takes each, and keeps their volumes."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from predicates import plugins
+from predicates.framework import Filters
+from predicates.objects import Pod
+from predicates.snapshot import Trial
+from tests.conformance import ours
+from tests.conformance.generate import cluster
+from tests.conformance.generate.world import Json
+from tests.conformance.oracle import Oracle
+
+CLUSTERS = 40
+FAMILIES = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "migrated volumes", "competing claims", "all")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_scheduler_takes_each_pod_that_is_moved(oracle: Oracle, family: str) -> None:
+    moved = 0
+    for seed in range(CLUSTERS):
+        snapshot = cluster(seed, family)
+        moves = _moves(snapshot, Random(seed))
+        if moves:
+            refused = [one for one in oracle.replay(snapshot, moves) if one["refused"]]
+            assert refused == [], f"{family} seed {seed}"
+        moved += len(moves)
+    assert moved > 2 * CLUSTERS
+
+
+def _moves(snapshot: Json, rng: Random) -> list[Json]:
+    """Drains of one pod each, without a taint, in the oracle's form: each stands on what those before have placed."""
+    table = ours.load(snapshot)
+    filters = Filters(table, plugins.DEFAULT)
+    pods = [one for one in table.pods.values() if one.node_name in table.nodes.row]
+    moves = []
+    with table.trial() as trial:
+        for pod in rng.sample(pods, len(pods)):
+            row = _move(filters, trial, pod, rng)
+            if row is not None:
+                placement = {"pod": pod.key, "node": table.nodes.names[row]}
+                moves.append({"node": pod.node_name, "taint": None, "placements": [placement]})
+    return moves
+
+
+def _move(filters: Filters, trial: Trial, pod: Pod, rng: Random) -> int | None:
+    before = trial.mark()
+    trial.evict(pod)
+    rows = np.flatnonzero(filters.feasible(pod.cls))
+    if not len(rows):
+        trial.back(before)
+        return None
+    row = int(rng.choice(rows))
+    trial.place(pod.cls, row)
+    return row
