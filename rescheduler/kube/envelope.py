@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import schema
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 

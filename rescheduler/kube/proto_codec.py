@@ -7,8 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from predicates.objects import Object, PodObject
 from predicates.wire import KINDS, Interner
-from rescheduler.kube import envelope
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import envelope, schema
 from rescheduler.kube.answers import Answer, refusal
 from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
 from rescheduler.kube.proto_pods import PodReader

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 from predicates.objects import OwnerReference, Pod, PodObject
 from predicates.wire import POD_ANNOTATIONS, Interner
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
 
 #: Volumes that nothing reads; the API server gives some of them a name of their own in every pod.

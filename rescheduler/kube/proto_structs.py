@@ -18,7 +18,7 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import schema
 
 #: Messages that share a struct with a larger one, and what they lack of it.
 _LACKING: Final = {"ExactDeviceRequest": "name"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import schema
 
 _INLINED = ("volumeSource", "persistentVolumeSource")
 

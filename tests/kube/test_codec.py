@@ -11,7 +11,7 @@ import pytest
 from predicates.objects import Pod, PodClass
 from predicates.wire import KINDS, Interner
 from rescheduler.errors import Expired, ReschedulerError
-from rescheduler.kube import schema_pb2 as schema
+from rescheduler.kube import schema
 from rescheduler.kube.codec import Broken, Change, Codec
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.proto_codec import ProtoCodec
