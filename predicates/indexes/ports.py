@@ -44,8 +44,9 @@ class PortsIndex:
         Costs O(nodes where the ports are taken), or O(rows) for a few rows.
         """
         holders = [taken for port in wanted for taken in self._holders(port)]
-        if isinstance(rows, np.ndarray) and len(rows) <= _FEW:
-            return np.array([any(row in taken for taken in holders) for row in rows.tolist()], np.bool_)
+        asked = range(len(self._nodes))[rows] if isinstance(rows, slice) else rows
+        if len(asked) <= _FEW:
+            return np.array([any(int(row) in taken for taken in holders) for row in asked], np.bool_)
         marked: Flags = np.zeros(len(self._nodes), np.bool_)
         for taken in holders:
             marked[np.fromiter(taken, np.intp, len(taken))] = True

@@ -3,6 +3,7 @@
 The scheduler names extended resources in random order, this plugin by name.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -47,6 +48,7 @@ def _from_plugins(allocatable: Numbers, column: int | None) -> Flags:
     return allocatable[:, column] > 0 if column is not None else np.zeros(len(allocatable), np.bool_)
 
 
+@lru_cache(maxsize=16384)
 def _in_order(requests: Amounts) -> Amounts:
     """What counts, as the scheduler names it; negative amounts ask for nothing."""
     asked = [one for one in requests if one[1] > 0]
