@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from predicates.objects import Amounts, Node, Requirement, Taint
 from predicates.requests import allocatable
@@ -112,10 +113,21 @@ class NodeTable:
         return column
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        # No filter asks when a taint was added; kept, it would make a set of almost every node.
+        taints = tuple(one if one.time_added is None else replace(one, time_added=None) for one in taints)
         if (number := self._taint_ids.get(taints)) is None:
+            if len(self.taint_sets) > 2 * len(self):
+                self._forget_taint_sets()
             number = self._taint_ids[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return number
+
+    def _forget_taint_sets(self) -> None:
+        """Number those anew that a node has."""
+        used = sorted({0, *self.taint_set.tolist()})
+        self.taint_set = np.searchsorted(used, self.taint_set).astype(np.int32)
+        self.taint_sets = [self.taint_sets[number] for number in used]
+        self._taint_ids = {taints: number for number, taints in enumerate(self.taint_sets)}
 
     def _grow(self) -> int:
         """Add empty rows, half as many again as there are; the first of them."""
