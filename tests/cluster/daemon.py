@@ -184,7 +184,7 @@ class Look:
             if one["involvedObject"]["name"] == name and one["source"].get("component") == "rescheduler"
         }
 
-    def eventually(self, predicate: Any, what: str, seconds: float = 60) -> Any:
+    def eventually(self, predicate: Any, what: str, seconds: float = 120) -> Any:
         return self._plane.wait_for(predicate, what, seconds=seconds)
 
 

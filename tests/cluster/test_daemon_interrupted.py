@@ -10,7 +10,6 @@ from deploy.local.plane import ControlPlane
 from deploy.local.stages import NEVER, TERMINATE_AFTER
 from rescheduler.draining.intent import ANNOTATION
 from tests.cluster.daemon import Daemon, Look
-from tests.cluster.waiting import eventually
 
 ONE = "on-demand-1"
 ELECTED = ("--leader-elect", "--namespace=default")
@@ -125,7 +124,7 @@ def test_the_api_server_away_at_the_start_is_waited_for(cluster: ControlPlane, l
     cluster.stop_component("kube-apiserver")
     with Daemon(cluster, "--once") as daemon:
         try:
-            eventually(lambda: daemon.told("cannot read"))
+            look.eventually(lambda: daemon.told("cannot read"), "the refusal told")
         finally:
             cluster.start_component("kube-apiserver")
         assert daemon.end() == 0
