@@ -30,10 +30,10 @@ def judge(snapshot: Json, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str
 def judge_all(table: Snapshot, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str, PerNode]:
     filters = Filters(table, using)
     rows = np.flatnonzero(table.nodes.alive)
-    return {name: _verdicts(explain(pod, table, filters, rows, ())) for name, pod in table.pods.items()}
+    return {name: of_explanation(explain(pod, table, filters, rows, ())) for name, pod in table.pods.items()}
 
 
-def _verdicts(explanation: Explanation) -> PerNode:
+def of_explanation(explanation: Explanation) -> PerNode:
     refusals = [
         tuple(Refusal(plugin, tuple(sorted(reasons))) for plugin, reasons in one) for one in explanation.refusals
     ]

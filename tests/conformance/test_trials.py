@@ -1,0 +1,16 @@
+"""A snapshot of ours stays right through trial placements, through taking them back, and through events."""
+
+from random import Random
+
+import pytest
+
+from tests.conformance.generate import FAMILIES, cluster
+from tests.conformance.oracle import Oracle
+from tests.conformance.trials import through_changes
+
+
+@pytest.mark.parametrize("family", ["all", "plannable", *FAMILIES])
+def test_verdicts_stay_the_scheduler_s_through_changes(oracle: Oracle, family: str) -> None:
+    for seed in range(1000, 1006):
+        problem = next(through_changes(oracle, cluster(seed, family), Random(seed)), None)
+        assert problem is None, f"{family} seed {seed}: {problem}"
