@@ -1,12 +1,11 @@
 """What the product does to a cluster: every write is a PATCH or carries the uid of the object it is meant for."""
 
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from predicates.objects import Node, ObjectMeta
-from predicates.wire import Decoder, Interner, WireError
+from predicates.objects import ObjectMeta
 from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube import eviction
 from rescheduler.kube.client import MERGE_PATCH, Client
@@ -50,14 +49,6 @@ class Cluster:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._decoder = Decoder(Interner())
-
-    def node(self, name: str) -> Node:
-        """The node as it is at this moment. Raises NotFound, Unauthorized, Retryable, InputError."""
-        try:
-            return cast("Node", self._decoder.decode("Node", self._get_node(name)))
-        except WireError as error:
-            raise InputError(str(error)) from error
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
         """Make *edit* true of the node *name*, if it still is the one with *uid*.

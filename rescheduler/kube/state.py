@@ -1,11 +1,10 @@
 """The cluster as the loop sees it: one Snapshot, brought up to date each time it is asked for."""
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from predicates.objects import PodClass
-from predicates.snapshot import Snapshot, key_of
+from predicates.snapshot import Snapshot
 from predicates.wire import Interner
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
@@ -34,15 +33,11 @@ class ClusterState:
         resources: Sequence[Resource] = RESOURCES,
         page_size: int = PAGE_SIZE,
     ) -> None:
-        self._client = client
         self._clock = clock
         self._resources = resources
         self._snapshot = Snapshot()
         self._inbox = Inbox(frozenset(one.kind for one in resources if not one.optional), clock)
         self._classes = _Classes()
-        self._fresh = {
-            kind: codecs(kind, content_type, self._classes.interner) for kind in ("Node", "Pod")
-        }  # the reflectors' own codecs belong to their threads
         self._reflectors = [
             Reflector(
                 one,
@@ -72,10 +67,6 @@ class ClusterState:
     def synced(self) -> bool:
         """Whether every required kind was read once."""
         return self._inbox.complete.is_set()
-
-    def wait_synced(self, seconds: float) -> bool:
-        """Wait until :attr:`synced`, at most *seconds*; whether it is."""
-        return self._clock.wait(seconds, self._inbox.complete)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -112,33 +103,6 @@ class ClusterState:
         self._classes.watch(self._snapshot)
         return self._snapshot
 
-    def refresh(self, nodes: Iterable[str]) -> Snapshot:
-        """The snapshot, with *nodes* and the pods on them as the API server has them at this moment.
-
-        For a decision that must not stand on what a slow watch has not told yet. Costs two requests a node.
-        Raises what they raise. A watch that lags behind shows the older state once more before it catches up.
-        """
-        snapshot = self.snapshot()
-        for node in nodes:
-            self._read_again(snapshot, "Node", f"metadata.name={node}", set(snapshot.nodes.row) & {node})
-            self._read_again(snapshot, "Pod", f"spec.nodeName={node}", set(snapshot.pods_on[node]))
-        return snapshot
-
-    def _read_again(self, snapshot: Snapshot, kind: str, selector: str, known: set[str]) -> None:
-        """Take over what *selector* selects; of *known*, what is no longer selected is gone."""
-        reader = self._fresh[kind]
-        path = next(one.path for one in RESOURCES if one.kind == kind)
-        act = f"list {kind} with {selector}"
-        answer = self._client.request(act, "GET", path, query={"fieldSelector": selector}, accept=reader.accept)
-        with self._classes.lock:
-            page = reader.of(answer.content_type).page(answer.body)
-        for why in page.unreadable.values():
-            raise InputError(why)
-        for key in known - {key_of(one) for one in page.objects}:
-            snapshot.delete(kind, key)
-        for one in page.objects:
-            snapshot.upsert(kind, one)
-
     # What the reflectors call
 
     def listed(self, kind: str, listing: Listing) -> None:
@@ -156,13 +120,12 @@ class ClusterState:
 class _Classes:
     """The interner of pod classes, kept from growing with every Job that ever ran.
 
-    The loop's thread knows which classes are in use; the thread of the pods' reflector drops the others. One
+    The loop's thread knows which classes are in use; only the pods' reflector may touch the interner. A class
     that is dropped although a pod of it is on its way is made a second time, which costs a little sharing.
     """
 
     def __init__(self) -> None:
         self.interner = Interner()
-        self.lock = threading.Lock()  #: held by any other thread that adds to the interner
         self._crowded = _CLASSES
         self._used: set[PodClass] | None = None
 
@@ -176,8 +139,7 @@ class _Classes:
     def tidy(self) -> None:
         """Called by the thread of the pods' reflector."""
         if (used := self._used) is not None:
-            with self.lock:
-                self.interner.forget(used)
+            self.interner.forget(used)
             self._used = None
 
 

@@ -10,7 +10,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster, PodOnNode
 from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
 from rescheduler.kube.node_edit import NodeEdit
-from tests.kube.edge import Edge, Reply, Reset, Stall, Step, status
+from tests.kube.edge import Edge, Reply, Reset, Step, status
 
 POD = "/api/v1/namespaces/ns/pods/web-0"
 EVICTION = f"{POD}/eviction"
@@ -206,11 +206,3 @@ def test_the_pods_still_on_a_node(edge: Edge, client: Client) -> None:
         PodOnNode("ns", "c", "c", terminating=False, finished=True),
     )
     assert edge.seen()[0].query == {"fieldSelector": "spec.nodeName=node-1"}
-
-
-def test_reading_a_node(edge: Edge, client: Client) -> None:
-    edge.on("GET", NODE, node("7"), status(404, "no such node"), Stall())
-    cluster = Cluster(client)
-    assert cluster.node("node-1").metadata.uid == "n1"
-    with pytest.raises(NotFound):
-        cluster.node("node-1")
