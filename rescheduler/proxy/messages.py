@@ -1,0 +1,170 @@
+"""The bodies of removals, read as the original reads them (Go's encoding/json), and the form of its answers.
+
+Keys match in any case, of several the last wins, unknown ones are ignored, `null` leaves a field unset, and a whole
+number is written as one: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_INT64 = range(-(2**63), 2**63)
+#: Letters outside of ASCII that Go's folding makes equal to ASCII ones.
+_FOLD = str.maketrans({"\u017f": "s", "\u212a": "k"})
+
+
+class BadRequest(Exception):
+    """What the client sent is wrong: a message in the original's words, and what is wrong with it."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.message, self.detail = message, detail
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """The body of terminate and detach."""
+
+    machine: str
+    decrement: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetMembership:
+    machine: str
+    active: bool
+    evictable: bool
+
+    @property
+    def disposable(self) -> bool:
+        """The pool terminates such a machine by itself."""
+        return self.evictable and not self.active
+
+
+def set_size(body: bytes) -> int:
+    """The desired size, 0 or more."""
+    fields = _fields(body, "setDesiredSize")
+    desired = _field(fields, "desiredSize", _integer, "setDesiredSize")
+    if desired is None:
+        raise BadRequest("setDesiredSize message did not specify a desiredSize")
+    if desired < 0:
+        raise BadRequest("setDesiredSize message: desiredSize must be non-negative")
+    return desired
+
+
+def on_machine(body: bytes, name: str, machine: str | None = None) -> OnMachine:
+    """The body of the message *name*; *machine* is the id that the path names, where it names one."""
+    fields = _fields(body, name) if body or machine is None else {}
+    named = machine or _field(fields, "machineId", _string, name)
+    if not named:
+        raise BadRequest(f"{name} message did not specify a machineId")
+    return OnMachine(named, decrement=bool(_field(fields, "decrementDesiredSize", _boolean, name)))
+
+
+def set_membership(body: bytes, machine: str | None = None) -> SetMembership:
+    """What is left out means yes, as the reference server has it."""
+    name = "setMembershipStatus"
+    fields = _fields(body, name)
+    named = machine or _field(fields, "machineId", _string, name)
+    if not named:
+        raise BadRequest(f"{name} message did not specify a machineId")
+    status = _field(fields, "membershipStatus", _object, name)
+    if status is None:
+        raise BadRequest(f"{name} message did not specify a membershipStatus")
+    active, evictable = (_field(status, key, _boolean, name) for key in ("active", "evictable"))
+    return SetMembership(named, active=active is not False, evictable=evictable is not False)
+
+
+def error_document(message: str, detail: str) -> bytes:
+    """An error in the API's form, byte for byte as the original writes it."""
+    text = json.dumps({"message": message, "detail": detail}, indent=2, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "replace")
+
+
+def _fields(body: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        document = _decode(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"failed to decode {name} message", str(error) or "nested too deeply") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise BadRequest(f"failed to decode {name} message", f"expected an object, got {_kind(document)}")
+    return document
+
+
+def _decode(body: bytes) -> Any:
+    """Invalid UTF-8 becomes a replacement character, as in Go; a byte order mark is an error."""
+    text = body.decode("utf-8", "replace")
+    return json.loads(text, object_pairs_hook=_folded, parse_float=_no_integer, parse_constant=_no_constant)
+
+
+def _folded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Keys in one case; the last of several wins, where a `null` takes back what was there."""
+    return {key.translate(_FOLD).lower(): value for key, value in pairs}
+
+
+def _field(fields: Mapping[str, Any], key: str, read: Callable[[Any], T], name: str) -> T | None:
+    value = fields.get(key.lower())
+    if value is None:
+        return None
+    try:
+        return read(value)
+    except TypeError as error:
+        raise BadRequest(f"failed to decode {name} message", f"{key}: {error}") from error
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT64:
+        raise TypeError(f"expected an integer of 64 bits, got {_kind(value)}")
+    return value
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, got {_kind(value)}")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, got {_kind(value)}")
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {_kind(value)}")
+    return value
+
+
+class _Decimal(float):
+    """A number that is written with a point or an exponent."""
+
+
+def _no_integer(text: str) -> _Decimal:
+    return _Decimal(text)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case _Decimal():
+            return "a decimal number"
+        case int():
+            return "a number out of range"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+    return "an object"

@@ -1,0 +1,125 @@
+"""Every spelling of a removal is one; everything else is forwarded."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduler.proxy.paths import Operation, Route, route
+
+FORWARD = Route(Operation.FORWARD)
+SIZE = Route(Operation.SIZE)
+TERMINATE = Route(Operation.TERMINATE)
+FORBIDDEN = Route(Operation.FORBIDDEN)
+GCE = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/n"
+
+#: path of a POST: its meaning
+POSTS = {
+    "/pool/size": SIZE,
+    "/pool/size/": SIZE,
+    "/pool/size//": SIZE,
+    "//pool/size": SIZE,
+    "/pool//size": SIZE,
+    "/pool/./size": SIZE,
+    "/pool/size/.": SIZE,
+    "/pool/x/../size": SIZE,
+    "/x/../pool/size": SIZE,
+    "/../pool/size": SIZE,
+    "/%2e%2e/pool/size": SIZE,
+    "/pool/size/x/..": SIZE,
+    "/pool%2Fsize": SIZE,
+    "/pool%2fsize": SIZE,
+    "/pool%252Fsize": SIZE,
+    "/pool/siz%65": SIZE,
+    "/%70ool/size": SIZE,
+    "/pool/siz%2565": SIZE,
+    "/pool/%u0073ize": SIZE,
+    "/pool%c0%afsize": SIZE,
+    "/pool\\size": SIZE,
+    "/pool%5Csize": SIZE,
+    "/pool/size;x=1": SIZE,
+    "/pool;a/size;b": SIZE,
+    "/x/..;y/pool/size": SIZE,
+    "/pool/size%3Fa=b": SIZE,
+    "/pool/size%23": SIZE,
+    "/pool/size%00": SIZE,
+    "/pool/size%20": SIZE,
+    "/pool/ size": SIZE,
+    "pool/size": SIZE,
+    "/pool/terminate": TERMINATE,
+    "/pool/terminate/": TERMINATE,
+    "/pool/%74erminate;x": TERMINATE,
+    "/terminate": TERMINATE,
+    "/pool/i-1/terminate": Route(Operation.TERMINATE, "i-1"),
+    "/pool/i%2D1/terminate": Route(Operation.TERMINATE, "i-1"),
+    "/pool/i-1/terminate/": Route(Operation.TERMINATE, "i-1"),
+    f"/pool/{quote(GCE, safe='')}/terminate": Route(Operation.TERMINATE, GCE),
+    "/pool/a/b/terminate": Route(Operation.TERMINATE, "a/b"),
+    "/pool/detach": Route(Operation.DETACH),
+    "/pool/i-1/detach": Route(Operation.DETACH, "i-1"),
+    "/pool/membershipStatus": Route(Operation.MEMBERSHIP),
+    "/pool/i-1/membershipStatus": Route(Operation.MEMBERSHIP, "i-1"),
+    "/cloudpools/other/terminate": FORBIDDEN,
+    "/cloudpools/other/pool/size": FORBIDDEN,
+    "/../cloudpools/other/pool/terminate": FORBIDDEN,
+    "/pool": FORWARD,
+    "/pool/attach": FORWARD,
+    "/pool/serviceState": FORWARD,
+    "/pool/sizes": FORWARD,
+    "/size": FORWARD,
+    "/pool/size/x": FORWARD,
+    "/pool/terminate/x": FORWARD,
+    "/POOL/SIZE": FORWARD,
+    "/pool/Size": FORWARD,
+    "/pool/..;/size": FORWARD,
+    "/config": FORWARD,
+    "/start": FORWARD,
+    "/": FORWARD,
+    "": FORWARD,
+    "/..": FORWARD,
+    "/%": FORWARD,
+    "/%zz": FORWARD,
+    "/%ff": FORWARD,
+}
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_posts(path: str) -> None:
+    assert route("POST", path) == POSTS[path]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "post", "TRACE"])
+@pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate", "/pool/detach"])
+def test_other_methods_are_forwarded(method: str, path: str) -> None:
+    assert route(method, path) == FORWARD
+
+
+def spelled(segments: list[str]) -> st.SearchStrategy[str]:
+    """Spellings that some server reads as these segments."""
+    separators = st.sampled_from(["/", "//", "/./", "/x/../", "%2F", "%252f", "\\", "/..;p/../x/../"])
+    characters = st.sampled_from(["plain", "%", "%25", "%u"])
+    ends = st.sampled_from(["", "/", ";a=b", "/.", "%20", "%00", "%3Fq"])
+
+    def write(text: str, way: str) -> str:
+        first, rest = text[0], text[1:]
+        forms = {"plain": first, "%": f"%{ord(first):02x}", "%25": f"%25{ord(first):02X}", "%u": f"%u{ord(first):04x}"}
+        return forms[way] + rest
+
+    parts = [st.tuples(separators, st.builds(write, st.just(one), characters)).map("".join) for one in segments]
+    return st.tuples(*parts, ends).map("".join).map(lambda path: path.replace("/..;p/../x/../", "/x/..;p/"))
+
+
+@given(path=spelled(["pool", "size"]))
+def test_no_spelling_of_the_size_gets_through(path: str) -> None:
+    assert route("POST", path) == SIZE
+
+
+@given(path=spelled(["pool", "terminate"]))
+def test_no_spelling_of_a_termination_gets_through(path: str) -> None:
+    assert route("POST", path) == TERMINATE
+
+
+@given(path=st.text())
+def test_any_path_has_a_meaning(path: str) -> None:
+    assert isinstance(route("POST", path), Route)
