@@ -21,7 +21,9 @@ import click
 from tests.bench import shapes
 from tests.bench.shapes import ZONES, Json
 
-KINDS: Final = ("",) * 14 + ("apart",) * 3 + ("spread",) * 2 + ("together",)
+KINDS: Final = ("",) * 11 + ("apart",) * 4 + ("spread",) * 2 + ("together",)
+_TOLERANT: Final = 0.4  #: and the last ones all, which makes it half
+_SEEKS_TAINTED: Final = 0.12
 _REPLICAS: Final = (3, 5, 10, 20, 30, 60)
 
 
@@ -56,12 +58,12 @@ def _opened(path: Path) -> TextIOBase:
 
 def _objects(made: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
     zone_of = {name: ZONES[i % len(ZONES)] for i, name in enumerate([*made.spot, *made.on_demand])}
+    tainted = set(made.spot[9::10])
     for i, (name, zone) in enumerate(zone_of.items()):
-        tainted = i % 10 == 9 and i < len(made.spot)
-        yield json.dumps(shapes.node(name, zone, spot=i < len(made.spot), tainted=tainted, number=i))
+        yield json.dumps(shapes.node(name, zone, spot=i < len(made.spot), tainted=name in tainted, number=i))
     for name in shapes.NAMESPACES:
         yield json.dumps(shapes.namespace(name))
-    slots = _Slots(zone_of, pods_per_node - len(shapes.DAEMONS), rng)
+    slots = _Slots(zone_of, tainted, pods_per_node - len(shapes.DAEMONS), rng)
     for app in _apps(len(zone_of) * (pods_per_node - len(shapes.DAEMONS)), rng):
         yield json.dumps(shapes.replica_set(app))
         if app.replicas > 3:
@@ -74,16 +76,17 @@ def _objects(made: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
 
 
 def _apps(pods: int, rng: Random) -> Iterator[shapes.App]:
-    number = 0
+    """Until there are *pods*. The last ones go anywhere: by then a zone may be full."""
+    number, last = 0, pods // 6
     while pods > 0:
         replicas = min(rng.choice(_REPLICAS), pods)
-        kind = rng.choice(KINDS)
+        kind = rng.choice(KINDS) if pods > last else ""
         yield shapes.App(
             name=f"app-{number}",
             namespace=rng.choice(shapes.NAMESPACES[1:]),
             kind=kind,
             replicas=min(replicas, 20) if kind == "apart" else replicas,
-            tolerant=rng.random() < 0.5,
+            tolerant=rng.random() < _TOLERANT or pods <= last,
             cpu=rng.choice((50, 100, 150, 200, 250)),
             memory=rng.choice((64, 128, 256, 512)),
         )
@@ -92,18 +95,27 @@ def _apps(pods: int, rng: Random) -> Iterator[shapes.App]:
 
 
 class _Slots:
-    """Free places by zone. A node that gave one goes to the end of its zone's queue, so neighbours differ."""
+    """Free places by zone and taint. A node that gave one goes to its queue's end, so that neighbours differ."""
 
-    def __init__(self, zone_of: dict[str, str], each: int, rng: Random) -> None:
+    def __init__(self, zone_of: dict[str, str], tainted: set[str], each: int, rng: Random) -> None:
         names = list(zone_of)
         rng.shuffle(names)
+        self._rng = rng
         self._free = dict.fromkeys(names, each)
-        self._queues = {zone: deque(name for name in names if zone_of[name] == zone) for zone in ZONES}
+        self._queues = {
+            (zone, taint): deque(name for name in names if (zone_of[name], name in tainted) == (zone, taint))
+            for zone in ZONES
+            for taint in (True, False)
+        }
 
-    def take(self, zone: str) -> str | None:
+    def take(self, zone: str, *, tolerant: bool) -> str | None:
         """A node of *zone*, or of another where that one is full; None where all are."""
-        queue = self._queues[zone] or next((one for one in self._queues.values() if one), self._queues[zone])
-        if not queue:
+        taints: tuple[bool, ...] = (False,)
+        if tolerant:
+            taints = (True, False) if self._rng.random() < _SEEKS_TAINTED else (False, True)
+        zones = (zone, *(other for other in ZONES if other != zone))
+        queues = (self._queues[each, taint] for each in zones for taint in taints)
+        if not (queue := next(filter(None, queues), None)):
             return None
         name = queue.popleft()
         self._free[name] -= 1
@@ -117,7 +129,7 @@ def _placed(app: shapes.App, slots: _Slots, made: Big, rng: Random) -> Iterator[
     home = rng.randrange(len(ZONES))
     for i in range(app.replicas):
         zone = ZONES[home if app.kind == "together" else (home + i) % len(ZONES)]
-        if (node := slots.take(zone)) is None:
+        if (node := slots.take(zone, tolerant=app.tolerant)) is None:
             return
         name = f"{app.name}-{app.hash}-{shapes.suffix(rng.getrandbits(25))}"
         if node.startswith("od-"):

@@ -1,0 +1,55 @@
+"""Big clusters are what they claim to be, shown on a small one."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.bench.big import Big, big, firstfit_request
+from tests.conformance.generate.world import Json
+from tests.conformance.oracle import Oracle
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Big]:
+    path = tmp_path_factory.mktemp("big") / "list.json"
+    return path, big(path, on_demand=30, spot=60, pods_per_node=16, seed=3)
+
+
+def _pods(path: Path) -> list[Json]:
+    return [one for one in json.loads(path.read_text())["items"] if one["kind"] == "Pod"]
+
+
+def test_a_seed_is_a_cluster(small: tuple[Path, Big], tmp_path: Path) -> None:
+    again = tmp_path / "list.json"
+    made = big(again, on_demand=30, spot=60, pods_per_node=16, seed=3)
+    assert (made, again.read_bytes()) == (small[1], small[0].read_bytes())
+
+
+def test_every_node_has_its_pods_and_some_of_each_kind_have_wishes(small: tuple[Path, Big]) -> None:
+    pods = _pods(small[0])
+    on = Counter(pod["spec"]["nodeName"] for pod in pods)
+    wishes = Counter(
+        wish
+        for pod in pods
+        for wish in (*pod["spec"].get("affinity", {}), *(key for key in pod["spec"] if key.startswith("topology")))
+    )
+    assert set(on.values()) == {16}
+    assert min(wishes[wish] for wish in ("podAntiAffinity", "podAffinity", "topologySpreadConstraints")) > 10
+
+
+def test_every_pod_may_stand_where_it_stands(small: tuple[Path, Big]) -> None:
+    given = json.loads(small[0].read_text())
+    stands = {
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod["spec"]["nodeName"] for pod in _pods(small[0])
+    }
+    with Oracle() as oracle:
+        verdicts = oracle.explain(given)
+    assert [one["pod"] for one in verdicts if one["nodes"][stands[one["pod"]]]] == []
+
+
+def test_the_scheduler_can_empty_every_on_demand_node(small: tuple[Path, Big]) -> None:
+    with Oracle() as oracle:
+        answer = oracle.ask(firstfit_request(*small))
+    assert [(one["node"], one["unplaced"]) for one in answer["nodes"]] == [(node, None) for node in small[1].on_demand]
