@@ -36,7 +36,7 @@ def test_every_node_has_its_pods_and_some_of_each_kind_have_wishes(small: tuple[
         for wish in (*pod["spec"].get("affinity", {}), *(key for key in pod["spec"] if key.startswith("topology")))
     )
     assert set(on.values()) == {16}
-    assert min(wishes[wish] for wish in ("podAntiAffinity", "podAffinity", "topologySpreadConstraints")) > 10
+    assert wishes.keys() >= {"podAntiAffinity", "podAffinity", "topologySpreadConstraints"}
 
 
 def test_every_pod_may_stand_where_it_stands(small: tuple[Path, Big]) -> None:
