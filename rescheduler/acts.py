@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
@@ -40,7 +40,7 @@ from rescheduler.draining.messages import (
     Removed,
 )
 from rescheduler.errors import NotFound, ReschedulerError, Retryable
-from rescheduler.kube.cluster import Cluster, PodOnNode
+from rescheduler.kube.cluster import PodOnNode
 from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
@@ -63,6 +63,18 @@ class Listed:
 class Answer:
     event: Event | Listed
     told: tuple[events.Event, ...] = ()  #: for those who listen
+
+
+class Cluster(Protocol):
+    """The writes of :class:`rescheduler.kube.cluster.Cluster`, which says what they mean and raise."""
+
+    def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None: ...
+
+    def delete_node(self, name: str, uid: str) -> None: ...
+
+    def pods_on(self, node: str) -> tuple[PodOnNode, ...]: ...
+
+    def evict(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,10 +77,11 @@ class Drainer:
         return self._played(node, machine.start(plan, self._limits))
 
     def sweep(self) -> tuple[Drain, ...]:
-        """Take care of the nodes that carry marks of ours while nobody drains them; how each one ended."""
-        return tuple(self._swept(node) for node in self._sight.marked())
+        """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with."""
+        swept = [self._swept(node) for node in self._sight.marked()]
+        return tuple(drain for drain in swept if drain is not None)
 
-    def _swept(self, node: Node) -> Drain:
+    def _swept(self, node: Node) -> Drain | None:
         """What somebody else began is gone on with; what we ourselves left behind, or nobody can read, is undone."""
         found = intent.read(node)
         if found is not None and found.step is Step.REMOVING:
@@ -90,7 +91,8 @@ class Drainer:
         if found is None or found.holder == self._hands.holder:
             self._report(Swept(_ref(node), found.holder if found else "", Sweep.ROLLED_BACK))
             now = self._hands.clock.monotonic()
-            return self._course(node).play(machine.roll_back(node.name, self._limits, now))
+            self._course(node).play(machine.roll_back(node.name, self._limits, now))
+            return None
         self._report(Swept(_ref(node), found.holder, Sweep.RESUMED))
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, found.pods))

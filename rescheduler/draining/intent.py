@@ -33,13 +33,14 @@ class Intent:
     group: str = ""  #: of REMOVING: the provider's node group that the machine belongs to
 
     def dump(self) -> str:
-        return msgspec.json.encode(_Shape(self.holder, self.step, self.since, self.pods, self.group)).decode()
+        since = f"{self.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        return msgspec.json.encode(_Shape(self.holder, self.step, since, self.pods, self.group)).decode()
 
 
 class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     holder: str
     step: Step
-    since: datetime
+    since: str
     pods: tuple[str, ...] = ()
     group: str = ""
 
@@ -57,9 +58,10 @@ def read(node: Node) -> Intent | None:
         return None
     try:
         shape = msgspec.json.decode(text, type=_Shape)
-    except msgspec.MsgspecError:
+        since = datetime.fromisoformat(shape.since)
+    except (msgspec.MsgspecError, ValueError):
         return None
-    since = shape.since if shape.since.tzinfo else shape.since.replace(tzinfo=UTC)
+    since = since if since.tzinfo else since.replace(tzinfo=UTC)
     return Intent(shape.holder, shape.step, since, shape.pods, shape.group)
 
 

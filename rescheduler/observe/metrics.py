@@ -105,6 +105,7 @@ class Metrics:
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
                 self._round.observe(seconds)
+                self._draining.set(0)  # also where an error broke a drain off
                 if succeeded:
                     self._success.set(at.timestamp())
             case _:

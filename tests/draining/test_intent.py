@@ -28,10 +28,21 @@ def test_what_is_written_is_read(written: Intent) -> None:
 
 def test_people_can_read_it() -> None:
     text = Intent("me", Step.DRAINING, SINCE, ("uid-1",)).dump()
-    assert text == '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","pods":["uid-1"]}'
+    assert text == '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05.000000Z","pods":["uid-1"]}'
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"holder":"me"}', '{"holder":"me","step":"x","since":"2026"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        '{"holder":"me"}',
+        '{"holder":"me","step":"x","since":"2026"}',
+        '{"holder":"me","step":"draining","since":"some day"}',
+    ],
+)
 def test_what_cannot_be_read_is_none(text: str | None) -> None:
     assert intent.read(node(text)) is None
 

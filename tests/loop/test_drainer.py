@@ -1,0 +1,289 @@
+"""Single drains on a cluster in memory, in frozen time."""
+
+from typing import Any
+
+import pytest
+
+from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, NodeRef, Refusal, Refused
+from rescheduler.backends.base import Failed as RemovalFailed
+from rescheduler.draining import intent
+from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.state import Why
+from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
+from rescheduler.kube.eviction import Refused as EvictionRefused
+from rescheduler.loop import Outcome
+from rescheduler.observe.events import (
+    CoolingDown,
+    DrainEnded,
+    DrainStarted,
+    EvictionAnswered,
+    EvictionResult,
+    MachineAnswered,
+    Sweep,
+    Swept,
+    Trouble,
+)
+from tests.loop.world import START, Pool, World, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+CLUSTER = (
+    node("od-1", ON_DEMAND),
+    node("spot-1"),
+    pod("web-1", "od-1"),
+    pod("web-2", "od-1"),
+)
+EVICTIONS = [("evict", "web-1"), ("evict", "web-2")]
+
+
+def ended(here: World) -> DrainEnded:
+    [event] = here.of(DrainEnded)
+    assert isinstance(event, DrainEnded)
+    return event
+
+
+def why(here: World) -> Why | None:
+    failure = ended(here).failure
+    return failure.why if failure else None
+
+
+def test_the_order_of_a_drain() -> None:
+    with world(*CLUSTER) as here:
+        here.loop().round()
+        assert here.writes == [("taint", "od-1"), *EVICTIONS, ("untaint", "od-1")]
+        assert [str(pod) for pod in ended(here).evicted] == ["default/web-1", "default/web-2"]
+        assert [one.result for one in here.of(EvictionAnswered)] == [EvictionResult.EVICTED] * 2
+
+
+def test_the_intent_is_on_the_node_while_it_is_drained() -> None:
+    with world(*CLUSTER) as here:
+        seen: list[Any] = []
+        here.on_taint = lambda: seen.append(intent.read(here.node("od-1")))
+        here.loop().round()
+        assert seen == [Intent("me", Step.DRAINING, START, ("uid-web-1", "uid-web-2"))]
+        assert here.marked == []
+
+
+def test_a_pod_bound_between_plan_and_taint_is_seen() -> None:
+    """karpenter#651: validated, then tainted, and the scheduler bound a pod in between."""
+    with world(*CLUSTER) as here:
+        here.on_taint = lambda: here.add(pod("big-1", "od-1", cpu="3"))
+        here.loop().round()
+        assert here.writes == [("taint", "od-1"), ("untaint", "od-1")]
+        assert why(here) is Why.PLAN_CHANGED
+
+
+def test_a_watch_that_lags_is_waited_for() -> None:
+    with world(*CLUSTER) as here:
+        here.unseen = {"late": 7}
+        here.at(7, lambda: here.add(pod("late", "od-1") | {"metadata": {**pod("late")["metadata"], "uid": "late"}}))
+        here.loop().round()
+        assert why(here) is None
+        assert "default/late" in {str(pod) for pod in ended(here).evicted}
+
+
+def test_a_watch_that_never_agrees_fails_the_drain_before_any_eviction() -> None:
+    with world(*CLUSTER) as here:
+        here.unseen = {"never": 1e9}
+        here.loop().round()
+        assert here.writes == [("taint", "od-1"), ("untaint", "od-1")]
+        assert why(here) is Why.API_ERROR
+
+
+def test_a_pod_that_does_not_end() -> None:
+    with world(*CLUSTER) as here:
+        here.endless = {"default/web-1"}
+        here.loop().round()
+        assert why(here) is Why.TERMINATION_TIMEOUT
+        assert 60 <= ended(here).seconds < 62  # its 30 s, and the headroom
+        assert here.marked == []
+
+
+def test_a_budget_that_refuses_for_too_long() -> None:
+    with world(*CLUSTER) as here:
+        here.answers["default/web-1"] = [EvictionRefused(("web",), "would violate web")]
+        here.loop().round()
+        assert why(here) is Why.EVICTION_TIMEOUT
+        assert 120 <= ended(here).seconds < 122
+        assert [event.failures for event in here.of(CoolingDown)] == [1]
+
+
+def test_told_to_stop_in_the_middle() -> None:
+    with world(*CLUSTER) as here:
+        here.endless = {"default/web-1"}
+        here.stop_at(5)
+        here.loop().run()
+        assert why(here) is Why.STOPPED
+        assert here.now < 20
+        assert here.marked == []
+        assert here.of(CoolingDown) == []
+
+
+def test_a_lost_lease_stops_at_once_and_the_next_leader_goes_on() -> None:
+    with world(*CLUSTER) as here:
+        here.endless = {"default/web-1"}
+        here.at(5, lambda: setattr(here, "leading", False))
+        here.loop().round()
+        assert (why(here), ended(here).tainted) == (Why.LEADERSHIP_LOST, True)
+        assert here.writes == [("taint", "od-1"), *EVICTIONS]
+        assert here.marked == ["od-1"]
+
+        here.leading = True
+        here.cluster.delete("Pod", "default/web-1")
+        here.loop(holder="the next").round()
+        assert here.of(Swept)[0].done is Sweep.RESUMED
+        assert here.of(DrainEnded)[-1].failure is None
+        assert here.marked == []
+
+
+def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> None:
+    """The drain has failed, and the taint did not come off: it must not begin anew as if it were another's."""
+    with world(*CLUSTER) as here:
+        here.endless = {"default/web-1"}
+        here.edit_errors = [None, *[Retryable("patch node: no answer")] * 10]
+        loop = here.loop()
+        loop.round()
+        assert (why(here), ended(here).tainted) == (Why.TERMINATION_TIMEOUT, True)
+        assert here.of(Trouble)[0].detail == "the taint is still on: patch node: no answer"
+        here.edit_errors = []
+        loop.round()
+        assert [(one.done, one.holder) for one in here.of(Swept)] == [(Sweep.ROLLED_BACK, "me")]
+        assert here.marked == []
+        assert len(here.of(DrainStarted)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "writes"),
+    [
+        pytest.param(NotFound("gone"), Why.NODE_GONE, [], id="the node is gone"),
+        pytest.param(Conflict("tried 5 times"), Why.API_ERROR, [("untaint", "od-1")], id="others write all the time"),
+        pytest.param(Retryable("no answer"), Why.API_ERROR, [("untaint", "od-1")], id="it may have got through"),
+    ],
+)
+def test_the_taint_cannot_be_put_on(error: Any, expected: Why, writes: list[Any]) -> None:
+    with world(*CLUSTER) as here:
+        here.edit_errors = [error]
+        here.loop().round()
+        assert (why(here), here.writes) == (expected, writes)
+
+
+def test_the_node_goes_away_while_it_is_drained() -> None:
+    with world(*CLUSTER) as here:
+        here.endless = {"default/web-1"}
+
+        def vanish() -> None:
+            here.cluster.delete("Pod", "default/web-1")
+            here.cluster.delete("Node", "od-1")
+
+        here.at(5, vanish)
+        here.loop().round()
+        assert why(here) is Why.NODE_GONE
+
+
+def test_a_bug_in_a_request_is_raised_where_the_round_can_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(*CLUSTER) as here:
+        monkeypatch.setattr(here, "pods_on", lambda _: 1 / 0)
+        assert here.loop().round() is Outcome.BROKEN
+        assert here.of(Trouble)[0].detail == "ZeroDivisionError: division by zero"
+
+
+class TestSweep:
+    def test_broken_marks_are_taken_off(self) -> None:
+        with world(*CLUSTER) as here:
+            here.mark("od-1", "{", intent.taint("x"))
+            here.loop().round()
+            assert here.of(Swept)[0].done is Sweep.ROLLED_BACK
+            assert here.writes[0] == ("untaint", "od-1")
+
+    def test_what_does_not_fit_any_more_is_rolled_back(self) -> None:
+        with world(*CLUSTER, pod("big-1", "od-1", cpu="8")) as here:
+            here.mark("od-1", Intent("before", Step.DRAINING, START).dump(), intent.taint("before"))
+            here.loop().round()
+            assert why(here) is Why.PLAN_CHANGED
+            assert here.marked == []
+            assert ("evict", "web-1") not in here.writes
+
+    def test_a_removal_without_a_provider_is_rolled_back(self) -> None:
+        """The configuration has changed since the machine was ordered away."""
+        with world(*CLUSTER[:2]) as here:
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="g").dump(), intent.taint("before"))
+            here.loop().round()
+            assert why(here) is Why.PROVIDER
+            assert here.marked == []
+
+
+class TestProvider:
+    def test_the_machine_goes_and_the_node_with_it(self) -> None:
+        with world(*CLUSTER) as here:
+            pool = Pool([Deleted("terminated")])
+            here.loop(provider=pool).round()
+            assert here.writes == [("taint", "od-1"), *EVICTIONS, ("taint", "od-1"), ("delete", "od-1")]
+            assert (ended(here).removed, why(here)) == (True, None)
+            assert [(one.provider, one.outcome) for one in here.of(MachineAnswered)] == [("pool", "deleted")]
+            assert pool.orders == [NodeRef("od-1")]
+
+    def test_an_empty_node_is_given_away_too(self) -> None:
+        with world(*CLUSTER[:2]) as here:
+            here.loop(provider=Pool([AlreadyGone()])).round()
+            assert here.writes == [("taint", "od-1"), ("taint", "od-1"), ("delete", "od-1")]
+
+    def test_a_machine_that_would_not_be_taken_moves_no_pod(self) -> None:
+        with world(*CLUSTER) as here:
+            refusal = Refused(Refusal.BELOW_MINIMUM, "1 of 1")
+            here.loop(provider=Pool([Deleted()], refusal)).round()
+            assert here.writes == []
+            assert ended(here).failure.detail == "pool: below-minimum: 1 of 1"  # type: ignore[union-attr]
+            assert len(here.of(CoolingDown)) == 1
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            RemovalFailed("terminate failed", retryable=False),
+            Refused(Refusal.PROTECTED, "not evictable"),
+            Permanent("no such group"),
+        ],
+    )
+    def test_a_removal_that_fails_gives_the_node_back(self, answer: Any) -> None:
+        with world(*CLUSTER) as here:
+            here.loop(provider=Pool([answer])).round()
+            assert why(here) is Why.PROVIDER
+            assert here.marked == []
+            assert here.writes[-1] == ("untaint", "od-1")
+
+    def test_an_order_at_work_is_asked_about_until_it_is_done(self) -> None:
+        with world(*CLUSTER) as here:
+            pool = Pool([Accepted("booked"), Retryable("busy"), Accepted("booked"), Deleted()])
+            here.loop(provider=pool).round()
+            assert (ended(here).removed, len(pool.orders)) == (True, 4)
+
+    def test_an_order_that_takes_long_is_left_at_work_and_looked_for_each_round(self) -> None:
+        with world(*CLUSTER) as here:
+            pool = Pool([Accepted("booked")])
+            loop = here.loop(provider=pool)
+            assert loop.round() is Outcome.DRAINED
+            assert (ended(here).handed_over, ended(here).tainted) == (True, True)
+            assert here.marked == ["od-1"]
+
+            began = here.now
+            loop.round()
+            assert here.now - began < 2
+            assert len(here.of(DrainEnded)) == 1
+            pool.answers = [AlreadyGone()]
+            loop.round()
+            assert here.of(DrainEnded)[-1].removed
+            assert here.writes[-1] == ("delete", "od-1")
+
+    def test_told_to_stop_while_the_order_is_at_work(self) -> None:
+        with world(*CLUSTER) as here:
+            here.stop_at(15)
+            here.loop(provider=Pool([Accepted("booked")])).run()
+            assert (ended(here).handed_over, here.marked) == (True, ["od-1"])
+
+    def test_after_a_restart_the_provider_hears_when_it_was_ordered(self) -> None:
+        with world(*CLUSTER[:2]) as here:
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            here.pass_time(3600)
+            pool = Pool([AlreadyGone()])
+            here.loop(provider=pool).round()
+            assert pool.orders == [NodeRef("od-1", ordered_at=START, annotations=pool.orders[0].annotations)]
+            assert here.writes == [("taint", "od-1"), ("delete", "od-1")]
+            assert ended(here).removed

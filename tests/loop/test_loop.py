@@ -1,0 +1,283 @@
+"""Rounds on a cluster in memory, in frozen time: hours pass without waiting."""
+
+import datetime as dt
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from rescheduler.errors import Retryable
+from rescheduler.kube.eviction import Evicted, Failed, Refused
+from rescheduler.loop import Outcome
+from rescheduler.observe.events import (
+    CoolingDown,
+    DrainEnded,
+    DrainStarted,
+    ErrorKind,
+    Held,
+    LeadershipChanged,
+    Observed,
+    Planned,
+    RoundEnded,
+    Trouble,
+    Waiting,
+)
+from rescheduler.settings import Timing
+from tests.loop.world import START, World, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+TWO_NODES = (
+    node("od-1", ON_DEMAND),
+    node("od-2", ON_DEMAND),
+    node("spot-1", cpu="16"),
+    pod("web-1", "od-1"),
+    pod("db-1", "od-2"),
+    pod("db-2", "od-2"),
+)
+FORBIDDEN = Failed("evict pod default/web-1: not allowed (403)", retryable=False)
+MINUTE = 60.0
+
+
+def drains(here: World) -> list[tuple[float, str]]:
+    return [(at, event.node.name) for at, event in here.told if isinstance(event, DrainStarted)]
+
+
+def test_the_emptiest_node_goes_first_and_the_next_after_the_delay() -> None:
+    with world(*TWO_NODES) as here:
+        here.stop_at(20 * MINUTE)
+        here.loop().run()
+        (first, second) = drains(here)
+        ended = here.times(DrainEnded)
+        assert first == (0, "od-1")
+        assert second[1] == "od-2"
+        assert ended[0] + 600 <= second[0] <= ended[0] + 610
+        assert [one.failure for one in here.of(DrainEnded)] == [None, None]
+        assert here.marked == []
+        assert here.cluster.pods_on["od-1"] == here.cluster.pods_on["od-2"] == {}
+
+
+def test_no_delay_means_the_next_round() -> None:
+    with world(*TWO_NODES) as here:
+        here.stop_at(30)
+        here.loop(Timing(node_drain_delay=timedelta())).run()
+        assert [name for _, name in drains(here)] == ["od-1", "od-2"]
+        assert drains(here)[1][0] <= here.times(DrainEnded)[0] + 10
+
+
+def test_while_the_delay_runs_all_nodes_are_judged_once_a_minute() -> None:
+    with world(*TWO_NODES) as here:
+        here.stop_at(5 * MINUTE)
+        here.loop().run()
+        judged = [at for at, event in here.told if isinstance(event, Planned) and event.complete]
+        assert len(judged) == 5
+        assert {one.waiting for one in here.of(Held)} == {Waiting.DRAIN_DELAY}
+
+
+def test_an_hour_of_housekeeping() -> None:
+    """Rounds follow each other at the interval, whether there is something to do or not."""
+    with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
+        here.stop_at(3599)
+        here.loop().run()
+        assert len(here.of(RoundEnded)) == 360
+    with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
+        here.stop_at(3599)
+        here.loop(Timing(housekeeping_interval=timedelta(minutes=1))).run()
+        assert len(here.of(RoundEnded)) == 60
+
+
+def test_a_failed_drain_gives_the_next_node_its_turn_at_once() -> None:
+    """KSR#55: the seed tried the same node again and again, and waited out the delay each time."""
+    with world(*TWO_NODES) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        here.stop_at(MINUTE)
+        here.loop().run()
+        assert [name for _, name in drains(here)] == ["od-1", "od-2"]
+        assert drains(here)[1][0] <= here.times(DrainEnded)[0] + 2
+        assert here.marked == []
+
+
+def test_a_node_that_fails_is_left_alone_for_ever_longer() -> None:
+    with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        here.stop_at(10 * 3600)
+        here.loop().run()
+        times = here.times(DrainStarted, "od-1")
+        pauses = [round((later - earlier) / MINUTE) for earlier, later in itertools.pairwise(times)]
+        assert pauses == [5, 10, 20, 40, 80, 120, 120, 120]
+        first = here.of(CoolingDown)[0]
+        assert (first.node.name, first.failures) == ("od-1", 1)
+        assert dt.timedelta(minutes=5) <= first.until - START < dt.timedelta(minutes=5, seconds=5)
+
+
+def test_a_success_ends_the_cool_down() -> None:
+    with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN, FORBIDDEN, Evicted()]
+        loop = here.loop(Timing(node_drain_delay=timedelta()))
+        here.stop_at(20 * MINUTE)
+        loop.run()
+        assert [one.failures for one in here.of(CoolingDown)] == [1, 2]
+        here.add(pod("new-1", "od-1"))
+        here.answers["default/new-1"] = [FORBIDDEN]
+        here.stopping = False
+        here.stop_at(here.now + MINUTE)
+        loop.run()
+        assert [one.failures for one in here.of(CoolingDown)] == [1, 2, 1]
+
+
+def test_cool_downs_are_seen() -> None:
+    with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        here.stop_at(MINUTE)
+        here.loop().run()
+        assert list(here.of(Observed)[0].cooling) == []
+        assert list(here.of(Observed)[-1].cooling) == ["od-1"]
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        loop = here.loop()
+        loop.round()
+        here.cluster.delete("Node", "od-1")
+        loop.round()
+        assert here.of(Observed)[-1].cooling == {}
+
+
+def unschedulable(name: str, since: float = 0, cpu: str = "1") -> dict[str, object]:
+    moment = f"{START + timedelta(seconds=since):%Y-%m-%dT%H:%M:%SZ}"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": moment}
+    return pod(name, cpu=cpu, status={"conditions": [condition]})
+
+
+def test_pods_that_wait_for_spot_hold_drains_back_for_ten_minutes() -> None:
+    with world(*TWO_NODES, unschedulable("waits-1")) as here:
+        here.stop_at(11 * MINUTE)
+        here.loop().run()
+        assert here.of(Held)[0].waiting is Waiting.PENDING_PODS
+        assert "default/waits-1" in here.of(Held)[0].detail
+        assert 10 * MINUTE < drains(here)[0][0] <= 10 * MINUTE + 10
+
+
+@pytest.mark.parametrize(
+    ("pending", "timing"),
+    [
+        pytest.param(unschedulable("huge-1", cpu="64"), Timing(), id="a pod that no spot node could ever take"),
+        pytest.param(unschedulable("waits-1"), Timing(pending_patience=timedelta()), id="no patience"),
+        pytest.param(unschedulable("old-1", since=-601), Timing(), id="a pod that has been pending for long"),
+        pytest.param(pod("gated-1", schedulingGates=[{"name": "x"}]), Timing(), id="a pod that nobody schedules yet"),
+    ],
+)
+def test_pods_that_hold_nothing_back(pending: dict[str, object], timing: Timing) -> None:
+    with world(*TWO_NODES, pending) as here:
+        assert here.loop(timing).round() is Outcome.DRAINED
+
+
+def test_new_pods_are_given_a_minute_to_be_placed() -> None:
+    """What was just evicted may not have its new place yet: a plan would take that place for free."""
+    new = pod("new-1")
+    new["metadata"]["creationTimestamp"] = f"{START:%Y-%m-%dT%H:%M:%SZ}"
+    with world(*TWO_NODES, new) as here:
+        here.stop_at(2 * MINUTE)
+        here.loop().run()
+        assert here.of(Held)[0].waiting is Waiting.PENDING_PODS
+        assert MINUTE <= drains(here)[0][0] <= MINUTE + 10
+
+
+def test_who_does_not_lead_only_watches() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading = False
+        here.at(MINUTE, lambda: setattr(here, "leading", True))
+        here.stop_at(2 * MINUTE)
+        here.loop().run()
+        assert [one.leading for one in here.of(LeadershipChanged)] == [False, True]
+        assert here.of(Held)[0].waiting is Waiting.NOT_LEADING
+        assert MINUTE <= drains(here)[0][0] <= MINUTE + 2
+
+
+def test_nothing_is_decided_on_what_cannot_be_read() -> None:
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        here.synced, here.missing = False, ("Pod",)
+        assert loop.round() is Outcome.UNFIT
+        here.synced = True
+        here.errors = {"Node": Retryable("list nodes: no connection")}
+        assert loop.round() is Outcome.UNFIT
+        assert [one.detail for one in here.of(Held)] == [
+            "not read yet: Pod",
+            "Node cannot be read at present: list nodes: no connection",
+        ]
+        assert not any(one.succeeded for one in here.of(RoundEnded))
+        here.errors = {}
+        assert loop.round() is Outcome.DRAINED
+
+
+def test_dry_run_decides_and_changes_nothing() -> None:
+    with world(*TWO_NODES) as here:
+        here.mark("od-2", "left by somebody")
+        here.stop_at(MINUTE)
+        here.loop(dry_run=True).run()
+        assert here.writes == []
+        planned = here.of(Planned)[-1]
+        assert [one.node for one in planned.planning.plans] == ["od-1", "od-2"]
+        assert planned.complete
+
+
+def test_an_error_of_ours_ends_the_round_and_not_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        with monkeypatch.context() as patch:
+            patch.setattr(here, "snapshot", lambda: 1 / 0)
+            assert loop.round() is Outcome.BROKEN
+        assert here.of(Trouble) == [Trouble(ErrorKind.ROUND, "ZeroDivisionError: division by zero")]
+        assert loop.round() is Outcome.DRAINED
+
+
+class TestOnce:
+    def test_one_drain(self) -> None:
+        with world(*TWO_NODES) as here:
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.DRAINED
+            assert len(drains(here)) == 1
+
+    def test_it_waits_for_the_cluster_to_be_read(self) -> None:
+        with world(*TWO_NODES) as here:
+            here.synced = False
+            here.at(MINUTE, lambda: setattr(here, "synced", True))
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.DRAINED
+
+    def test_but_not_for_ever(self) -> None:
+        with world(*TWO_NODES) as here:
+            here.synced = False
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.UNFIT
+            assert here.now == pytest.approx(120, abs=2)
+
+    def test_after_a_failed_drain_others_have_their_turn(self) -> None:
+        with world(*TWO_NODES) as here:
+            here.answers["default/web-1"] = [FORBIDDEN]
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.DRAINED
+
+    def test_all_drains_failed(self) -> None:
+        with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+            here.answers["default/web-1"] = [FORBIDDEN]
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.FAILED
+
+    def test_nothing_to_do(self) -> None:
+        with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.IDLE
+
+
+def test_a_budget_is_waited_for() -> None:
+    refused = Refused(("web",), "would violate the budget", None)
+    with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
+        here.answers["default/web-1"] = [refused, refused, refused, Evicted()]
+        assert here.loop().round() is Outcome.DRAINED
+        assert [kind for kind, _ in here.writes] == ["taint", *["evict"] * 4, "untaint"]
+        assert 7 <= here.now < 10
+
+
+def test_pods_counted_are_those_that_move() -> None:
+    with world(*TWO_NODES, pod("agent-1", "od-1", owner="DaemonSet")) as here:
+        here.loop(dry_run=True).round()
+        assert here.of(Observed)[0].pods == {
+            "node-role.kubernetes.io/worker": {"od-1": 1, "od-2": 2},
+            "node-role.kubernetes.io/spot-worker": {"spot-1": 0},
+        }
