@@ -15,7 +15,7 @@ from predicates.csi_translation import persistent_volume as csi_volume
 from predicates.nodes import Numbers
 from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume, VolumeAttachment
 from predicates.snapshot import Snapshot
-from predicates.storage import claim_key, class_name, find_claim, find_class, find_volume, not_owned
+from predicates.storage import claim_key, class_name, find_claim, find_class, find_volume, no_such_claim, not_owned
 
 NAMELESS = "PersistentVolumeClaim had no name"
 
@@ -27,6 +27,22 @@ class Attached(NamedTuple):
     error: str | None = None
 
 
+class VolumeError(NamedTuple):
+    text: str
+    fatal: bool = True  #: the scheduler fails, where it otherwise refuses
+
+
+class Wanted(NamedTuple):
+    """The CSI volumes of a pod that is made anew.
+
+    Where they cannot be told, why: on nodes with a CSINode, and on those without, where no in-tree volume counts.
+    """
+
+    volumes: tuple[CSIVolume, ...] = ()
+    error: VolumeError | None = None
+    error_without_csi: VolumeError | None = None
+
+
 class Attachments:
     """CSI volumes by node. Current once :meth:`sync` was called."""
 
@@ -36,6 +52,7 @@ class Attachments:
         self._facts = 0
         self._rows = 0
         self._attached: dict[PodClass, Attached] = {}
+        self._wanted: dict[PodClass, Wanted] = {}
         self._of_objects: dict[int, frozenset[CSIVolume]] = {}  #: of VolumeAttachments, by row
         self._by_node: dict[str, set[CSIVolume]] = {}
         self.counts: dict[str, Numbers] = {}  #: by driver: how many volumes each row has
@@ -70,11 +87,17 @@ class Attachments:
             self._facts = len(snapshot.facts)
         return self
 
+    def wanted(self, pod: PodClass) -> Wanted:
+        """What a pod of the class would attach, made anew."""
+        if (found := self._wanted.get(pod)) is None:
+            found = self._wanted[pod] = wanted_by_new(pod, self._snapshot)
+        return found
+
     def _rebuild(self) -> None:
         snapshot = self._snapshot
         self._epoch, self._facts = snapshot.epoch, len(snapshot.facts)
         self._rows = len(snapshot.nodes)
-        self._attached, self._of_objects = {}, {}
+        self._attached, self._wanted, self._of_objects = {}, {}, {}
         self.counts, self.pods, self.spoiled = {}, {}, {}
         self._by_node = _volumes_by_node(snapshot)
         for pod in filter(self.concerns, snapshot.classes()):
@@ -135,6 +158,36 @@ def attached_by_placed(pod: PodClass, snapshot: Snapshot) -> Attached:
         if found is not None:
             volumes.add(found)
     return Attached(frozenset(volumes))
+
+
+def wanted_by_new(pod: PodClass, snapshot: Snapshot) -> Wanted:
+    """The volumes of a pod that has no node yet; its claims must be there."""
+    volumes: dict[CSIVolume, None] = {}
+    with_csi: VolumeError | None = None
+    for claim, volume in mounted(pod):
+        if claim is None:
+            try:
+                found = inline_volume(volume)
+            except TranslationError as error:
+                with_csi = with_csi or VolumeError(untranslatable(volume, error))
+                continue
+        else:
+            of = find_claim(snapshot, pod.namespace, claim.name)
+            if (trouble := _trouble(pod.namespace, claim, of)) is not None:
+                return Wanted((), with_csi or trouble, trouble)
+            found = volume_of_claim(of, snapshot) if of is not None else None
+        if found is not None:
+            volumes[found] = None
+    return Wanted(tuple(volumes), with_csi)
+
+
+def _trouble(namespace: str, claim: Claim, found: PersistentVolumeClaim | None) -> VolumeError | None:
+    """Why the claim of a pod that is made anew cannot be looked up; it never owns one that is there already."""
+    if not claim.name:
+        return VolumeError(NAMELESS)
+    if found is None:
+        return VolumeError(f"looking up PVC {namespace}/{claim.name}: {no_such_claim(claim.name)}", fatal=False)
+    return VolumeError(not_owned(namespace, claim)) if claim.ephemeral else None
 
 
 def mounted(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:

@@ -4,36 +4,25 @@ The alpha gate VolumeLimitScaling is off: ``preventPodSchedulingIfMissing`` of a
 """
 
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
-from predicates.csi_translation import CSIVolume, TranslationError, inline_volume, plugin_of
-from predicates.framework import Codes, Plugin, Reasons, Refusal, Scope
-from predicates.indexes.attachments import NAMELESS, Attachments, mounted, untranslatable, volume_of_claim
+from predicates.csi_translation import CSIVolume, plugin_of
+from predicates.framework import Codes, Plugin, Refusal, Scope
+from predicates.indexes.attachments import Attachments, VolumeError
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
-from predicates.objects import Claim, PodClass
+from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
-from predicates.storage import failed, find_claim, no_such_claim, not_owned
+from predicates.storage import failed
 
 NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"
 
 #: Codes: the first three, and from there on what keeps the volumes of pods on the node from being told.
 _EXCEEDED, _BROKEN, _BROKEN_WITHOUT_CSI, _SPOILED = 1, 2, 3, 4
-
-
-class _Wanted(NamedTuple):
-    """The volumes of the pod in question.
-
-    Where they cannot be told, the texts why: on nodes with a CSINode, and on those without, where no in-tree
-    volume counts.
-    """
-
-    volumes: tuple[CSIVolume, ...] = ()
-    error: str | None = None
-    error_without_csi: str | None = None
 
 
 def _reads(pod: PodClass) -> PodClass | None:
@@ -43,71 +32,52 @@ def _reads(pod: PodClass) -> PodClass | None:
 
 
 def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    wanted, nodes = _wanted(pod, snapshot), snapshot.index(CSINodes).sync()
-    texts = {_EXCEEDED: REASON, _BROKEN: wanted.error or "", _BROKEN_WITHOUT_CSI: wanted.error_without_csi or ""}
+    attachments = snapshot.index(Attachments).sync()
+    wanted = attachments.wanted(pod)
+    if not (wanted.volumes or wanted.error or wanted.error_without_csi):
+        return None
+    nodes = snapshot.index(CSINodes).sync()
+    texts = {_EXCEEDED: REASON}
     codes: Codes
-    if wanted.error is not None or wanted.error_without_csi is not None:
+    if wanted.error or wanted.error_without_csi:
         codes = np.where(
             nodes.present[rows],
-            _BROKEN if wanted.error is not None else 0,
-            _BROKEN_WITHOUT_CSI if wanted.error_without_csi is not None else 0,
+            _BROKEN if wanted.error else 0,
+            _BROKEN_WITHOUT_CSI if wanted.error_without_csi else 0,
         )
-    elif wanted.volumes:
-        attachments = snapshot.index(Attachments).sync()
+        texts |= {_BROKEN: _worded(wanted.error), _BROKEN_WITHOUT_CSI: _worded(wanted.error_without_csi)}
+    else:
         codes = _exceeded(wanted.volumes, nodes, attachments, rows).astype(np.int64)
         if attachments.spoiled:
             texts |= _spoil(codes, attachments, nodes.limited, rows)
-    else:
+    if not codes.any():
         return None
-
-    def reasons(code: int) -> Reasons:
-        return (texts[code],)
-
-    return Refusal(codes, reasons) if codes.any() else None
+    return Refusal(codes, lambda code: (texts[code],))
 
 
-def _wanted(pod: PodClass, snapshot: Snapshot) -> _Wanted:
-    volumes: dict[CSIVolume, None] = {}
-    with_csi: str | None = None
-    for claim, volume in mounted(pod):
-        if claim is None:
-            try:
-                found = inline_volume(volume)
-            except TranslationError as error:
-                with_csi = with_csi or failed(NAME, untranslatable(volume, error))
-                continue
-        else:
-            of = find_claim(snapshot, pod.namespace, claim.name)
-            if (text := _trouble(pod.namespace, claim, found=of is not None)) is not None:
-                return _Wanted((), with_csi or text, text)
-            found = volume_of_claim(of, snapshot) if of is not None else None
-        if found is not None:
-            volumes[found] = None
-    return _Wanted(tuple(volumes), with_csi)
+def _worded(error: VolumeError | None) -> str:
+    if error is None:
+        return ""
+    return failed(NAME, error.text) if error.fatal else error.text
 
 
-def _trouble(namespace: str, claim: Claim, *, found: bool) -> str | None:
-    """Why the claim of a pod that is made anew cannot be looked up; it never owns one that is there already."""
-    if not claim.name:
-        return failed(NAME, NAMELESS)
-    if not found:
-        return f"looking up PVC {namespace}/{claim.name}: {no_such_claim(claim.name)}"
-    return failed(NAME, not_owned(namespace, claim)) if claim.ephemeral else None
-
-
-def _exceeded(volumes: tuple[CSIVolume, ...], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
+def _exceeded(volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
     """Where a driver would get more volumes than it may; those that pods of the node use already come for free."""
     exceeded: Flags = np.zeros(len(nodes.present[rows]), np.bool_)
     for driver, number in Counter(one.driver for one in volumes).items():
         if (limits := nodes.limits.get(driver)) is None:
             continue
-        limit, more = limits[rows], np.full(len(nodes.present), number)
-        for one in volumes:
-            if one.driver == driver and (there := attachments.pods.get(one)):
-                more[list(there)] -= 1
-        count, new = attachments.counts.get(driver), more[rows]
         # Subtracted, not added up: the limit of a driver without one is the largest number there is.
-        exceeded |= (new > 0) & (new > (limit if count is None else limit - count[rows]))
+        count = attachments.counts.get(driver)
+        room = limits[rows] if count is None else limits[rows] - count[rows]
+        used = [attachments.pods[one] for one in volumes if one.driver == driver and one in attachments.pods]
+        if not used:
+            exceeded |= room < number
+            continue
+        more = np.full(len(nodes.present), number)
+        for there in used:
+            more[list(there)] -= 1
+        exceeded |= (more[rows] > 0) & (room < more[rows])
     return exceeded
 
 

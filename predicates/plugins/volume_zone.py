@@ -50,12 +50,17 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     if not wanted:
         return None
     table = snapshot.nodes
-    matched: Flags = np.ones(len(table.alive[rows]), np.bool_)
-    for one in wanted:
-        matched &= _matched(one, table, rows)
+    refused = ~_matched(wanted[0], table, rows)
+    for one in wanted[1:]:
+        refused |= ~_matched(one, table, rows)
+    if not refused.any():
+        return None
     # A node without any such label is taken for one of a cluster that has no zones.
-    refused = ~matched & (np.stack([table.label(key).ids[rows] for key in _KEYS]) != MISSING).any(axis=0)
-    return Refusal(refused.astype(np.int64), lambda _: (REASON,)) if refused.any() else None
+    labelled: Flags = np.zeros(len(refused), np.bool_)
+    for key in _KEYS:
+        labelled |= table.label(key).ids[rows] != MISSING
+    refused &= labelled
+    return Refusal(refused.astype(np.int64), lambda _: (REASON,))
 
 
 def _volumes(pod: PodClass, snapshot: Snapshot) -> Iterator[PersistentVolume]:
