@@ -133,6 +133,8 @@ class Cluster:
                 trial.drain(rows[where])
             case ("keep", _, _):
                 trial.keep()
+            case ("epoch", _, _):
+                self.table.invalidate()
             case ("ask", which, _):
                 self.ask(which)
 
@@ -189,6 +191,7 @@ _TRIED = st.one_of(
     st.tuples(st.just("evict"), _NAME, st.none()),
     st.tuples(st.just("drain"), _NODE, st.none()),
     st.tuples(st.just("keep"), st.none(), st.none()),
+    st.tuples(st.just("epoch"), st.none(), st.none()),
     st.tuples(st.just("ask"), _CLASS, st.none()),
 )
 _STEP = st.one_of(
