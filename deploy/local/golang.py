@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from deploy.local import cache, pypi
 from deploy.local.errors import LocalError, SetupError
 
 OLDEST = (1, 26)  #: what Kubernetes 1.36 is written for
-PACKAGES_PER_LINE = 100  #: how many compiled packages make a line of progress
+STEPS_PER_LINE = 50  #: how many modules or packages make a line of progress
 _PACKAGE_LINE = re.compile(r"[\w.~/\-]+")
-_PATHS_KEPT = 30  #: lines of go's output that an error shows at most
+_WORDS_KEPT = 30  #: lines of go's output that an error shows at most
 
 
 def command() -> Path:
@@ -63,8 +63,8 @@ def output(arguments: Iterable[str]) -> str:
 def build(name: str, arguments: Iterable[str], cwd: Path, **environment: str) -> None:
     """Run `go ARGUMENTS…` in *cwd*, and tell on standard error how far it has come."""
     go = command()
-    words: deque[str] = deque(maxlen=_PATHS_KEPT)
-    compiled = 0
+    words: deque[str] = deque(maxlen=_WORDS_KEPT)
+    done: Counter[str] = Counter()
     with subprocess.Popen(
         [go, *arguments],
         cwd=cwd,
@@ -74,18 +74,23 @@ def build(name: str, arguments: Iterable[str], cwd: Path, **environment: str) ->
         text=True,
     ) as process:
         assert process.stderr is not None
-        for raw in process.stderr:
-            line = raw.rstrip()
-            if line.startswith("go: downloading"):
+        for line in process.stderr:
+            step = _step(line.rstrip())
+            if not step:
+                words.append(line.rstrip())
                 continue
-            if not _PACKAGE_LINE.fullmatch(line):
-                words.append(line)
-                continue
-            compiled += 1
-            if compiled % PACKAGES_PER_LINE == 0:
-                cache.say(f"{name}: {compiled} packages compiled")
+            done[step] += 1
+            if done[step] % STEPS_PER_LINE == 0:
+                cache.say(f"{name}: {done[step]} {step}")
     if process.returncode:
         raise _failure(f"building {name}", words)
+
+
+def _step(line: str) -> str | None:
+    """What a line of `go build -v` reports as done; None for what is not progress."""
+    if line.startswith("go: downloading "):
+        return "modules fetched"
+    return "packages compiled" if _PACKAGE_LINE.fullmatch(line) else None
 
 
 def _failure(what: str, words: Iterable[str]) -> LocalError:

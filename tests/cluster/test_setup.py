@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import cache
+from deploy.local import cache, debian
+from deploy.local.errors import SetupError
 
 
 def build_in(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -108,3 +109,15 @@ def test_only_the_newest_versions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_
         make(number)
     kept = {path.name for path in (tmp_path / "spot-rescheduler" / "thing").iterdir()}
     assert kept == {f"v{number}" for number in range(3, cache.KEPT_VERSIONS + 3)}
+
+
+def test_prometheus_and_promtool_run() -> None:
+    """From PATH, or from Debian's package without root."""
+    try:
+        programs = debian.prometheus_binaries()
+    except SetupError as error:
+        pytest.skip(str(error))
+    for name in ("prometheus", "promtool"):
+        command = [getattr(programs, name), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert f"{name}, version " in said.stdout + said.stderr
