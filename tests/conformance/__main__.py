@@ -19,7 +19,9 @@ _ALL = ("all", *FAMILIES)
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--only", metavar="PLUGIN", help="Compare this plugin's word alone.")
 @click.option("--plans", default=0, show_default=True, help="Also replay the plans of so many clusters, both ways.")
-@click.option("--keep", "keeping", is_flag=True, help="Keep shrunken disagreements as cases of the tests.")
+@click.option(
+    "--keep/--no-keep", "keeping", default=True, show_default=True, help="Keep disagreements as cases of the tests."
+)
 def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, plans: int, keeping: bool) -> None:
     """Compare our verdicts with those of the real scheduler's plugins on random clusters."""
     families = families or _ALL

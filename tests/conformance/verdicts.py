@@ -1,8 +1,7 @@
 """Verdicts of both sides in one form, and where they differ.
 
-Two things are not held against us. A plugin that fails with an error has no fixed words, so only its name counts.
-And a pod that needs devices may always be refused by DynamicResources: we call such a pod movable only where we
-can prove it.
+One thing is not held against us: a pod that needs devices may always be refused by DynamicResources. We call such
+a pod movable only where we can prove it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +15,10 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 class Refusal(NamedTuple):
-    """A plugin and its reasons, sorted; None where the plugin failed with an error."""
+    """A plugin and its reasons, sorted."""
 
     plugin: str
-    reasons: tuple[str, ...] | None
+    reasons: tuple[str, ...]
 
 
 #: By node: who refuses the pod there, in order.
@@ -40,8 +39,7 @@ class Disagreement:
 
 
 def _words(refusals: Sequence[Refusal]) -> str:
-    said = (f"{one.plugin} {list(one.reasons) if one.reasons is not None else '(error)'}" for one in refusals)
-    return ", ".join(said) or "fits"
+    return ", ".join(f"{one.plugin} {list(one.reasons)}" for one in refusals) or "fits"
 
 
 def of_oracle(verdicts: Iterable[Json]) -> dict[str, PerNode]:
@@ -53,10 +51,7 @@ def of_oracle(verdicts: Iterable[Json]) -> dict[str, PerNode]:
 
 
 def _refusals(entries: Iterable[Json]) -> tuple[Refusal, ...]:
-    return tuple(
-        Refusal(one["plugin"], None if one["code"] == "Error" else tuple(sorted(one["reasons"] or ())))
-        for one in entries
-    )
+    return tuple(Refusal(one["plugin"], tuple(sorted(one["reasons"] or ()))) for one in entries)
 
 
 def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
@@ -116,7 +111,4 @@ def _alike(theirs: tuple[Refusal, ...], mine: tuple[Refusal, ...], *, may_refuse
             return False
         theirs = tuple(one for one in theirs if one.plugin != CLAIMS)
         mine = tuple(one for one in mine if one.plugin != CLAIMS)
-    return len(theirs) == len(mine) and all(
-        their.plugin == my.plugin and their.reasons in (None, my.reasons)
-        for their, my in zip(theirs, mine, strict=True)
-    )
+    return theirs == mine
