@@ -21,6 +21,10 @@ QUESTIONS_PER_SECOND: Final = 15_000
 #: How many pods may be moved in turn to make room for one.
 _EJECTION_DEPTH: Final = 3
 
+#: For up to so many pods, so many ways of placing them are tried where nothing else led to a place for each.
+_FEW_PODS: Final = 40
+_WAYS: Final = 600
+
 Placed: TypeAlias = list[tuple[Pod, int]]
 
 
@@ -108,6 +112,22 @@ class Packing:
         """Place *pods* by moving others that were placed here; what still does not fit."""
         return [pod for pod in pods if not self._eject(pod, _EJECTION_DEPTH, effort)]
 
+    def every_way(self, pods: Sequence[Pod], effort: Effort) -> bool:
+        """Place *pods*, in this order, each on every row in turn: whether a way was found before *effort* ended."""
+        if not pods:
+            return True
+        pod, rest = pods[0], pods[1:]
+        mark = self._trial.mark()
+        for row in list(self._filters.fitting(pod.cls, self._targets)):
+            if not effort.spend():
+                return False
+            self._add(pod, row)
+            if self.every_way(rest, effort):
+                return True
+            self._trial.back(mark)
+            self._forget(pod, row)
+        return False
+
     def replay(self, placed: Placed) -> bool:
         """Place each pod on its row again, one after the other; whether the filters agreed each time.
 
@@ -182,6 +202,9 @@ class Packing:
 
     def _remove(self, pod: Pod, row: int) -> None:
         self._trial.displace(pod.cls, row)
+        self._forget(pod, row)
+
+    def _forget(self, pod: Pod, row: int) -> None:
         del self._row[pod.key]
         del self._on[row][pod.key]
 
@@ -197,7 +220,7 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort) -> Place
     """Places for all of *pods*, in an order in which the filters agree to each; or one pod that found none.
 
     Tried in turn: first-fit of the largest first, of the pods by name (the floor that nothing may fall below),
-    then moving placed pods about. On success the placements stand in *trial*, else none does.
+    moving placed pods about, and for few pods every way. On success the placements stand in *trial*, else none does.
     """
     packing = Packing(room, trial)
     mark = trial.mark()
@@ -217,6 +240,8 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort) -> Place
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)
+    if len(pods) <= _FEW_PODS and packing.every_way(largest_first, Effort(min(effort.left, _WAYS))):
+        return packing.placed
     assert stuck is not None
     return stuck
 

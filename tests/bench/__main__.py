@@ -1,0 +1,38 @@
+"""``make bench``: measure everything, print the table, keep it in ``tests/bench/results.md``."""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tests.bench import freed, planning, topology
+from tests.bench.result import Result, markdown
+
+KEPT: Final = Path(__file__).with_name("results.md")
+
+PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {"planning": planning.run, "freed": freed.run}
+
+
+@click.command()
+@click.option("--only", type=click.Choice([*PARTS, "topology"]), help="One part of it; nothing is kept.")
+def main(only: str | None) -> None:
+    """Ratios measured side by side in one run. Absolute times mean little on a shared machine."""
+    results: list[Result] = []
+    for name, run in PARTS.items():
+        if only not in (None, name):
+            continue
+        for result in run():
+            print(markdown([result]).splitlines()[-1], file=sys.stderr, flush=True)  # noqa: T201
+            results.append(result)
+    text = markdown(results)
+    if only in (None, "topology"):
+        text += "\n\nCost of a question as the cluster grows:\n\n```\n" + topology.table(topology.run()) + "\n```\n"
+    print(text)  # noqa: T201
+    if only is None:
+        KEPT.write_text(text, encoding="utf-8")
+    sys.exit(any(not one.held for one in results))
+
+
+main()

@@ -1,0 +1,87 @@
+"""Planning beside the scheduler's own plugins, and what a large cluster and a small change cost."""
+
+import datetime as dt
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from predicates.objects import Pod
+from predicates.snapshot import Snapshot
+from rescheduler import dump
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from tests.bench.big import big, firstfit_request
+from tests.bench.result import Result, faster
+from tests.conformance.oracle import Oracle
+
+#: The peer is asked for longer than anybody would wait.
+PEER_SECONDS = 1800
+
+NOW = Circumstances(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+
+def run() -> Iterator[Result]:
+    """The rows on planning. Takes some minutes, nearly all of them the peer's."""
+    with TemporaryDirectory() as folder:
+        yield from _beside_the_peer(Path(folder) / "cluster.json")
+        large = Path(folder) / "large.json"
+        big(large, on_demand=1700, spot=3300)
+        yield from _large(large)
+        yield _one_percent(dump.read(str(large)))
+
+
+def _beside_the_peer(path: Path) -> Iterator[Result]:
+    made = big(path)
+    whole, printed = _process(path)
+    alone = printed["summary"]["seconds"]
+    with Oracle() as oracle:
+        answer = oracle.ask(firstfit_request(path, made), PEER_SECONDS)
+    peer = answer["seconds"]
+    fits = sum(one["unplaced"] is None for one in answer["nodes"])
+    freed = printed["summary"]["drainable_nodes"]
+    size = "1,000 + 2,000 nodes, 90,000 pods"
+    yield faster(f"plan --independent, {size}: planning alone", alone, peer, 100, 300)
+    yield faster(f"plan --independent, {size}: whole process", whole, peer, 30, 60)
+    yield Result("the same: nodes that can be emptied", str(freed), str(fits), freed / fits, "×", 1, 1)
+
+
+def _large(path: Path) -> Iterator[Result]:
+    whole, _ = _process(path)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    size = "5,000 nodes, 150,000 pods: whole process"
+    yield Result(size, f"{whole:.2f} s", "", whole, "s", 10, 5)
+    yield Result(f"{size}, peak memory", f"{peak:.2f} GB", "", peak, "GB", 1.5, 1)
+
+
+def _process(path: Path) -> tuple[float, dict[str, dict[str, float]]]:
+    """Seconds from start to printed JSON, and the JSON."""
+    command = [sys.executable, "-m", "rescheduler", "plan", "--independent", "--snapshot", str(path), "-o", "json"]
+    began = time.perf_counter()
+    printed = subprocess.run(command, check=True, capture_output=True).stdout
+    return time.perf_counter() - began, json.loads(printed)
+
+
+def _one_percent(snapshot: Snapshot) -> Result:
+    """A round of the daemon's after one pod in a hundred was replaced by another on another node."""
+    planner = Planner(snapshot, Policy(budgets_in_steps=True))
+    planner.first_plan(NOW)
+    began = time.perf_counter()
+    _replace(snapshot, list(snapshot.pods.values())[::100])
+    planner.first_plan(NOW)
+    seconds = time.perf_counter() - began
+    return Result("a round when 1 % of the pods changed, same size", f"{seconds:.3f} s", "", seconds, "s", 0.5, 0.1)
+
+
+def _replace(snapshot: Snapshot, pods: list[Pod]) -> None:
+    nodes = [one.node_name for one in pods]
+    for pod, node in zip(pods, nodes[1:] + nodes[:1], strict=True):
+        snapshot.delete("Pod", pod.key)
+        moved = msgspec.structs.replace(pod, name=f"{pod.name}x", uid=f"{pod.uid}x", node_name=node)
+        snapshot.upsert("Pod", moved)
