@@ -12,7 +12,7 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _SECONDS: Final = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -45,10 +45,10 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest way to write *duration* for :func:`parse_duration`, to the millisecond: ``2m30s``."""
+    """*duration* as :func:`parse_duration` reads it, to the millisecond: ``2m30s``, ``500ms``."""
     milliseconds = round(duration.total_seconds() * 1000)
     if milliseconds % 1000:
-        return f"{milliseconds / 1000:g}s" if milliseconds > 1000 else f"{milliseconds}ms"  # noqa: PLR2004
+        return f"{milliseconds}ms"
     minutes, seconds = divmod(milliseconds // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))

@@ -1,0 +1,81 @@
+"""Arguments as Go programs take them."""
+
+from datetime import timedelta
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduler.cli.go_flags import Bool, GoCommand, Option, format_duration, normalised, parse_duration
+
+SECOND = timedelta(seconds=1)
+
+DURATIONS = {
+    "0": timedelta(),
+    "0s": timedelta(),
+    "10s": 10 * SECOND,
+    "+10s": 10 * SECOND,
+    "2m30s": 150 * SECOND,
+    "1h": 3600 * SECOND,
+    "1.5h": 5400 * SECOND,
+    ".5m": 30 * SECOND,
+    "1.m": 60 * SECOND,
+    "500ms": SECOND / 2,
+    "250us": timedelta(microseconds=250),
+    "250µs": timedelta(microseconds=250),
+    "250μs": timedelta(microseconds=250),
+    "3000ns": timedelta(microseconds=3),
+    "1h2m3s4ms": timedelta(hours=1, minutes=2, seconds=3, milliseconds=4),
+}
+
+
+@pytest.mark.parametrize(("text", "duration"), DURATIONS.items())
+def test_durations_of_go(text: str, duration: timedelta) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a"):
+        parse_duration(text)
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_what_is_written_is_read(milliseconds: int) -> None:
+    duration = timedelta(milliseconds=milliseconds)
+    assert parse_duration(format_duration(duration)) == duration
+
+
+@Option("--running-in-cluster", Bool(), default=True)
+@Option("--namespace")
+@Option("--v", click.IntRange(0, 4), short="-v", default=0)
+@click.argument("rest", nargs=-1)
+@click.command(cls=GoCommand)
+def example(**_: object) -> None:
+    """An example."""
+
+
+ARGUMENTS: dict[str, tuple[str, str]] = {
+    "two dashes": ("--namespace=x", "--namespace=x"),
+    "one dash": ("-namespace=x", "--namespace=x"),
+    "a value apart": ("-namespace x", "--namespace x"),
+    "a value that looks like a flag": ("--namespace --v rest", "--namespace --v rest"),
+    "underscores, as glog has them": ("-running_in_cluster=false", "--running-in-cluster=false"),
+    "a bare boolean": ("--running-in-cluster rest", "--running-in-cluster=true rest"),
+    "a boolean with a value": ("--running-in-cluster=false", "--running-in-cluster=false"),
+    "a short option with =": ("-v=2", "-v 2"),
+    "a short option apart": ("-v 2", "-v 2"),
+    "a short option in one": ("-v2", "-v2"),
+    "its long form": ("--v=2", "--v=2"),
+    "after --": ("-- -namespace=x", "-- -namespace=x"),
+    "what nobody knows": ("-nonsense=1 --more", "-nonsense=1 --more"),
+    "an equals sign in the value": ("-namespace=a=b", "--namespace=a=b"),
+}
+
+
+@pytest.mark.parametrize(("given_", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_arguments(given_: str, expected: str) -> None:
+    assert list(normalised(given_.split(), example.params)) == expected.split()

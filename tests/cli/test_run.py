@@ -1,0 +1,237 @@
+"""``rescheduler run``: options to settings, and what is said of wrong ones."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rescheduler import app, cli
+from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.settings import (
+    JSON,
+    PROTOBUF,
+    Address,
+    Connection,
+    LogFormat,
+    Logging,
+    Provider,
+    Running,
+    Timing,
+)
+
+Given = tuple[Connection, Policy, Running, Logging]
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither a kubeconfig nor a cluster, nor options in the environment."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
+    """What the daemon would be started with."""
+    found: list[Given] = []
+
+    def run(*arguments: Any) -> int:
+        found.append(arguments)
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    return found
+
+
+def status(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    return int(caught.value.code or 0)
+
+
+DEFAULT: Given = (Connection(in_cluster=True), Policy(), Running(), Logging())
+
+
+def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
+    assert status("run") == 0
+    assert given == [DEFAULT]
+    assert DEFAULT[2].timing == Timing(
+        housekeeping_interval=timedelta(seconds=10),
+        node_drain_delay=timedelta(minutes=10),
+        pod_eviction_timeout=timedelta(minutes=2),
+        max_graceful_termination=timedelta(minutes=2),
+        pending_patience=timedelta(minutes=10),
+    )
+    assert str(DEFAULT[2].listen) == "localhost:9235"
+    assert str(DEFAULT[1].on_demand_label) == "node-role.kubernetes.io/worker"
+    assert str(DEFAULT[1].spot_label) == "node-role.kubernetes.io/spot-worker"
+    assert DEFAULT[0].content_type == PROTOBUF
+
+
+#: The arguments of k8s-spot-rescheduler's own Deployment, and of clusters that have had it for years.
+OLD_ARGUMENTS = (
+    "-v=2 --running-in-cluster=true --namespace=kube-system --housekeeping-interval=10s --node-drain-delay=10m "
+    "--pod-eviction-timeout=2m --max-graceful-termination=2m --listen-address=0.0.0.0:9235 "
+    "--on-demand-node-label=node-role.kubernetes.io/worker --spot-node-label=node-role.kubernetes.io/spot-worker "
+    "--delete-non-replicated-pods=false --logtostderr=true -stderrthreshold=INFO "
+    "--kube-api-content-type=application/vnd.kubernetes.protobuf"
+)
+
+
+def test_old_argument_lists_work_as_they_are(given: list[Given]) -> None:
+    assert status(*OLD_ARGUMENTS.split()) == 0
+    assert given == [(Connection(in_cluster=True), Policy(), Running(listen=Address("0.0.0.0", 9235)), Logging(2))]
+
+
+CASES: dict[str, tuple[str, int, Any]] = {
+    "labels": (
+        "--on-demand-node-label=a/b=c --spot-node-label spot",
+        1,
+        Policy(on_demand_label=NodeLabel("a/b", "c"), spot_label=NodeLabel("spot")),
+    ),
+    "a label with an empty value": ("--spot-node-label=spot=", 1, Policy(spot_label=NodeLabel("spot", ""))),
+    "guards off": (
+        "--skip-nodes-with-local-storage=false --skip-nodes-with-system-pods=false --delete-non-replicated-pods",
+        1,
+        Policy(
+            skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, delete_non_replicated_pods=True
+        ),
+    ),
+    "planning": (
+        "--planning-timeout=500ms --min-on-demand-nodes=3 --allow-fragile-plans",
+        1,
+        Policy(planning_timeout=0.5, min_on_demand_nodes=3, allow_fragile_plans=True),
+    ),
+    "a kubeconfig": ("--kubeconfig=k --context=c", 0, Connection("k", "c", in_cluster=False)),
+    "a context alone": ("--context=c", 0, Connection(None, "c", in_cluster=False)),
+    "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, Connection("k", in_cluster=False)),
+    "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, Connection(in_cluster=False)),
+    "JSON": (f"--kube-api-content-type={JSON}", 0, Connection(in_cluster=True, content_type=JSON)),
+    "one dry round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
+    "an election": ("--leader-elect --namespace=ops", 2, Running(leader_elect=True, namespace="ops")),
+    "the soft taint": ("--manage-soft-taint", 2, Running(manage_soft_taint=True)),
+    "a provider": (
+        "--cloud-provider=cloudpool --cloud-config=/c.json",
+        2,
+        Running(provider=Provider("cloudpool", Path("/c.json"))),
+    ),
+    "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=Address("::1", 80))),
+    "every interface": ("--listen-address=:9235", 2, Running(listen=Address("", 9235))),
+    "times": (
+        "--housekeeping-interval=1m --node-drain-delay=0 --pending-patience=0",
+        2,
+        Running(timing=Timing(timedelta(minutes=1), timedelta(), pending_patience=timedelta())),
+    ),
+    "logs": ("-v=4 --log-format=json", 3, Logging(4, LogFormat.JSON)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "part", "expected"), CASES.values(), ids=CASES)
+def test_options(given: list[Given], arguments: str, part: int, expected: Any) -> None:
+    assert status("run", *arguments.split()) == 0
+    assert given[0][part] == expected
+    assert [one for n, one in enumerate(given[0]) if n != part] == [one for n, one in enumerate(DEFAULT) if n != part]
+
+
+def test_the_environment_sets_options_and_flags_win(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCHEDULER_NODE_DRAIN_DELAY", "1h")
+    monkeypatch.setenv("RESCHEDULER_DRY_RUN", "true")
+    monkeypatch.setenv("RESCHEDULER_V", "3")
+    monkeypatch.setenv("RESCHEDULER_ON_DEMAND_NODE_LABEL", "od=yes")
+    assert status("run", "-v=1") == 0
+    _, policy, running, logs = given[0]
+    assert (running.timing.node_drain_delay, running.dry_run, logs) == (timedelta(hours=1), True, Logging(1))
+    assert policy.on_demand_label == NodeLabel("od", "yes")
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "an unknown flag": ("--nonsense", "--nonsense"),
+    "an unknown flag, one dash": ("-nonsense=1", "-n"),
+    "a duration": ("--node-drain-delay=10", "'10': expected a duration such as 10s, 2m30s, 1h or 500ms"),
+    "a negative duration": ("--node-drain-delay=-10s", "'-10s': expected a duration"),
+    "too short an interval": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
+    "too short a grace": ("--max-graceful-termination=0", "'0': expected at least 1s"),
+    "a label": ("--spot-node-label=a=b=c", "node label 'a=b=c': expected key or key=value"),
+    "an empty label": ("--on-demand-node-label=", "node label '': expected key or key=value"),
+    "a boolean": ("--dry-run=maybe", "'maybe': expected true or false"),
+    "a number": ("--min-on-demand-nodes=x", "'x' is not a valid integer"),
+    "a negative number": ("--min-on-demand-nodes=-1", "-1 is not in the range x>=0"),
+    "a verbosity": ("-v=9", "9 is not in the range 0<=x<=4"),
+    "an address": ("--listen-address=9235", "address '9235': expected host:port"),
+    "a port": ("--listen-address=localhost:99999", "address 'localhost:99999': expected host:port"),
+    "an address without brackets": ("--listen-address=::1:80", "address '::1:80': expected host:port"),
+    "an encoding": ("--kube-api-content-type=text/xml", "'text/xml' is not one of"),
+    "a provider": ("--cloud-provider=nowhere", "'nowhere' is not one of 'none'"),
+    "a configuration of nothing": ("--cloud-config=/x", "has nothing to configure"),
+    "a missing value": ("--node-drain-delay", "requires an argument"),
+    "an argument too many": ("extra", "unexpected extra argument"),
+    "a kubeconfig that is not there": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
+    "not in a cluster": ("", "not in a cluster"),
+    "neither cluster nor kubeconfig": ("--running-in-cluster=false", "no such file"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_use_is_one_line_and_exit_code_2(arguments: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert status("run", *arguments.split()) == 2
+    out, error = capfd.readouterr()
+    assert out == ""
+    assert error.startswith("rescheduler")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_unreadable_kubeconfig(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "config"
+    broken.write_text("users: [{name: me, user: {token: very-secret")
+    assert status("run", f"--kubeconfig={broken}") == 2
+    error = capfd.readouterr().err
+    assert error.startswith(f"rescheduler: kubeconfig {broken}: not YAML")
+    assert error.count("\n") == 1
+    assert "very-secret" not in error
+
+
+def test_help_teaches(capfd: pytest.CaptureFixture[str]) -> None:
+    """Every option that is not hidden says what it does, its default and its variable."""
+    assert status("run", "--help") == 0
+    page = " ".join(capfd.readouterr().out.split())
+    for name in ("NODE_DRAIN_DELAY", "SKIP_NODES_WITH_LOCAL_STORAGE", "V", "KUBECONFIG"):
+        assert f"env var: RESCHEDULER_{name}" in page
+    assert "default: 10m" in page
+    assert "--logtostderr" not in page
+
+
+def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
+    assert status("version") == 0
+    said = capfd.readouterr().out
+    assert said.startswith("rescheduler ")
+    assert status("--version") == 0
+    assert capfd.readouterr().out == said
+
+
+def test_without_a_command_the_help_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert status() == 2
+    assert "Usage: rescheduler" in capfd.readouterr().err
+
+
+def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert status("drain") == 2
+    assert "No such command 'drain'" in capfd.readouterr().err
+
+
+def test_a_bug_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(app, "run", lambda *_: 1 / 0)
+    assert status("run") == 1
+    error = capfd.readouterr().err
+    assert error.startswith("rescheduler: internal error: ZeroDivisionError: division by zero (test_run.py:")
+    assert error.count("\n") == 1
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "run", interrupted)
+    assert status("run") == 130
+    assert capfd.readouterr().err.strip() == "rescheduler: interrupted"

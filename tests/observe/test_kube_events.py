@@ -1,0 +1,89 @@
+"""Reasons on nodes and pods: the original's two where it wrote them, and ours."""
+
+import pytest
+
+from rescheduler.draining.state import Why
+from rescheduler.observe.events import (
+    CoolingDown,
+    DrainStarted,
+    Event,
+    EvictionAnswered,
+    EvictionResult,
+    MachineOrdered,
+    NodeRef,
+    Sweep,
+    Swept,
+    Tainted,
+)
+from rescheduler.observe.kube_events import KubeEvents
+from rescheduler.planning.outcome import PodRef
+from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
+
+Told = tuple[NodeRef | PodRef, str, str, bool]
+
+
+def told(*events: Event) -> list[Told]:
+    found: list[Told] = []
+
+    def record(subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
+        found.append((subject, reason, message, warning))
+
+    listener = KubeEvents(record)
+    for event in events:
+        listener(event)
+    return found
+
+
+OD_2 = NodeRef("od-2", "uid-od-2")
+REASONS = (
+    "the node stays: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
+    "pod-disruption-budget: pod default/db-1: 0 of 1"
+)
+
+CASES: dict[str, tuple[Event, list[Told]]] = {
+    "a node that stays": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
+    "a node that could go": (planned(PLAN), []),
+    "a drain begins": (
+        DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
+    ),
+    "somebody else's goes on": (DrainStarted(OD, None), []),
+    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it takes no more pods", False)]),
+    "an eviction": (
+        EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
+        [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
+    ),
+    "a refusal for now": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
+    "a failed eviction": (
+        EvictionAnswered(OD, WEB, EvictionResult.FAILED, "forbidden"),
+        [(WEB, "ReschedulerFailed", "not evicted: forbidden", True)],
+    ),
+    "an order": (
+        MachineOrdered(OD, "pool", "g"),
+        [(OD, "MachineRemovalOrdered", "pool takes the machine out of group g", False)],
+    ),
+    "the end": (ended(), [(OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False)]),
+    "a failure": (
+        ended(Why.EVICTION_TIMEOUT),
+        [
+            (OD, "DrainFailed", "eviction-timeout: it took too long", True),
+            (OD, "ReschedulerFailed", "failed to drain the node: eviction-timeout", True),
+            (WEB, "ReschedulerFailed", "still on od-1: eviction-timeout", True),
+        ],
+    ),
+    "a cool-down": (
+        CoolingDown(OD, NOW, 1),
+        [(OD, "DrainCoolDown", "left alone until 2026-01-01T12:00:00Z after 1 failed drains in a row", False)],
+    ),
+    "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain begun by x was resumed", False)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
+def test_told(event: Event, expected: list[Told]) -> None:
+    assert told(event) == expected
+
+
+def test_that_a_node_stays_is_told_when_its_reasons_change() -> None:
+    assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
+    assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
+    assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2

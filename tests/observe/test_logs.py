@@ -1,0 +1,178 @@
+"""What is said at which verbosity, and how a line looks."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from rescheduler.draining.state import Why
+from rescheduler.observe import logs
+from rescheduler.observe.events import (
+    CoolingDown,
+    DrainStarted,
+    ErrorKind,
+    Event,
+    EvictionAnswered,
+    EvictionResult,
+    Held,
+    LeadershipChanged,
+    MachineAnswered,
+    MachineOrdered,
+    RoundEnded,
+    Started,
+    Sweep,
+    Swept,
+    Tainted,
+    Trouble,
+    Waiting,
+)
+from rescheduler.observe.logs import Logs
+from rescheduler.settings import LogFormat, Logging
+from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("rescheduler")
+    before = root.handlers, root.level, ours.level
+    yield
+    root.handlers, _, _ = before
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def said(*events: Event, verbosity: int = 2) -> list[str]:
+    """The lines without the time."""
+    stream = io.StringIO()
+    logs.configure(Logging(verbosity), stream)
+    listener = Logs()
+    for event in events:
+        listener(event)
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+
+
+LINES: dict[str, tuple[Event, int, list[str]]] = {
+    "the start": (
+        Started("1.2", "me", "localhost:9235", dry_run=True),
+        0,
+        ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
+    ),
+    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica leads: it acts"]),
+    "what blocks a node": (
+        planned(BLOCKED),
+        2,
+        [
+            "INFO stays: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
+            "INFO stays: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
+        ],
+    ),
+    "a node that can go": (planned(PLAN), 2, ["INFO can be emptied: 1 pods fit spot nodes node=od-1"]),
+    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
+    "a drain of another": (DrainStarted(OD, None), 0, ["INFO going on with the drain node=od-1"]),
+    "the taint": (Tainted(OD), 2, ["INFO tainted, it takes no more pods node=od-1"]),
+    "an eviction": (
+        EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
+        3,
+        ["INFO eviction refused: would violate web node=od-1 pod=default/web-1 reason=refused"],
+    ),
+    "a failed eviction": (
+        EvictionAnswered(OD, WEB, EvictionResult.FAILED, "forbidden"),
+        0,
+        ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
+    ),
+    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it takes pods again node=od-1"]),
+    "a failure": (
+        ended(Why.EVICTION_TIMEOUT),
+        0,
+        [
+            (
+                "WARNING drain failed after 12.5 s, the taint is off: it took too long "
+                "node=od-1 pod=default/web-1 reason=eviction-timeout"
+            )
+        ],
+    ),
+    "a cool-down": (
+        CoolingDown(OD, NOW, 2),
+        0,
+        ["INFO left alone until 2026-01-01T12:00:00Z after 2 failed drains in a row node=od-1 reason=cooling-down"],
+    ),
+    "marks": (
+        Swept(OD, "", Sweep.ROLLED_BACK),
+        0,
+        ["INFO found marks of a drain by nobody known: rolled-back node=od-1 reason=rolled-back"],
+    ),
+    "an order": (
+        MachineOrdered(OD, "pool", "g"),
+        0,
+        ["INFO empty: pool is told to take its machine out of group g node=od-1"],
+    ),
+    "its answer": (MachineAnswered(OD, "pool", "deleted", ""), 0, ["INFO pool: deleted node=od-1"]),
+    "trouble": (Trouble(ErrorKind.WRITE, "no answer", "od-1"), 0, ["WARNING no answer node=od-1 reason=write"]),
+    "a wait": (
+        Held(Waiting.DRAIN_DELAY, "the drain delay runs"),
+        2,
+        ["INFO nothing is drained: the drain delay runs reason=drain-delay"],
+    ),
+    "the nodes": (
+        observed("a"),
+        3,
+        ["INFO the cluster has 1 nodes node-role.kubernetes.io/worker, 1 nodes node-role.kubernetes.io/spot-worker"],
+    ),
+    "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "verbosity", "lines"), LINES.values(), ids=LINES)
+def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
+    """Each is told at its verbosity, and not below it."""
+    assert said(event, verbosity=verbosity)[: len(lines)] == lines
+    if verbosity > 1:
+        assert said(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
+
+
+def test_reasons_are_told_when_they_change() -> None:
+    assert len(said(planned(BLOCKED), planned(BLOCKED))) == 2
+    assert len(said(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
+
+
+def test_a_wait_is_told_once() -> None:
+    waits = [Held(Waiting.DRAIN_DELAY, "600 s more"), Held(Waiting.DRAIN_DELAY, "590 s more")]
+    assert len(said(*waits)) == 1
+    assert len(said(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
+
+
+def test_json_lines_have_fields() -> None:
+    stream = io.StringIO()
+    logs.configure(Logging(2, LogFormat.JSON), stream)
+    Logs()(ended(Why.STOPPED))
+    line = json.loads(stream.getvalue())
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "WARNING",
+        "message": "drain failed after 12.5 s, the taint is off: it took too long",
+        "node": "od-1",
+        "pod": "default/web-1",
+        "reason": "stopped",
+    }
+
+
+@pytest.mark.parametrize("form", LogFormat)
+def test_errors_of_ours_are_one_line(form: LogFormat) -> None:
+    stream = io.StringIO()
+    logs.configure(Logging(0, form), stream)
+    try:
+        int("two\nlines")
+    except ValueError:
+        logging.getLogger("rescheduler.loop").exception("a round\nended")
+    [line] = stream.getvalue().splitlines()
+    assert "a round ended: ValueError: invalid literal for int" in line
+
+
+def test_others_are_heard_when_they_warn() -> None:
+    stream = io.StringIO()
+    logs.configure(Logging(4), stream)
+    logging.getLogger("urllib3").info("chatter")
+    logging.getLogger("urllib3").warning("trouble")
+    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == ["WARNING trouble"]

@@ -1,0 +1,198 @@
+"""The pages, over a real socket."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rescheduler.clock import SystemClock
+from rescheduler.draining.state import Why
+from rescheduler.errors import ReschedulerError
+from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
+from rescheduler.observe.health import Health
+from rescheduler.observe.metrics import Metrics
+from rescheduler.observe.server import application, serving
+from rescheduler.observe.status import Status
+from rescheduler.settings import Address
+from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
+
+ANY = Address("127.0.0.1", 0)
+
+
+class Hand(SystemClock):
+    """A clock that is set by hand."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Pages:
+    def __init__(self) -> None:
+        self.clock, self.ready = Hand(), False
+        self.health = Health(self.clock, 10, lambda: self.ready)
+        self.status, registry = Status(), CollectorRegistry()
+        self.metrics = Metrics(registry)
+        self.application = application(registry, self.health, self.status)
+        self.url = ""
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.metrics(event)
+            self.status(event)
+
+    def get(self, path: str, accept: str = "*/*") -> httpx.Response:
+        return httpx.get(self.url + path, headers={"accept": accept})
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    made = Pages()
+    with serving(made.application, ANY) as address:
+        made.url = f"http://{address}"
+        yield made
+
+
+def test_metrics_in_the_form_that_is_asked_for(pages: Pages) -> None:
+    plain = pages.get("/metrics", accept="text/plain")
+    assert plain.headers["content-type"].startswith("text/plain; version=")
+    assert "spot_rescheduler_leader 0.0" in plain.text.splitlines()
+    assert pages.get("/metrics", accept="application/openmetrics-text; version=1.0.0").text.endswith("# EOF\n")
+
+
+def test_alive_while_the_loop_beats(pages: Pages) -> None:
+    assert pages.get("/healthz").status_code == 200
+    pages.clock.seconds = 181
+    silent = pages.get("/healthz")
+    assert (silent.status_code, silent.text) == (503, "the loop has been silent for 181 s\n")
+    pages.health.beat()
+    assert pages.get("/healthz").status_code == 200
+
+
+def test_slow_loops_may_be_silent_for_longer() -> None:
+    clock = Hand()
+    health = Health(clock, 600, lambda: True)
+    clock.seconds = 3600
+    assert health.silence() is None
+    clock.seconds = 3601
+    assert health.silence() == 3601
+
+
+def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
+    assert pages.get("/readyz").status_code == 503
+    pages.ready = True
+    assert pages.get("/readyz").status_code == 200
+
+
+def test_the_status_of_a_new_daemon(pages: Pages) -> None:
+    status = pages.get("/statusz").json()
+    assert (status["plannedAt"], status["nodes"], status["drains"]) == (None, [], [])
+    assert "No plan was made yet" in pages.get("/statusz", accept="text/html").text
+
+
+STORY = (
+    Started("1.2", "me", "x:1", dry_run=False),
+    LeadershipChanged(leading=True),
+    observed("od-1", "od-2"),
+    planned(PLAN, BLOCKED),
+    ended(Why.EVICTION_TIMEOUT),
+    ended(),
+    Held(Waiting.DRAIN_DELAY, "the drain delay runs for 9 s more"),
+)
+
+
+def test_the_status_for_programs(pages: Pages) -> None:
+    pages.tell(*STORY)
+    assert pages.get("/statusz").json() == {
+        "version": "1.2",
+        "holder": "me",
+        "dryRun": False,
+        "leading": True,
+        "waiting": {"reason": "drain-delay", "detail": "the drain delay runs for 9 s more"},
+        "draining": None,
+        "plannedAt": "2026-01-01T12:00:00Z",
+        "complete": True,
+        "spotNodes": 2,
+        "onDemandNodes": 2,
+        "nodes": [
+            {
+                "node": "od-1",
+                "drainable": True,
+                "placements": [{"pod": "default/web-1", "node": "spot-1"}],
+                "blockers": [],
+            },
+            {
+                "node": "od-2",
+                "drainable": False,
+                "placements": [],
+                "blockers": [
+                    {"pod": "default/bare", "reason": "no-controller", "detail": "nothing <b>makes</b> it anew"},
+                    {"pod": "default/db-1", "reason": "pod-disruption-budget", "detail": "0 of 1"},
+                ],
+            },
+        ],
+        "coolingDown": {},
+        "drains": [
+            drain(succeeded=True, reason=None, detail=""),
+            drain(succeeded=False, reason="eviction-timeout", detail="it took too long"),
+        ],
+    }
+
+
+def drain(**more: object) -> dict[str, object]:
+    return {
+        "at": "2026-01-01T12:00:00Z",
+        "node": "od-1",
+        "seconds": 12.5,
+        "evicted": ["default/web-1"],
+        "removed": False,
+        **more,
+    }
+
+
+def test_the_status_for_people_is_escaped(pages: Pages) -> None:
+    pages.tell(*STORY)
+    page = pages.get("/statusz", accept="text/html,*/*").text
+    assert "nothing &lt;b&gt;makes&lt;/b&gt; it anew" in page
+    assert "<b>makes" not in page
+    assert "1 of 2 on-demand nodes can be emptied onto 2 spot nodes; staying: 1 no-controller" in page
+    assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
+
+
+def test_a_plan_that_stopped_early_does_not_hide_the_whole_one(pages: Pages) -> None:
+    pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
+    assert len(pages.get("/statusz").json()["nodes"]) == 2
+
+
+def test_nothing_else_is_there(pages: Pages) -> None:
+    assert pages.get("/").status_code == 200
+    assert pages.get("/etc/passwd").status_code == 404
+    assert httpx.post(pages.url + "/metrics").status_code == 405
+
+
+def test_an_address_that_is_taken_is_told_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ReschedulerError) as caught, serving(Pages().application, Address("127.0.0.1", port)):
+            pass
+    assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"
+
+
+def test_a_host_that_does_not_exist_is_told() -> None:
+    with (
+        pytest.raises(ReschedulerError, match=r"--listen-address no\.such\.host\.invalid:1"),
+        serving(Pages().application, Address("no.such.host.invalid", 1)),
+    ):
+        pass
+
+
+def test_the_server_ends_with_the_block() -> None:
+    with serving(Pages().application, ANY):
+        assert "http" in {one.name for one in threading.enumerate()}
+    assert "http" not in {one.name for one in threading.enumerate()}
