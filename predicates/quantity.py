@@ -100,7 +100,7 @@ def parse(text: str | float) -> Quantity:
     """
     stripped = str(text).strip(" ")
     form = _FORM.fullmatch(stripped)
-    if form is None or not stripped or isinstance(text, bool):
+    if form is None or not stripped:
         raise _error(text)
     sign, zeros, whole, fraction, suffix = form.group(1, 2, 3, 4, 5)
     digits = (whole or "0") + (fraction or "")

@@ -183,6 +183,7 @@ BROKEN: dict[str, tuple[Json, str]] = {
     "amount": (_with(POD, "spec.containers.0.resources.requests.cpu", "12x"), "cpu: quantity '12x': expected"),
     "amount of a node": (_with(NODE, "status.allocatable.memory", "1 Gi"), "memory: quantity '1 Gi': expected"),
     "amount that is a list": (_with(NODE, "status.allocatable.memory", []), r"got `array` - at `\$.status.allocatable"),
+    "amount that is a flag": (_with(NODE, "status.allocatable.cpu", True), r"got `bool` - at `\$.status.allocatable"),
     "amount in a status": (
         _with(POD, "status.containerStatuses", [{"name": "c", "resources": {"requests": {"cpu": ""}}}]),
         "cpu: quantity '': expected",
