@@ -1,0 +1,215 @@
+"""NodeVolumeLimits: how many CSI volumes a node attaches; the verdicts are the scheduler's."""
+
+from typing import Any, Final
+
+import pytest
+
+from predicates.csi_translation import CINDER, DRIVERS, EBS, GCE_PD, PORTWORX
+from predicates.plugins import node_volume_limits
+from predicates.plugins.node_volume_limits import REASON
+from predicates.snapshot import Snapshot
+from tests.conformance.builders import claim, node, storage_class, volume
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import load, reasons
+from tests.predicates.volumes import CSI, about, attachment, limited, mounting, with_volumes
+
+EBS_DRIVER, GCE_DRIVER = DRIVERS[EBS], DRIVERS[GCE_PD]
+BOUND: Final = [one for name in "abc" for one in (volume(f"v{name}"), claim(name, volume=f"v{name}"))]
+
+
+def _judged(*objects: Json) -> str:
+    table = load(node("n"), *objects)
+    return _on(table)
+
+
+def _on(table: Snapshot) -> str:
+    return reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)["n"]
+
+
+COUNTS: dict[str, tuple[list[Json], str]] = {
+    "no CSINode": ([mounting("a")], ""),
+    "no limit": ([limited("n", {CSI: None}), mounting("a")], ""),
+    "a limit of another driver": ([limited("n", {"other": 0}), mounting("a")], ""),
+    "room for one": ([limited("n", {CSI: 1}), mounting("a")], ""),
+    "room for none": ([limited("n", {CSI: 0}), mounting("a")], REASON),
+    "two where one has room": ([limited("n", {CSI: 1}), mounting("a", "b")], REASON),
+    "the same twice": ([limited("n", {CSI: 1}), mounting("a", "a")], ""),
+    "one more where one is": ([limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("b")], REASON),
+    "one that is there already": ([limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("a")], ""),
+    "one that is elsewhere": ([limited("n", {CSI: 1}), mounting("a", name="q", on="gone"), mounting("b")], ""),
+    "over the limit, and nothing new": (
+        [limited("n", {CSI: 0}), mounting("a", name="q", on="n"), mounting("a")],
+        "",
+    ),
+    "claims of others that are not there": (
+        [limited("n", {CSI: 1}), mounting("gone", name="q", on="n"), mounting("a")],
+        "",
+    ),
+    "a volume that stays attached": ([limited("n", {CSI: 1}), attachment("x", "n", "vb"), mounting("a")], REASON),
+    "one both attached and used counts once": (
+        [limited("n", {CSI: 2}), attachment("x", "n", "vb"), mounting("b", name="q", on="n"), mounting("a")],
+        "",
+    ),
+    "its own, attached but not used there, counts twice": (
+        [limited("n", {CSI: 1}), attachment("x", "n", "va"), mounting("a")],
+        REASON,
+    ),
+    "attached elsewhere": ([limited("n", {CSI: 1}), attachment("x", "m", "vb"), mounting("a")], ""),
+    "attached without a volume": ([limited("n", {CSI: 1}), attachment("x", "n", None), mounting("a")], ""),
+    "attached by nobody": ([limited("n", {CSI: 1}), attachment("x", "n", "vb", attacher=""), mounting("a")], ""),
+    "a volume of the driver in the pod itself": (
+        [limited("n", {CSI: 0}), with_volumes({"csi": {"driver": CSI}})],
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), COUNTS.values(), ids=COUNTS)
+def test_volumes_are_counted_by_driver(objects: list[Json], expected: str) -> None:
+    assert _judged(*BOUND, *objects) == expected
+
+
+def _in_tree(name: str, **source: Any) -> list[Json]:
+    return [volume(f"v{name}", **source), claim(name, volume=f"v{name}")]
+
+
+MIGRATED: dict[str, tuple[list[Json], str]] = {
+    "a claim on EBS": ([*_in_tree("a", awsElasticBlockStore={"volumeID": "vol-1"}), mounting("a")], EBS),
+    "a claim on Cinder": ([*_in_tree("a", cinder={"volumeID": "x"}), mounting("a")], CINDER),
+    "a claim on Portworx": ([*_in_tree("a", portworxVolume={"volumeID": "x"}), mounting("a")], PORTWORX),
+    "an EBS volume in the pod": ([with_volumes({"awsElasticBlockStore": {"volumeID": "vol-1"}})], EBS),
+    "a GCE disk in the pod": ([with_volumes({"gcePersistentDisk": {"pdName": "d"}})], GCE_PD),
+    "a claim that EBS will be made for": ([storage_class("s", provisioner=EBS), claim("a", "s"), mounting("a")], EBS),
+}
+
+
+@pytest.mark.parametrize(("objects", "plugin"), MIGRATED.values(), ids=MIGRATED)
+def test_in_tree_volumes_count_for_the_driver_that_took_over(objects: list[Json], plugin: str) -> None:
+    assert _judged(*objects, limited("n", {DRIVERS[plugin]: 0})) == REASON
+    assert _judged(*objects, limited("n", {DRIVERS[plugin]: 1})) == ""
+
+
+@pytest.mark.parametrize("plugin", ["azure-file", "vsphere-volume"])
+def test_plugins_that_are_not_migrated_do_not_count(plugin: str) -> None:
+    made = storage_class("s", provisioner=f"kubernetes.io/{plugin}")
+    drivers: dict[str, int | None] = {
+        "file.csi.azure.com": 0,
+        "csi.vsphere.vmware.com": 0,
+        f"kubernetes.io/{plugin}": 0,
+    }
+    assert _judged(made, claim("a", "s"), mounting("a"), limited("n", dict.fromkeys(drivers, 0))) == ""
+
+
+SAME_DISK: dict[str, tuple[Json, Json, str]] = {
+    "EBS in short and in full": (
+        {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+        {"awsElasticBlockStore": {"volumeID": "aws://eu-1a/vol-1"}},
+        EBS_DRIVER,
+    ),
+    "EBS with an escaped name": (
+        {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+        {"awsElasticBlockStore": {"volumeID": "aws:///vol%2D1/"}},
+        EBS_DRIVER,
+    ),
+    "GCE": ({"gcePersistentDisk": {"pdName": "d"}}, {"gcePersistentDisk": {"pdName": "d"}}, GCE_DRIVER),
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "driver"), SAME_DISK.values(), ids=SAME_DISK)
+def test_one_disk_counts_once_however_it_is_called(mine: Json, theirs: Json, driver: str) -> None:
+    objects = (with_volumes(theirs, name="q", on="n"), with_volumes(mine))
+    assert _judged(*objects, limited("n", {driver: 1})) == ""
+
+
+WAITING: dict[str, tuple[list[Json], str]] = {
+    "one that is to be made": ([storage_class("s"), claim("a", "s")], REASON),
+    "one whose volume is gone": ([storage_class("s"), about(claim("a", "s", volume="gone"))], REASON),
+    "one of no class": ([claim("a")], ""),
+    "one of a class that is gone": ([claim("a", "s")], ""),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), WAITING.values(), ids=WAITING)
+def test_claims_without_a_volume_count_by_their_class(objects: list[Json], expected: str) -> None:
+    assert _judged(*objects, mounting("a"), limited("n", {CSI: 0})) == expected
+
+
+def test_a_claim_that_is_not_there() -> None:
+    assert _judged(mounting("c")) == 'looking up PVC default/c: persistentvolumeclaim "c" not found'
+
+
+FAILED = 'running "NodeVolumeLimits" filter plugin: '
+BROKEN: dict[str, tuple[Json, str]] = {
+    "EBS": (
+        {"awsElasticBlockStore": {"volumeID": "aws://a/disk-1"}},
+        "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://a/disk-1)",
+    ),
+    "Azure": (
+        {"azureDisk": {"diskName": "d", "diskURI": "u", "kind": "Shared"}},
+        "kind(Shared) is not supported in csi migration",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "why"), BROKEN.values(), ids=BROKEN)
+def test_a_disk_that_cannot_be_translated(source: Json, why: str) -> None:
+    """The scheduler fails on nodes with a CSINode: for the pod itself, and for others wherever there are limits."""
+    text = f"{FAILED}converting volume(v0) from inline to csi: {why}"
+    assert _judged(with_volumes(source)) == ""
+    assert _judged(with_volumes(source), limited("n", {})) == text
+    others = (*BOUND, with_volumes(source, name="q", on="n"), mounting("a"))
+    assert _judged(*others, limited("n", {CSI: None})) == ""
+    assert _judged(*others, limited("n", {"other": 3})) == text
+
+
+def _owned(uid: str, pod: str = "q") -> Json:
+    owner = {"kind": "Pod", "name": pod, "uid": uid, "controller": True}
+    return about(claim(f"{pod}-v0", "s"), ownerReferences=[owner])
+
+
+def test_an_ephemeral_volume_counts_on_its_pod_s_node_if_the_pod_owns_the_claim() -> None:
+    ephemeral = with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}, name="q", on="n")
+    objects = (*BOUND, storage_class("s"), ephemeral, mounting("a"))
+    assert _judged(*objects, _owned("uid-q"), limited("n", {CSI: 1})) == REASON
+    assert _judged(*objects, _owned("uid-q"), limited("n", {CSI: 2})) == ""
+    strange = f"{FAILED}PVC default/q-v0 was not created for pod default/q (pod is not owner)"
+    assert _judged(*objects, _owned("another"), limited("n", {CSI: 2})) == strange
+
+
+def test_a_pod_made_anew_owns_no_claim_that_is_there() -> None:
+    ephemeral = with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
+    text = f"{FAILED}PVC default/p-v0 was not created for pod default/p (pod is not owner)"
+    assert _judged(ephemeral, _owned("uid-p", "p")) == text
+
+
+def test_limits_and_attachments_are_read_again_when_they_change() -> None:
+    table = load(node("n"), *BOUND, mounting("a"), limited("n", {CSI: 0}))
+    assert _on(table) == REASON
+    for one, expected in ((limited("n", {CSI: 1}), ""), (attachment("x", "n", "vb"), REASON)):
+        again = load(one)
+        table.upsert(one["kind"], next(iter(again.of(one["kind"]).values())))
+        assert _on(table) == expected
+    table.delete("CSINode", "n")
+    assert _on(table) == ""
+
+
+def test_a_node_that_comes_back_has_its_attachments() -> None:
+    table = load(node("n"), node("m"), *BOUND, mounting("a"), limited("n", {CSI: 1}), attachment("x", "n", "vb"))
+    assert _on(table) == REASON
+    again = next(one for one in table.nodes if one.name == "n")
+    table.delete("Node", "n")
+    table.upsert("Node", again)
+    assert _on(table) == REASON
+
+
+def test_placements_attach_and_detach() -> None:
+    table = load(node("n"), *BOUND, limited("n", {CSI: 1}), mounting("b", name="q", on="n"), mounting("a"))
+    other, pod = table.pods["default/q"], table.pods["default/p"].cls
+    with table.trial() as trial:
+        assert _on(table) == REASON
+        trial.evict(other)
+        assert _on(table) == ""
+        trial.place(pod, table.nodes.row["n"])
+        assert _on(table) == ""
+        assert reasons(node_volume_limits.PLUGIN, other.cls, table) == {"n": REASON}
+    assert _on(table) == REASON
