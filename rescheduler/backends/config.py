@@ -119,11 +119,12 @@ def decode(shape: type, value: object) -> object:
 def _parse(text: str) -> object:
     """JSON where it begins like JSON, for the better messages; YAML otherwise."""
     if text.lstrip().startswith(("{", "[")):
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=unique)
     return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 -- a SafeLoader
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The `object_pairs_hook` of json that takes no key twice."""
     found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:

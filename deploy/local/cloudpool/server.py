@@ -30,7 +30,7 @@ class Server:
         self.face = FaultyApp(inner)
         if settings.admin:
             app.routes.extend(admin_routes(self.pool, self.face.inject))
-        self._socket = _listen(port)
+        self._socket = listen(port)
         path = f"/cloudpools/{settings.multipool_name}" if settings.api == "multipool" else ""
         scheme = "https" if settings.cert_file else "http"
         self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}{path}"
@@ -68,7 +68,7 @@ class Server:
             self.pool.close()
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
     """A socket that knows its protocol: only then asyncio turns Nagle's algorithm off, which costs 40 ms an answer."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,32 @@
+"""Answers of the proxy's own, in the API's form."""
+
+from starlette.responses import Response
+
+from rescheduler.proxy.messages import error_document
+
+SET_SIZE = "failed to set desired size"
+TERMINATE = "failed to terminate machine"
+DETACH = "failed to detach machine"
+MEMBERSHIP = "failed to set membership status"
+
+
+class UpdateFailed(Exception):
+    """An update that was not done, or not wholly: a status, and what, where and why.
+
+    404 unknown machine, 502 the backend, 503 the API server, 504 a deadline, 500 all else.
+    """
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+def error(status: int, message: str, detail: str = "") -> Response:
+    return Response(error_document(message, detail), status, media_type="application/json")
+
+
+def done(message: str = "", detail: str = "") -> Response:
+    """Success has no body, unless there is something to say about it."""
+    if not message:
+        return Response()
+    return Response(error_document(message, detail), media_type="application/json")

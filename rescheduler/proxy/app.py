@@ -1,0 +1,162 @@
+"""The proxy as an ASGI application: removals are done gracefully, all else is forwarded."""
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from rescheduler.backends.base import AuthError
+from rescheduler.proxy import answers
+from rescheduler.proxy.answers import UpdateFailed, done, error
+from rescheduler.proxy.forward import ClientGone, Forwarder, Receive, Scope, Send, gone, raw_path
+from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
+from rescheduler.proxy.paths import Operation, Route, route
+from rescheduler.proxy.turns import QueueTimeout, Turns
+
+_MAX_BODY: Final = 1 << 20
+_UNREAD: Final = "failed to read request body"
+_NO_NODE: Final = "the request would remove a machine that this proxy knows no node of"
+
+log = logging.getLogger(__name__)
+
+
+class Updates(Protocol):
+    """What removes machines, and drains their nodes first. Called from threads, one call at a time.
+
+    Each returns what is left to say about a success, "" where that is nothing, and raises UpdateFailed.
+    """
+
+    def set_size(self, desired: int) -> str: ...
+
+    def terminate(self, machine: str, *, decrement: bool) -> str: ...
+
+    def detach(self, machine: str, *, decrement: bool) -> str:
+        """Drain the machine's node, then detach the machine; the node goes on without it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds."""
+
+    request: float  #: for a request's body to arrive
+    queue: float  #: for an update's turn to come
+
+
+class Proxy:
+    """The application. *token* reads the bearer token that clients must show; `None`: they need none."""
+
+    def __init__(
+        self, updates: Updates, forwarder: Forwarder, patience: Patience, token: Callable[[], str] | None = None
+    ) -> None:
+        self._updates, self._forwarder, self._patience, self._token = updates, forwarder, patience, token
+        self._turns = Turns()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if refusal := self._refusal(scope):
+            await refusal(scope, receive, send)
+            return
+        found = route(scope["method"], raw_path(scope))
+        if found.operation is Operation.FORWARD:
+            await self._forwarder.forward(scope, receive, send)
+            return
+        log.info("%s %s", scope["method"], raw_path(scope))
+        await self._update(found, scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and stop with the server, in its event loop."""
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": f"{message['type']}.complete"})
+        await self._forwarder.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if self._token is None:
+            return None
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        try:
+            expected = f"Bearer {self._token()}".encode()
+        except AuthError as failure:
+            return error(500, "the proxy cannot check who asks", str(failure))
+        return None if hmac.compare_digest(shown, expected) else error(401, "a bearer token is needed")
+
+    async def _update(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self._body(receive)
+            answer = await self._updated(found, body, scope, receive, send)
+        except ClientGone:
+            return
+        except BadRequest as failure:
+            answer = error(400, failure.message, failure.detail)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    async def _body(self, receive: Receive) -> bytes:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._patience.request):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    body += message.get("body", b"")
+                    if len(body) > _MAX_BODY:
+                        raise BadRequest(_UNREAD, f"it is larger than {_MAX_BODY} bytes")
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise BadRequest(_UNREAD, f"it did not arrive within {self._patience.request:g} s") from None
+
+    async def _updated(self, found: Route, body: bytes, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """The answer; `None` where the backend has given it."""
+        updates = self._updates
+        match found.operation:
+            case Operation.SIZE:
+                return await self._turn(answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
+            case Operation.TERMINATE:
+                asked = on_machine(body, "terminateMachine", found.machine)
+                call = partial(updates.terminate, asked.machine, decrement=asked.decrement)
+                return await self._turn(answers.TERMINATE, call, receive)
+            case Operation.DETACH:
+                asked = on_machine(body, "detachMachine", found.machine)
+                call = partial(updates.detach, asked.machine, decrement=asked.decrement)
+                return await self._turn(answers.DETACH, call, receive)
+            case Operation.MEMBERSHIP:
+                status = set_membership(body, found.machine)
+                if not status.disposable:
+                    await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(found.machine)))
+                    return None
+                # The pool would replace and terminate it: so do we, gracefully.
+                call = partial(updates.terminate, status.machine, decrement=False)
+                return await self._turn(answers.MEMBERSHIP, call, receive)
+        return error(500, answers.TERMINATE, _NO_NODE)
+
+    async def _turn(self, message: str, call: Callable[[], str], receive: Receive) -> Response:
+        try:
+            async with self._turns.turn(gone(receive), self._patience.queue):
+                left_to_say = await run_in_threadpool(call)
+        except QueueTimeout:
+            return error(504, message, f"other updates kept it waiting for {self._patience.queue:g} s")
+        except UpdateFailed as failure:
+            return error(failure.status, message, failure.detail)
+        except Exception as failure:
+            log.exception(message)
+            return error(500, message, f"internal error: {type(failure).__name__}")
+        return done("done in part" if left_to_say else "", left_to_say)
+
+
+def _plain(status: SetMembership, *, in_path: bool) -> bytes:
+    """What we have understood, so that the backend understands the same."""
+    membership = {"active": status.active, "evictable": status.evictable}
+    machine = {} if in_path else {"machineId": status.machine}
+    return json.dumps({**machine, "membershipStatus": membership}).encode()

@@ -1,0 +1,204 @@
+"""The proxy's configuration file: the JSON of kubeaware-cloudpool-proxy, and what it lacked.
+
+Keys match in any case, as they always did; a key that nobody knows is an error. Durations are Go's; zero and
+negative ones mean the default. Relative paths count from the working directory.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rescheduler.backends.base import ConfigError
+from rescheduler.backends.cloudpool.config import PoolSection
+from rescheduler.backends.config import Duration, Endpoint, Section, unique
+
+
+class GoDuration(float):
+    """Seconds, with a sign."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> "GoDuration":
+        if isinstance(text, str) and text[:1] in {"-", "+"}:
+            return cls(Duration.parse(text[1:]) * (-1 if text[0] == "-" else 1))
+        return cls(Duration.parse(text))
+
+
+class ServerTls(Section, frozen=True, kw_only=True):
+    cert_path: str
+    key_path: str
+    client_ca_path: str | None = None  #: clients must show a certificate of it
+
+
+class Server(Section, frozen=True, kw_only=True):
+    timeout: GoDuration = GoDuration(60)  #: for a client's request to arrive
+    queue_timeout: GoDuration = GoDuration(300)  #: for an update to wait for those before it
+    update_timeout: GoDuration = GoDuration(3600)  #: for an update itself
+    tls: ServerTls | None = None
+    bearer_token_path: str | None = None  #: clients must show this token
+
+
+class ApiServerAuth(Section, frozen=True, kw_only=True):
+    kube_config_path: str | None = None
+    context: str | None = None  #: of the kubeconfig; none: the one of `url`, or the current one
+    in_cluster: bool = False
+    client_cert_path: str | None = None
+    client_key_path: str | None = None
+    ca_cert_path: str | None = None
+    token_path: str | None = None
+
+
+class ApiServer(Section, frozen=True, kw_only=True):
+    url: str = ""
+    auth: ApiServerAuth = ApiServerAuth()
+    timeout: GoDuration = GoDuration(60)
+
+
+class BackendAuth(Section, frozen=True, kw_only=True):
+    ca_cert_path: str | None = None
+    client_cert_path: str | None = None
+    client_key_path: str | None = None
+    username: str | None = None
+    password_path: str | None = None
+    token_path: str | None = None
+
+
+class Backend(Section, frozen=True, kw_only=True):
+    url: str = ""
+    cloud_pool_url: str = ""  #: the documented name of `url`
+    timeout: GoDuration = GoDuration(300)
+    auth: BackendAuth = BackendAuth()
+    api: Literal["v5", "multipool"] = "v5"
+    settle_time: GoDuration = GoDuration(300)  #: how long a termination without an answer may be at work
+
+
+class ProxyFile(Section, frozen=True, kw_only=True):
+    server: Server = Server()
+    api_server: ApiServer = ApiServer()
+    backend: Backend = Backend()
+    min_size: int = 0  #: machines that the pool keeps whatever is asked
+
+    @property
+    def backend_url(self) -> str:
+        return (self.backend.url or self.backend.cloud_pool_url).rstrip("/")
+
+    def pool(self) -> PoolSection:
+        """The backend as the cloudpool provider knows it."""
+        auth = self.backend.auth
+        endpoint = Endpoint(
+            url=self.backend_url,
+            timeout=Duration(self.backend.timeout),
+            ca_file=auth.ca_cert_path,
+            client_cert_file=auth.client_cert_path,
+            client_key_file=auth.client_key_path,
+            username=auth.username,
+            password_file=auth.password_path,
+            token_file=auth.token_path,
+        )
+        return PoolSection(
+            id="pool",
+            backend=endpoint,
+            api=self.backend.api,
+            min_size=self.min_size,
+            max_size=2**31 - 1,
+            order_timeout=Duration(self.backend.timeout),
+            settle_time=Duration(self.backend.settle_time),
+        )
+
+
+def read(path: Path) -> ProxyFile:
+    """The file, checked; ConfigError in one line, from the general to the key."""
+    where = f"configuration {path}"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: no JSON: {error}") from error
+    try:
+        file = msgspec.convert(_recased(document, ProxyFile), ProxyFile, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    _check(file, where)
+    found: ProxyFile = _with_defaults(file)
+    return found
+
+
+def _check(file: ProxyFile, where: str) -> None:
+    """In the original's order; the first problem is the one that is told."""
+    api, auth, backend = file.api_server, file.api_server.auth, file.backend
+    certificates = not (auth.kube_config_path or auth.in_cluster or auth.token_path)
+    complaints = {
+        "apiServer.url: missing": not (api.url or auth.in_cluster or auth.kube_config_path),
+        "apiServer.url: expected http(s)://host[:port]": bool(api.url) and not _is_http(api.url),
+        "apiServer.auth.clientCertPath: missing": certificates and not auth.client_cert_path,
+        "apiServer.auth.clientKeyPath: missing": certificates and not auth.client_key_path,
+        "apiServer.auth.caCertPath: missing": certificates and not auth.ca_cert_path,
+        "backend.url: missing": not file.backend_url,
+        "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
+        "backend.url: expected http(s)://host[:port][/path]": not _is_http(file.backend_url),
+        "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
+        != bool(backend.auth.password_path),
+        "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
+        "minSize: expected 0 or more": file.min_size < 0,
+    }
+    for complaint, holds in complaints.items():
+        if holds:
+            raise ConfigError(f"{where}: {complaint}")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    extras = (parts.username, parts.password, parts.query, parts.fragment)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(extras)
+
+
+def _with_defaults(section: Any) -> Any:
+    """Durations that are not positive become the default."""
+    changes = {}
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        if isinstance(value, msgspec.Struct):
+            changes[field.name] = _with_defaults(value)
+        elif isinstance(value, GoDuration) and value <= 0:
+            changes[field.name] = field.default
+    return msgspec.structs.replace(section, **changes)
+
+
+def _recased(document: Any, shape: Any) -> Any:
+    """*document* with the keys of the struct *shape* as they are spelled there; unknown ones stay."""
+    if not isinstance(document, Mapping) or not _is_struct(shape):
+        return document
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)}
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        field = fields.get(key.lower())
+        name = field.encode_name if field else key
+        if name in found:
+            raise ConfigError(f"configuration: the key {name!r} is there twice, in different case")
+        found[name] = _recased(value, _struct_of(field.type)) if field else value
+    return found
+
+
+def _struct_of(annotation: Any) -> Any:
+    options = [one for one in getattr(annotation, "__args__", (annotation,)) if _is_struct(one)]
+    return options[0] if options else None
+
+
+def _is_struct(shape: Any) -> bool:
+    return isinstance(shape, type) and issubclass(shape, msgspec.Struct)
+
+
+def _decode(shape: type, value: object) -> object:
+    if shape is GoDuration:
+        return GoDuration.parse(value)
+    raise NotImplementedError(f"no reading rule for {shape}")

@@ -1,0 +1,198 @@
+"""Requests handed on as they came, and answers handed back as they came, both streamed."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import httpx
+
+from rescheduler.backends.base import AuthError
+from rescheduler.backends.credentials import Credentials
+from rescheduler.proxy.answers import error
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Header: TypeAlias = tuple[bytes, bytes]
+
+FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
+
+#: RFC 9110, 7.6.1, and what older clients send; they concern one connection only.
+_HOP_BY_HOP: Final = frozenset(
+    b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding"
+    b" upgrade".split()
+)
+#: Ours towards the backend: its own name, and no promise of a 100 that the server in front has given already.
+_OURS: Final = frozenset({b"host", b"expect"})
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Forwarder:
+    """The backend, for requests that are not ours to understand. Connections are pooled.
+
+    A request that is not safe to repeat gets a connection of its own: the backend may be closing an idle one.
+    *consumes_authorization* says that the client's credentials were meant for us and go no further.
+    """
+
+    def __init__(
+        self, url: str, credentials: Credentials, timeout: float, *, consumes_authorization: bool = False
+    ) -> None:
+        self._url = url
+        self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
+        self._credentials = credentials
+        self._consumes_authorization = consumes_authorization
+        self._timeout = timeout
+        tls: ssl.SSLContext = credentials.tls()
+        self._kept = httpx.AsyncClient(verify=tls, timeout=timeout, limits=httpx.Limits(max_connections=None))
+        unkept = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self._fresh = httpx.AsyncClient(verify=tls, timeout=timeout, limits=unkept)
+
+    async def close(self) -> None:
+        await self._kept.aclose()
+        await self._fresh.aclose()
+
+    async def forward(self, scope: Scope, receive: Receive, send: Send, body: bytes | None = None) -> None:
+        """Hand on the request of *scope*, with *body* in place of its own where one is given; it may be read already.
+
+        A client that leaves takes its request along.
+        """
+        client = _Client(receive, sends=body is None and _has_body(scope["headers"]))
+        working = asyncio.ensure_future(self._exchanged(scope, client, send, body))
+        watching = asyncio.ensure_future(client.gone())
+        try:
+            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watching.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
+        if not working.cancelled():
+            working.result()
+
+    async def _exchanged(self, scope: Scope, client: "_Client", send: Send, body: bytes | None) -> None:
+        try:
+            response = await self._sent(scope, client, body)
+        except ClientGone:
+            return
+        except httpx.TimeoutException as failure:
+            await error(504, FAILED, _reason(failure))(scope, client.receive, send)
+            return
+        except (httpx.HTTPError, AuthError) as failure:
+            await error(502, FAILED, _reason(failure))(scope, client.receive, send)
+            return
+        try:
+            await _hand_back(response, send)
+        finally:
+            await response.aclose()
+
+    async def _sent(self, scope: Scope, client: "_Client", body: bytes | None) -> httpx.Response:
+        if client.sends or body is not None or scope["method"] not in _REPEATABLE:
+            return await self._fresh.send(self._request(scope, client, body), stream=True)
+        try:
+            return await self._kept.send(self._request(scope, client, None), stream=True)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return await self._fresh.send(self._request(scope, client, None), stream=True)
+
+    def _request(self, scope: Scope, client: "_Client", body: bytes | None) -> httpx.Request:
+        headers = self._headers(scope, new_length=None if body is None else len(body))
+        content = client.body() if client.sends else body
+        timeout = httpx.Timeout(self._timeout).as_dict()
+        extensions = {"target": self._target(scope), "timeout": timeout}
+        self._credentials.tls()
+        return httpx.Request(scope["method"], self._url, headers=headers, content=content, extensions=extensions)
+
+    def _target(self, scope: Scope) -> bytes:
+        """Path and query to the byte, below the backend's own path."""
+        query: bytes = scope["query_string"]
+        return self._base + raw_path(scope).encode("ascii") + (b"?" + query if query else b"")
+
+    def _headers(self, scope: Scope, new_length: int | None) -> list[Header]:
+        dropped = set(_OURS) | ({b"content-length"} if new_length is not None else set())
+        if self._consumes_authorization:
+            dropped.add(b"authorization")
+        kept = [(name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped]
+        names = {name for name, _ in kept}
+        for name, value in self._credentials.headers().items():
+            if name.encode() not in names:
+                kept.append((name.encode(), value.encode()))
+        return _with_client(kept, scope)
+
+
+def raw_path(scope: Scope) -> str:
+    """The path as it stood in the request line; of a URL there (RFC 9112, 3.2.2), what follows the host."""
+    path: str = scope["raw_path"].decode("ascii")
+    if path.startswith("/") or "://" not in path:
+        return path
+    _, _, rest = path.partition("://")
+    return "/" + rest.partition("/")[2]
+
+
+async def _hand_back(response: httpx.Response, send: Send) -> None:
+    headers = list(_end_to_end(response.headers.raw))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    async for chunk in response.aiter_raw():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class _Client:
+    """The other end of a request: its body, and then whether it is still there."""
+
+    def __init__(self, receive: Receive, *, sends: bool) -> None:
+        self.receive, self.sends = receive, sends
+        self._sent = asyncio.Event()
+        if not sends:
+            self._sent.set()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            if message.get("body"):
+                yield message["body"]
+            if not message.get("more_body", False):
+                self._sent.set()
+                return
+
+    async def gone(self) -> None:
+        await self._sent.wait()
+        await gone(self.receive)
+
+
+async def gone(receive: Receive) -> None:
+    """Ends when the client has left; its request has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _has_body(headers: Iterable[Header]) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
+
+
+def _end_to_end(headers: Iterable[Header]) -> list[Header]:
+    """Without those of the connection, and without those that its Connection header names."""
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = {
+        token.strip().lower() for name, value in pairs if name == b"connection" for token in value.split(b",") if token
+    }
+    return [(name, value) for name, value in pairs if name not in _HOP_BY_HOP and name not in named]
+
+
+def _with_client(headers: list[Header], scope: Scope) -> list[Header]:
+    """X-Forwarded-For grows by the client's address, in one line."""
+    before = [value for name, value in headers if name == b"x-forwarded-for" and value.strip()]
+    rest = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
+    client = [scope["client"][0].encode()] if scope.get("client") else []
+    return [*rest, (b"x-forwarded-for", b", ".join([*before, *client]))] if before or client else rest
+
+
+def _reason(failure: Exception) -> str:
+    return " ".join(str(failure).split()) or type(failure).__name__

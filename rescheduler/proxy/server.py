@@ -1,0 +1,79 @@
+"""The proxy's listener."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.proxy.app import Proxy
+from rescheduler.proxy.config import Server
+
+
+@contextlib.contextmanager
+def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]:
+    """Serve from a thread of its own for the length of the block; yields the port.
+
+    At the end requests under way are waited for: whoever ends the block has told updates to stop before.
+    Raises ReschedulerError where the address cannot be listened on, UsageError for certificates of no use.
+    """
+    listener = _listen(host, port)
+    try:
+        server = uvicorn.Server(_settings(proxy, config))
+    except (OSError, ssl.SSLError) as failure:
+        listener.close()
+        reason = (failure.strerror if isinstance(failure, OSError) else None) or type(failure).__name__
+        raise UsageError(f"server.tls: no usable PEM files: {reason}") from failure
+    thread = threading.Thread(target=server.run, args=([listener],), name="proxy")
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
+    options: dict[str, Any] = {}
+    if config.tls:
+        options = {"ssl_certfile": config.tls.cert_path, "ssl_keyfile": config.tls.key_path}
+        if config.tls.client_ca_path:
+            options |= {"ssl_ca_certs": config.tls.client_ca_path, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    settings = uvicorn.Config(
+        proxy,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        # The backend's own are handed back.
+        server_header=False,
+        date_header=False,
+        # The client is who connects, whatever X-Forwarded-For says.
+        proxy_headers=False,
+        timeout_keep_alive=int(config.timeout),
+        **options,
+    )
+    settings.load()
+    return settings
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that knows its protocol: only then asyncio turns Nagle's algorithm off."""
+    family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not host:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((host or "::", port))
+        listener.listen(128)
+    except OSError as failure:
+        listener.close()
+        raise ReschedulerError(f"--port {port}: cannot listen there: {failure.strerror}") from failure
+    return listener

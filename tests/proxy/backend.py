@@ -1,0 +1,139 @@
+"""A backend that keeps what it is sent, and answers as it is told."""
+
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from deploy.local.cloudpool.server import listen
+from rescheduler.backends.config import Endpoint
+from rescheduler.backends.credentials import Credentials
+from rescheduler.proxy import server
+from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.app import Patience, Proxy
+from rescheduler.proxy.config import Server
+from rescheduler.proxy.forward import Forwarder
+
+Message = MutableMapping[str, Any]
+
+
+@dataclass
+class Seen:
+    method: str
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    connection: tuple[str, int]
+
+    def all(self, name: str) -> list[str]:
+        return [value.decode() for key, value in self.headers if key == name.encode()]
+
+
+@dataclass
+class Backend:
+    """An ASGI application; `answer` is called with its send after the request was read."""
+
+    status: int = 200
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=lambda: [b"ok"])
+    broken: bool = False  #: ends in the middle of the body
+    silent: bool = False  #: never answers
+    forgetful: bool = False  #: closes a connection at its second request
+    seen: list[Seen] = field(default_factory=list)
+    url: str = ""
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body", False):
+                break
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        if self.forgetful and scope["client"] in [one.connection for one in self.seen]:
+            send.__self__.transport.abort()  # type: ignore[attr-defined]
+            self.silent = True
+        self.seen.append(Seen(scope["method"], scope["raw_path"] + query, scope["headers"], body, scope["client"]))
+        while self.silent and (await receive())["type"] != "http.disconnect":
+            pass
+        if self.silent:
+            self.silent = not self.forgetful
+            return
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        for chunk in self.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if self.broken:
+            send.__self__.transport.abort()  # type: ignore[attr-defined]
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+
+@contextlib.contextmanager
+def running(backend: Backend) -> Iterator[Backend]:
+    listener = listen(0)
+    config = uvicorn.Config(
+        backend, http="h11", ws="none", lifespan="off", log_level="critical", server_header=False, proxy_headers=False
+    )
+    process = uvicorn.Server(config)
+    thread = threading.Thread(target=process.run, args=([listener],))
+    thread.start()
+    backend.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        yield backend
+    finally:
+        process.should_exit = True
+        thread.join()
+        listener.close()
+
+
+class Asked:
+    """Updates that keep what they are asked, and do what `does` says."""
+
+    def __init__(self, does: Callable[[], str] = lambda: "") -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self._does = does
+
+    def set_size(self, desired: int) -> str:
+        self.calls.append(("size", desired))
+        return self._does()
+
+    def terminate(self, machine: str, *, decrement: bool) -> str:
+        self.calls.append(("terminate", machine, decrement))
+        return self._does()
+
+    def detach(self, machine: str, *, decrement: bool) -> str:
+        self.calls.append(("detach", machine, decrement))
+        return self._does()
+
+
+def failing(status: int, detail: str) -> Callable[[], str]:
+    def fail() -> str:
+        raise UpdateFailed(status, detail)
+
+    return fail
+
+
+@contextlib.contextmanager
+def proxying(
+    url: str,
+    updates: Asked | None = None,
+    *,
+    timeout: float = 5.0,
+    patience: Patience = Patience(5.0, 5.0),  # noqa: B008 -- a value
+    token: Callable[[], str] | None = None,
+    config: Server = Server(),  # noqa: B008 -- a value
+    folder: Path = Path(),
+    **endpoint: Any,
+) -> Iterator[str]:
+    """The proxy before *url*; its own URL."""
+    credentials = Credentials(Endpoint(url=url, **endpoint), folder)
+    forwarder = Forwarder(url, credentials, timeout, consumes_authorization=token is not None)
+    proxy = Proxy(updates or Asked(), forwarder, patience, token)
+    with server.serving(proxy, "127.0.0.1", 0, config) as port:
+        yield f"{'https' if config.tls else 'http'}://127.0.0.1:{port}"

@@ -1,0 +1,302 @@
+"""What is no removal arrives as it was sent, and comes back as it was answered."""
+
+import gzip
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from rescheduler.proxy.config import Server, ServerTls
+from rescheduler.proxy.forward import FAILED
+from tests.backends import pki
+from tests.proxy.backend import Backend, proxying, running
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with running(Backend()) as made:
+        yield made
+
+
+def raw(url: str, request: bytes) -> bytes:
+    """What comes back for the bytes of a request, to the end of the connection."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(request)
+        found = b""
+        while chunk := connection.recv(65536):
+            found += chunk
+        return found
+
+
+def line(method: str, target: str, *headers: str) -> bytes:
+    head = "\r\n".join([f"{method} {target} HTTP/1.1", "Host: proxy", "Connection: close", *headers])
+    return (head + "\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"])
+def test_every_method(method: str, backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        answer = httpx.request(method, f"{url}/config")
+    assert (answer.status_code, answer.content) == (200, b"" if method == "HEAD" else b"ok")
+    assert [(one.method, one.target) for one in backend.seen] == [(method, b"/config")]
+
+
+#: target as the client sends it: as the backend gets it
+TARGETS = {
+    "/": "/",
+    "/pool": "/pool",
+    "/pool?a=b&c=d%20e": "/pool?a=b&c=d%20e",
+    "/pool?": "/pool",
+    "/a%2Fb%3Fc%20d": "/a%2Fb%3Fc%20d",
+    "/a//b/./c/../d/": "/a//b/./c/../d/",
+    "/%7Euser/%e4": "/%7Euser/%e4",
+    "/a;b=c": "/a;b=c",
+    "/a[b]|c": "/a[b]|c",
+    "/pool?a=<b>": "/pool?a=<b>",
+    "http://elsewhere/pool?x": "/pool?x",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("base", ["", "/base"])
+def test_targets_to_the_byte(target: str, base: str, backend: Backend) -> None:
+    with proxying(backend.url + base) as url:
+        raw(url, line("GET", target))
+    assert [one.target.decode() for one in backend.seen] == [base + TARGETS[target]]
+
+
+def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(backend: Backend) -> None:
+    sent = [
+        "Authorization: Basic abc",
+        "Cookie: a=b",
+        "X-Many: 1",
+        "X-Many: 2",
+        "Accept-Encoding: br",
+        "User-Agent: me",
+        "Keep-Alive: timeout=5",
+        "TE: trailers",
+        "Upgrade: h2c",
+        "Proxy-Authorization: secret",
+        "X-Named: dropped",
+        "Connection: X-Named",
+    ]
+    with proxying(backend.url) as url:
+        raw(url, line("GET", "/pool", *sent))
+    (seen,) = backend.seen
+    passed = {name: seen.all(name) for name in ("authorization", "cookie", "x-many", "accept-encoding", "user-agent")}
+    assert passed == {
+        "authorization": ["Basic abc"],
+        "cookie": ["a=b"],
+        "x-many": ["1", "2"],
+        "accept-encoding": ["br"],
+        "user-agent": ["me"],
+    }
+    names = {name for name, _ in seen.headers}
+    assert not names & {b"keep-alive", b"te", b"upgrade", b"proxy-authorization", b"x-named"}
+    assert seen.all("host") == [urlsplit(backend.url).netloc]
+
+
+def test_nothing_is_added_that_the_client_did_not_send(backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        raw(url, line("GET", "/pool"))
+    assert {name for name, _ in backend.seen[0].headers} - {b"host", b"connection"} == {b"x-forwarded-for"}
+
+
+#: X-Forwarded-For as it comes: as it goes on
+CHAINS: dict[tuple[str, ...], str] = {
+    (): "127.0.0.1",
+    ("10.0.0.1",): "10.0.0.1, 127.0.0.1",
+    ("10.0.0.1, 10.0.0.2",): "10.0.0.1, 10.0.0.2, 127.0.0.1",
+    ("10.0.0.1", "10.0.0.2"): "10.0.0.1, 10.0.0.2, 127.0.0.1",
+    ("fd00::1",): "fd00::1, 127.0.0.1",
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_the_chain_of_clients_grows(chain: tuple[str, ...], backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        raw(url, line("GET", "/pool", *(f"X-Forwarded-For: {one}" for one in chain)))
+    assert backend.seen[0].all("x-forwarded-for") == [CHAINS[chain]]
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
+def test_bodies_arrive_framed_as_they_were_sent(framing: str, method: str, backend: Backend) -> None:
+    pieces = [b"a" * 70_000, b"b" * 70_000]
+    content: Any = b"".join(pieces) if framing == "length" else iter(pieces)
+    with proxying(backend.url) as url:
+        httpx.request(method, f"{url}/config", content=content)
+    (seen,) = backend.seen
+    assert seen.body == b"".join(pieces)
+    assert (seen.all("content-length"), seen.all("transfer-encoding")) == (
+        (["140000"], []) if framing == "length" else ([], ["chunked"])
+    )
+
+
+def test_a_post_without_a_body_has_none(backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        httpx.post(f"{url}/start")
+    assert (backend.seen[0].body, backend.seen[0].all("transfer-encoding")) == (b"", [])
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 301, 302, 304, 307, 400, 404, 405, 418, 500, 503, 599])
+def test_statuses_come_back_as_they_are(status: int, backend: Backend) -> None:
+    backend.status, backend.headers = status, [(b"location", b"/elsewhere"), (b"retry-after", b"7")]
+    if status in {204, 304}:
+        backend.chunks = []
+    with proxying(backend.url) as url:
+        answer = httpx.get(f"{url}/pool")
+    assert (answer.status_code, answer.content) == (status, b"".join(backend.chunks))
+    assert (answer.headers["location"], answer.headers["retry-after"]) == ("/elsewhere", "7")
+    assert len(backend.seen) == 1
+
+
+def test_headers_of_the_answer_come_back(backend: Backend) -> None:
+    backend.headers = [
+        (b"set-cookie", b"a=1"),
+        (b"set-cookie", b"b=2"),
+        (b"date", b"Wed, 01 May 2024 12:00:00 GMT"),
+        (b"server", b"pool"),
+        (b"keep-alive", b"timeout=5"),
+        (b"x-named", b"dropped"),
+        (b"connection", b"x-named"),
+    ]
+    with proxying(backend.url) as url:
+        answer = httpx.get(f"{url}/pool")
+    assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    assert "Wed, 01 May 2024 12:00:00 GMT" in answer.headers.get_list("date")
+    assert answer.headers.get_list("server") == ["pool"]
+    assert not {"keep-alive", "x-named"} & set(answer.headers)
+
+
+def test_an_encoded_answer_stays_encoded(backend: Backend) -> None:
+    packed = gzip.compress(b"hello")
+    backend.headers, backend.chunks = [(b"content-encoding", b"gzip")], [packed]
+    with proxying(backend.url) as url:
+        found = raw(url, line("GET", "/pool"))
+    assert packed in found
+    assert b"content-encoding: gzip" in found
+
+
+def test_the_length_of_a_head_is_that_of_the_backend(backend: Backend) -> None:
+    backend.headers, backend.chunks = [(b"content-length", b"1234")], []
+    with proxying(backend.url) as url:
+        assert httpx.head(f"{url}/pool").headers["content-length"] == "1234"
+
+
+def test_large_answers_are_streamed(backend: Backend) -> None:
+    backend.chunks = [bytes([number]) * 100_000 for number in range(50)]
+    with proxying(backend.url) as url:
+        assert httpx.get(f"{url}/pool").content == b"".join(backend.chunks)
+
+
+def test_an_answer_that_breaks_off_is_not_made_whole(backend: Backend) -> None:
+    backend.broken = True
+    with proxying(backend.url) as url, pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"{url}/pool")
+
+
+def test_connections_are_kept_for_what_is_safe_and_not_for_what_is_not(backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        for _ in range(3):
+            httpx.get(f"{url}/pool")
+        for _ in range(3):
+            httpx.post(f"{url}/config", content=b"{}")
+    reads, writes = ({one.connection for one in backend.seen if one.method == method} for method in ("GET", "POST"))
+    assert (len(reads), len(writes)) == (1, 3)
+
+
+def test_a_kept_connection_that_the_backend_closes_is_no_failure(backend: Backend) -> None:
+    backend.forgetful = True
+    with proxying(backend.url) as url:
+        assert [httpx.get(f"{url}/pool").status_code for _ in range(2)] == [200, 200]
+    assert [one.connection == backend.seen[0].connection for one in backend.seen] == [True, True, False]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_backend_that_is_down(method: str) -> None:
+    with running(Backend()) as backend:
+        pass
+    with proxying(backend.url) as url:
+        answer = httpx.request(method, f"{url}/config")
+    assert (answer.status_code, answer.headers["content-type"]) == (502, "application/json")
+    assert list(answer.json()) == ["message", "detail"]
+    assert answer.json()["message"] == FAILED
+    assert "All connection attempts failed" in answer.json()["detail"]
+
+
+def test_a_backend_that_is_slow(backend: Backend) -> None:
+    backend.silent = True
+    with proxying(backend.url, timeout=0.3) as url:
+        answer = httpx.get(f"{url}/pool")
+    assert (answer.status_code, answer.json()["message"]) == (504, FAILED)
+
+
+def test_a_client_that_leaves_takes_its_request_along(backend: Backend) -> None:
+    backend.silent = True
+    with proxying(backend.url, timeout=60) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(f"{url}/pool", timeout=0.3)
+        backend.silent = False
+        assert httpx.get(f"{url}/pool").status_code == 200
+
+
+# -- credentials
+
+
+def test_credentials_towards_the_backend_are_ours_where_the_client_has_none(tmp_path: Path, backend: Backend) -> None:
+    (tmp_path / "token").write_text("ours")
+    with proxying(backend.url, folder=tmp_path, token_file="token") as url:
+        httpx.get(f"{url}/pool")
+        httpx.get(f"{url}/pool", headers={"authorization": "Bearer theirs"})
+    assert [one.all("authorization") for one in backend.seen] == [["Bearer ours"], ["Bearer theirs"]]
+
+
+@pytest.mark.parametrize("shown", [None, "Bearer wrong", "bearer right", "Basic right", "Bearer right "])
+def test_who_shows_no_token_gets_nothing(shown: str | None, backend: Backend) -> None:
+    headers = [] if shown is None else [f"Authorization: {shown}"]
+    with proxying(backend.url, token=lambda: "right") as url:
+        found = raw(url, line("GET", "/pool", *headers))
+    expected = b"HTTP/1.1 200" if shown == "Bearer right " else b"HTTP/1.1 401"  # blanks around values mean nothing
+    assert found.startswith(expected)
+
+
+def test_the_token_that_was_meant_for_us_goes_no_further(backend: Backend) -> None:
+    with proxying(backend.url, token=lambda: "right") as url:
+        httpx.get(f"{url}/pool", headers={"authorization": "Bearer right"})
+    assert backend.seen[0].all("authorization") == []
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    pki.make(folder)
+    return folder
+
+
+def test_a_listener_with_tls_and_client_certificates(certificates: Path, backend: Backend) -> None:
+    names = {name: str(certificates / f"{name}.pem") for name in ("server", "client", "ca")}
+    tls = ServerTls(cert_path=names["server"], key_path=names["server"], client_ca_path=names["ca"])
+    trusting = ssl.create_default_context(cafile=names["ca"])
+    with proxying(backend.url, config=Server(tls=tls)) as url:
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}/pool", verify=trusting)
+        trusting.load_cert_chain(names["client"])
+        assert httpx.get(f"{url}/pool", verify=trusting).status_code == 200
+
+
+def test_a_client_on_ipv6_is_named(backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection.request("GET", "/pool", headers={"X-Forwarded-For": "fd00::7"})
+        assert connection.getresponse().read() == b"ok"
+        connection.close()
+    assert json.dumps(backend.seen[0].all("x-forwarded-for")) == '["fd00::7, 127.0.0.1"]'
