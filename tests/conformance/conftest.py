@@ -2,11 +2,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.local import build
 from tests.conformance.oracle import Oracle
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[Oracle]:
-    """The real scheduler's plugins, built once and cached."""
-    with Oracle() as process:
+def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
+    """The real scheduler's plugins. The first time they are built, which takes minutes and is shown."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        binary = build.oracle()
+    with Oracle(binary) as process:
         yield process
