@@ -1,0 +1,266 @@
+"""Removals are asked of us and never of the backend, one after the other; every answer has the API's form."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from rescheduler.proxy import answers
+from rescheduler.proxy.app import Patience
+from tests.proxy.backend import Asked, Backend, failing, proxying, running
+from tests.proxy.test_forward import line, raw
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with running(Backend()) as made:
+        yield made
+
+
+MACHINE = b'{"machineId": "i-1", "decrementDesiredSize": true}'
+
+#: (path, body): what is asked of us
+REMOVALS: dict[tuple[str, bytes], tuple[object, ...]] = {
+    ("/pool/size", b'{"desiredSize": 3}'): ("size", 3),
+    ("/pool/size/", b'{"desiredSize": 3}'): ("size", 3),
+    ("//pool/size", b'{"desiredSize": 3}'): ("size", 3),
+    ("/pool%2Fsiz%65?a=b", b'{"DESIREDSIZE": 3}'): ("size", 3),
+    ("http://x/pool/size", b'{"desiredSize": 3}'): ("size", 3),
+    ("/pool/terminate", MACHINE): ("terminate", "i-1", True),
+    ("/terminate", MACHINE): ("terminate", "i-1", True),
+    ("/pool/i-1/terminate", b""): ("terminate", "i-1", False),
+    ("/pool/detach", MACHINE): ("detach", "i-1", True),
+    ("/pool/i-1/detach", MACHINE): ("detach", "i-1", True),
+    ("/pool/membershipStatus", b'{"machineId": "i-1", "membershipStatus": {"active": false}}'): (
+        "terminate",
+        "i-1",
+        False,
+    ),
+    ("/pool/i-1/membershipStatus", b'{"membershipStatus": {"active": false, "evictable": true}}'): (
+        "terminate",
+        "i-1",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("removal", REMOVALS, ids=lambda one: one[0])
+def test_removals_are_asked_of_us(removal: tuple[str, bytes], backend: Backend) -> None:
+    target, body = removal
+    asked = Asked()
+    with proxying(backend.url, asked) as url:
+        found = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
+    assert found.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
+    assert (asked.calls, backend.seen) == ([REMOVALS[removal]], [])
+
+
+#: body of POST /pool/membershipStatus: as the backend gets it
+STATUSES = {
+    '{"machineId": "i-1", "membershipStatus": {"active": true, "evictable": false}}': {
+        "machineId": "i-1",
+        "membershipStatus": {"active": True, "evictable": False},
+    },
+    '{"MACHINEID": "i-1", "membershipStatus": {}}': {
+        "machineId": "i-1",
+        "membershipStatus": {"active": True, "evictable": True},
+    },
+    '{"machineId": "i-1", "membershipStatus": {"active": false, "active": true, "evictable": null}}': {
+        "machineId": "i-1",
+        "membershipStatus": {"active": True, "evictable": True},
+    },
+}
+
+
+@pytest.mark.parametrize("body", STATUSES)
+def test_a_status_that_removes_nothing_is_forwarded_as_we_understood_it(body: str, backend: Backend) -> None:
+    backend.status, backend.chunks = 404, [b"no such"]
+    asked = Asked()
+    with proxying(backend.url, asked) as url:
+        answer = httpx.post(f"{url}/pool/membershipStatus?a=b", content=body)
+    assert (answer.status_code, answer.text, asked.calls) == (404, "no such", [])
+    assert (json.loads(backend.seen[0].body), backend.seen[0].target) == (
+        STATUSES[body],
+        b"/pool/membershipStatus?a=b",
+    )
+
+
+#: (method, path): forwarded, as the original's own test lists them
+FORWARDED = [
+    ("GET", "/config"),
+    ("POST", "/config"),
+    ("POST", "/start"),
+    ("POST", "/stop"),
+    ("GET", "/status"),
+    ("GET", "/pool"),
+    ("GET", "/pool/size"),
+    ("POST", "/pool/attach"),
+    ("POST", "/pool/serviceState"),
+    ("PUT", "/pool/size"),
+    ("OPTIONS", "/pool/terminate"),
+    ("POST", "/POOL/SIZE"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), FORWARDED)
+def test_all_else_is_forwarded(method: str, path: str, backend: Backend) -> None:
+    asked = Asked()
+    with proxying(backend.url, asked) as url:
+        answer = httpx.request(method, url + path, content=b'{"a": 1}')
+    assert (answer.text, asked.calls) == ("ok", [])
+    assert [(one.method, one.target.decode(), one.body) for one in backend.seen] == [(method, path, b'{"a": 1}')]
+
+
+@pytest.mark.parametrize("path", ["/cloudpools/other/terminate", "/x/pool/size", "/x/../../a/pool/terminate"])
+def test_removals_elsewhere_are_refused(path: str, backend: Backend) -> None:
+    asked = Asked()
+    with proxying(backend.url, asked) as url:
+        found = raw(url, line("POST", path, "Content-Length: 2") + b"{}")
+    assert found.startswith(b"HTTP/1.1 500")
+    assert (asked.calls, backend.seen) == ([], [])
+
+
+#: (path, body): the message of a 400
+BAD = {
+    ("/pool/size", b"{}"): "setDesiredSize message did not specify a desiredSize",
+    ("/pool/size", b'{"desiredSize": -1}'): "setDesiredSize message: desiredSize must be non-negative",
+    ("/pool/size", b"{"): "failed to decode setDesiredSize message",
+    ("/pool/size", b" " * (1 << 20) + b"{}"): "failed to read request body",
+    ("/pool/terminate", b"{}"): "terminateMachine message did not specify a machineId",
+    ("/pool/terminate", b"["): "failed to decode terminateMachine message",
+    ("/pool/detach", b"{}"): "detachMachine message did not specify a machineId",
+    ("/pool/membershipStatus", b"{}"): "setMembershipStatus message did not specify a machineId",
+}
+
+
+@pytest.mark.parametrize("request_", BAD, ids=lambda one: one[0])
+def test_bad_input(request_: tuple[str, bytes], backend: Backend) -> None:
+    asked = Asked()
+    with proxying(backend.url, asked) as url:
+        answer = httpx.post(url + request_[0], content=request_[1])
+    assert (answer.status_code, answer.json()["message"]) == (400, BAD[request_])
+    assert answer.headers["content-type"] == "application/json"
+    assert (asked.calls, backend.seen) == ([], [])
+
+
+def test_a_body_that_does_not_arrive(backend: Backend) -> None:
+    with proxying(backend.url, patience=Patience(0.3, 5.0)) as url:
+        found = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
+    assert found.startswith(b"HTTP/1.1 400")
+    assert b"failed to read request body" in found
+
+
+@pytest.mark.parametrize("status", [404, 500, 502, 503, 504])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("/pool/size", answers.SET_SIZE), ("/pool/terminate", answers.TERMINATE), ("/pool/detach", answers.DETACH)],
+)
+def test_failures_say_what_and_where(status: int, path: str, message: str, backend: Backend) -> None:
+    body = b'{"desiredSize": 1, "machineId": "i-1"}'
+    with proxying(backend.url, Asked(failing(status, "node <n1>: why"))) as url:
+        answer = httpx.post(url + path, content=body)
+    expected = f'{{\n  "message": "{message}",\n  "detail": "node \\u003cn1\\u003e: why"\n}}'
+    assert (answer.status_code, answer.text) == (status, expected)
+
+
+def test_less_than_asked_is_a_success_with_something_to_say(backend: Backend) -> None:
+    with proxying(backend.url, Asked(lambda: "1 of 2 removed; node n2: why")) as url:
+        answer = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}')
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"message": "done in part", "detail": "1 of 2 removed; node n2: why"},
+    )
+
+
+def test_one_odd_update_wedges_nothing(backend: Backend) -> None:
+    def odd() -> str:
+        raise ZeroDivisionError
+
+    asked = Asked(odd)
+    with proxying(backend.url, asked) as url:
+        statuses = [httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}').status_code for _ in range(3)]
+    assert (statuses, len(asked.calls)) == ([500, 500, 500], 3)
+
+
+# -- one after the other
+
+
+class Gate:
+    """An update that waits to be let through, and tells how many there were at once."""
+
+    def __init__(self) -> None:
+        self.open, self.entered = threading.Event(), threading.Event()
+        self._now, self.most = 0, 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> str:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self.entered.set()
+        assert self.open.wait(timeout=30)
+        with self._lock:
+            self._now -= 1
+        return ""
+
+
+def test_updates_never_overlap(backend: Backend) -> None:
+    gate = Gate()
+    gate.open.set()
+    asked = Asked(gate)
+    with proxying(backend.url, asked, patience=Patience(30.0, 30.0)) as url, ThreadPoolExecutor(20) as clients:
+        calls = [("/pool/size", b'{"desiredSize": 1}'), ("/pool/terminate", b'{"machineID": "i-1"}')] * 10
+        found = list(clients.map(lambda call: httpx.post(url + call[0], content=call[1], timeout=30), calls))
+    assert ({answer.status_code for answer in found}, gate.most, len(asked.calls)) == ({200}, 1, 20)
+
+
+def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
+    gate = Gate()
+    with proxying(backend.url, Asked(gate)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
+        assert gate.entered.wait(timeout=30)
+        assert httpx.get(f"{url}/pool").text == "ok"
+        assert httpx.post(f"{url}/pool/size", content=b"{}").status_code == 400
+        assert not update.done()
+        gate.open.set()
+        assert update.result().status_code == 200
+
+
+def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
+    gate = Gate()
+    asked = Asked(gate)
+    with proxying(backend.url, asked, patience=Patience(5.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
+        assert gate.entered.wait(timeout=30)
+        second = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}')
+        assert (second.status_code, second.json()["detail"]) == (504, "other updates kept it waiting for 0.3 s")
+        gate.open.set()
+        assert update.result().status_code == 200
+    assert asked.calls == [("size", 1)]
+
+
+def test_a_client_that_left_has_no_turn(backend: Backend) -> None:
+    gate = Gate()
+    asked = Asked(gate)
+    with proxying(backend.url, asked) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
+        assert gate.entered.wait(timeout=30)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=0.3)
+        gate.open.set()
+        assert update.result().status_code == 200
+        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}').status_code == 200
+    assert asked.calls == [("size", 1), ("size", 3)]
+
+
+def test_a_client_that_leaves_in_mid_update_stops_nothing(backend: Backend) -> None:
+    gate = Gate()
+    asked = Asked(gate)
+    with proxying(backend.url, asked) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=0.3)
+        gate.open.set()
+        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}').status_code == 200
+    assert asked.calls == [("size", 1), ("size", 2)]

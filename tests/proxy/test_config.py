@@ -1,0 +1,163 @@
+"""The configuration of the original is read as it was; what is wrong is said in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rescheduler.backends.base import ConfigError
+from rescheduler.proxy.config import ApiServer, ApiServerAuth, Backend, GoDuration, ProxyFile, Server, read
+
+API = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
+CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}
+BACKEND = {"url": "http://pool:9010"}
+MINIMAL = ProxyFile(
+    api_server=ApiServer(url="https://master:6443", auth=ApiServerAuth(kube_config_path="/home/me/.kube/config")),
+    backend=Backend(url="http://pool:9010"),
+)
+
+
+def written(tmp_path: Path, document: Any) -> Path:
+    file = tmp_path / "config.json"
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
+    return file
+
+
+def test_the_least_gets_the_defaults(tmp_path: Path) -> None:
+    found = read(written(tmp_path, {"apiServer": API, "backend": BACKEND}))
+    assert found == MINIMAL
+    assert (found.server.timeout, found.api_server.timeout, found.backend.timeout) == tuple(
+        map(GoDuration, (60, 60, 300))
+    )
+
+
+def test_certificates_and_durations(tmp_path: Path) -> None:
+    document = {
+        "server": {"timeout": "1m35s"},
+        "apiServer": {"url": "https://m", "auth": CERTS, "timeout": "300ms"},
+        "backend": {"cloudPoolUrl": "http://pool/base/", "timeout": "10s"},
+    }
+    found = read(written(tmp_path, document))
+    assert found.server == Server(timeout=GoDuration(95))
+    assert found.api_server.auth == ApiServerAuth(
+        client_cert_path="/admin.pem", client_key_path="/admin-key.pem", ca_cert_path="/ca.pem"
+    )
+    assert (found.api_server.timeout, found.backend.timeout) == (GoDuration(0.3), GoDuration(10))
+    assert found.backend_url == "http://pool/base"
+
+
+def test_keys_match_in_any_case(tmp_path: Path) -> None:
+    document = {
+        "APISERVER": {"URL": API["url"], "Auth": {"KUBECONFIGPATH": "/home/me/.kube/config"}},
+        "Backend": BACKEND,
+    }
+    assert read(written(tmp_path, document)) == MINIMAL
+
+
+@pytest.mark.parametrize("duration", ["0", "0s", "-5s"])
+def test_no_duration_is_the_default(duration: str, tmp_path: Path) -> None:
+    document = {"server": {"timeout": duration}, "apiServer": API, "backend": {**BACKEND, "timeout": duration}}
+    assert read(written(tmp_path, document)) == MINIMAL
+
+
+#: fact: (document, what is said after the file's name)
+BAD: dict[str, tuple[Any, str]] = {
+    "not JSON": ("{", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    "a trailing comma, as in the old manual": ('{"backend": {},}', "no JSON: Expecting property name"),
+    "not an object": ([], "Expected `object`, got `array`"),
+    "a key twice": ('{"backend": {}, "backend": {}}', "no JSON: the key 'backend' is there twice"),
+    "an unknown key": ({"backends": {}}, "Object contains unknown field `backends`"),
+    "an unknown key below": (
+        {"apiServer": {**API, "timeOut": "1s", "tiemout": "1s"}, "backend": BACKEND},
+        "Object contains unknown field `tiemout` - at `$.apiServer`",
+    ),
+    "nothing": ({}, "apiServer.url: missing"),
+    "no API server": ({"backend": BACKEND}, "apiServer.url: missing"),
+    "an odd API server": (
+        {"apiServer": {**API, "url": "master:6443"}, "backend": BACKEND},
+        "apiServer.url: expected http(s)://host[:port]",
+    ),
+    "no certificate": ({"apiServer": {"url": "https://m"}}, "apiServer.auth.clientCertPath: missing"),
+    "no key": (
+        {"apiServer": {"url": "https://m", "auth": {"clientCertPath": "c"}}},
+        "apiServer.auth.clientKeyPath: missing",
+    ),
+    "no CA": (
+        {"apiServer": {"url": "https://m", "auth": {"clientCertPath": "c", "clientKeyPath": "k"}}},
+        "apiServer.auth.caCertPath: missing",
+    ),
+    "no backend": ({"apiServer": API}, "backend.url: missing"),
+    "two backends": (
+        {"apiServer": API, "backend": {"url": "http://a", "cloudPoolUrl": "http://b"}},
+        "backend.url and backend.cloudPoolUrl: expected one of them",
+    ),
+    "an odd backend": (
+        {"apiServer": API, "backend": {"url": "ftp://pool"}},
+        "backend.url: expected http(s)://host[:port][/path]",
+    ),
+    "a password in the backend's URL": (
+        {"apiServer": API, "backend": {"url": "http://me:secret@pool"}},
+        "backend.url: expected http(s)://host[:port][/path]",
+    ),
+    "a number for a duration": (
+        {"server": {"timeout": 5}, "apiServer": API, "backend": BACKEND},
+        'expected a duration such as "90s" or "1m35s", got 5 - at `$.server.timeout`',
+    ),
+    "null for a duration": (
+        {"server": {"timeout": None}, "apiServer": API, "backend": BACKEND},
+        'expected a duration such as "90s" or "1m35s", got null - at `$.server.timeout`',
+    ),
+    "a duration without a unit": (
+        {"server": {"timeout": "60"}, "apiServer": API, "backend": BACKEND},
+        'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
+    ),
+    "a name without a password": (
+        {"apiServer": API, "backend": {**BACKEND, "auth": {"username": "me"}}},
+        "backend.auth.passwordPath: expected with username",
+    ),
+    "a minimum below zero": ({"apiServer": API, "backend": BACKEND, "minSize": -1}, "minSize: expected 0 or more"),
+}
+
+
+@pytest.mark.parametrize("fact", BAD)
+def test_refused(fact: str, tmp_path: Path) -> None:
+    document, said = BAD[fact]
+    file = written(tmp_path, document)
+    with pytest.raises(ConfigError) as caught:
+        read(file)
+    assert str(caught.value).startswith(f"configuration {file}: {said}")
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_in_two_cases(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'backend' is there twice, in different case"):
+        read(written(tmp_path, '{"backend": {}, "BACKEND": {}}'))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
+        read(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("auth", [{"inCluster": True}, {"kubeConfigPath": "k"}])
+def test_who_knows_the_cluster_by_itself_needs_no_url(auth: dict[str, Any], tmp_path: Path) -> None:
+    assert read(written(tmp_path, {"apiServer": {"auth": auth}, "backend": BACKEND})).api_server.url == ""
+
+
+def test_the_backend_as_a_provider_knows_it(tmp_path: Path) -> None:
+    auth = {"caCertPath": "/ca", "clientCertPath": "/c", "clientKeyPath": "/k", "username": "me", "passwordPath": "/p"}
+    backend = {**BACKEND, "timeout": "10s", "auth": auth, "api": "multipool", "settleTime": "5s"}
+    pool = read(written(tmp_path, {"apiServer": API, "backend": backend, "minSize": 2})).pool()
+    end = pool.backend
+    assert (end.url, end.ca_file, end.client_cert_file, end.client_key_file, end.username, end.password_file) == (
+        "http://pool:9010",
+        "/ca",
+        "/c",
+        "/k",
+        "me",
+        "/p",
+    )
+    assert (float(end.timeout), float(pool.order_timeout), float(pool.settle_time)) == (10.0, 10.0, 5.0)
+    assert (pool.api, pool.min_size) == ("multipool", 2)
