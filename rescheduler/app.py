@@ -31,7 +31,7 @@ from rescheduler.kube.correlation import Subject
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.recorder import Recorder
 from rescheduler.kube.state import ClusterState
-from rescheduler.loop import Loop, Mode, Outcome
+from rescheduler.loop import Doers, Loop, Mode, Outcome
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.events import NodeRef, Report, Started, tee
 from rescheduler.observe.health import Health
@@ -44,6 +44,7 @@ from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Connection, Logging, Running, Timing
 from rescheduler.sight import Sight
+from rescheduler.soft_taint import SoftTaint
 from rescheduler.version import VERSION
 
 #: Evictions asked for at the same time.
@@ -156,9 +157,11 @@ def _assembled(
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))
     sight = Sight(state, policy, clock, holder)
-    hands = Hands(Cluster(client), provider, clock, holder)
+    cluster = Cluster(client)
+    hands = Hands(cluster, provider, clock, holder)
     drainer = Drainer(hands, sight, standing, crew, _limits(running.timing), report)
-    return Loop(sight, drainer, standing, Mode(running.timing, running.dry_run), clock, report)
+    soft_taint = SoftTaint(cluster, report, sight.is_on_demand, wanted=running.manage_soft_taint)
+    return Loop(sight, Doers(drainer, soft_taint), standing, Mode(running.timing, running.dry_run), clock, report)
 
 
 def _limits(timing: Timing) -> Limits:

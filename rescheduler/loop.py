@@ -32,6 +32,7 @@ from rescheduler.observe.events import (
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.settings import Timing
 from rescheduler.sight import Sight
+from rescheduler.soft_taint import SoftTaint
 
 #: After a failed drain its evicted pods need a moment to be made and placed anew, before the next plan.
 SETTLE: Final = timedelta(seconds=2)
@@ -84,14 +85,23 @@ class Mode:
     dry_run: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Doers:
+    """Who changes the cluster. A dry run has none of their work done."""
+
+    drainer: Drainer
+    soft_taint: SoftTaint
+
+
 class Loop:
     """Rounds. For one thread."""
 
     def __init__(
-        self, sight: Sight, drainer: Drainer, standing: Standing, mode: Mode, clock: Clock, report: Report
+        self, sight: Sight, doers: Doers, standing: Standing, mode: Mode, clock: Clock, report: Report
     ) -> None:
         self._sight = sight
-        self._drainer = drainer
+        self._drainer = doers.drainer
+        self._soft_taint = doers.soft_taint
         self._standing = standing
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -152,6 +162,7 @@ class Loop:
             return Outcome.UNFIT
         self._observe()
         if not self._dry_run:
+            self._soft_taint.keep(self._sight.nodes().values())
             for drain in self._drainer.sweep():
                 self._learn(drain)
         if (held := self._held()) is not None:

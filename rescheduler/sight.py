@@ -114,6 +114,9 @@ class Sight:
                 found[str(label)][node.name] = sum(map(_counts, snapshot.pods_on[node.name].values()))
         return found
 
+    def is_on_demand(self, node: Node) -> bool:
+        return self._label_of(node) == self._policy.on_demand_label
+
     def _label_of(self, node: Node) -> NodeLabel | None:
         """The label that makes the node's type; spot wins."""
         for label in (self._policy.spot_label, self._policy.on_demand_label):

@@ -32,11 +32,12 @@ from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.kube.cluster import PodOnNode
 from rescheduler.kube.eviction import Evicted, Gone, Outcome
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.loop import Loop, Mode
+from rescheduler.loop import Doers, Loop, Mode
 from rescheduler.observe.events import Event
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
 from rescheduler.sight import Sight
+from rescheduler.soft_taint import SoftTaint
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -193,12 +194,14 @@ class World:
         provider: CloudProvider | None = None,
         dry_run: bool = False,
         holder: str = "me",
+        soft_taint: bool = False,
     ) -> Loop:
         sight = Sight(self, Policy(budgets_in_steps=True), self.clock, holder)
         hands = Hands(self, provider or NoProvider(), self.clock, holder)
         crew = Crew(Inline(), Inline())
         drainer = Drainer(hands, sight, self, crew, LIMITS, self.report)
-        return Loop(sight, drainer, self, Mode(timing or Timing(), dry_run), self.clock, self.report)
+        soft = SoftTaint(self, self.report, sight.is_on_demand, wanted=soft_taint)
+        return Loop(sight, Doers(drainer, soft), self, Mode(timing or Timing(), dry_run), self.clock, self.report)
 
 
 class WorldClock(SystemClock):
