@@ -10,9 +10,6 @@ from predicates.wire import POD_ANNOTATIONS, Interner
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
 
-#: Volumes that nothing reads; the API server gives some of them a name of their own in every pod.
-_BORING = ("projected", "configMap", "secret", "downwardAPI")
-
 
 class PodReader:
     """Reads pods into one interner. Used by one thread."""
@@ -20,22 +17,24 @@ class PodReader:
     def __init__(self, interner: Interner, whole: Callable[[schema.Pod], PodObject]) -> None:
         self._interner = interner
         self._whole = whole
+        self._last: tuple[bytes, PodObject] | None = None
 
     def read(self, raw: bytes) -> Pod:
         """One pod. Raises protobuf's DecodeError, or ValueError for a quantity that is none."""
         seen = schema.PodKey.FromString(raw)
-        meta, spec, status = seen.metadata, seen.spec, seen.status
-        key = _class_key(meta, spec)
+        meta, node_name = seen.metadata, seen.spec.nodeName
+        status = schema.StatusKey.FromString(seen.status)
+        key = _class_key(meta, seen.spec)
         cls = self._interner.pod_class(key, lambda: self._pod(raw))
         taken = cls.requests
-        if (given := _load_key(status)) is not None:
+        if (given := _load_key(seen.status, status.conditions)) is not None:
             taken = self._interner.load(cls, (key, given), lambda: self._pod(raw))
         ready, unschedulable_since = _conditions(status.conditions)
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
             uid=meta.uid,
-            node_name=self._interner.string(spec.nodeName),
+            node_name=self._interner.string(node_name),
             cls=cls,
             load=taken,
             owner=next((_owner(one) for one in meta.ownerReferences if one.controller), None),
@@ -49,7 +48,10 @@ class PodReader:
         )
 
     def _pod(self, raw: bytes) -> PodObject:
-        return self._whole(schema.Pod.FromString(raw))
+        """The whole pod; asked for the class and for the load of the first pod of both, it is read once."""
+        if self._last is None or self._last[0] is not raw:
+            self._last = raw, self._whole(schema.Pod.FromString(raw))
+        return self._last[1]
 
 
 def _owner(given: schema.OwnerReference) -> OwnerReference:
@@ -59,68 +61,42 @@ def _owner(given: schema.OwnerReference) -> OwnerReference:
 
 
 def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
-    volumes = tuple(
-        one.SerializeToString() for one in spec.volumes if not any(one.volumeSource.HasField(kind) for kind in _BORING)
-    )
+    """All that decides the class. Takes what does not out of *spec*, and what is left in one piece."""
+    read = [one for one in spec.volumes if one.volumeSource.WhichOneof("unread") is None]
+    if len(read) != len(spec.volumes):
+        del spec.volumes[:]
+        spec.volumes.extend(read)
+    spec.ClearField("nodeName")
+    spec.DiscardUnknownFields()
     # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
-    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in spec.volumes)
+    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in read)
     return (
         meta.namespace,
         tuple(meta.labels),
-        bool(meta.deletionTimestamp.seconds),
+        meta.deletionTimestamp.seconds > 0,
         meta.name if named else None,
-        volumes,
-        tuple(map(_container_key, spec.containers)),
-        tuple(map(_container_key, spec.initContainers)),
-        tuple(spec.nodeSelector),
-        spec.affinity,
-        tuple(spec.tolerations),
-        tuple(spec.topologySpreadConstraints),
-        tuple(spec.overhead),
-        spec.resources,
-        tuple(spec.schedulingGates),
-        tuple(spec.resourceClaims),
-        spec.priority if spec.HasField("priority") else None,
-        spec.schedulerName,
-        spec.terminationGracePeriodSeconds if spec.HasField("terminationGracePeriodSeconds") else None,
-        spec.hostNetwork,
-        spec.hostUsers if spec.HasField("hostUsers") else None,
-        spec.restartPolicy,
-        spec.os,
+        spec.SerializeToString(),
     )
 
 
-def _container_key(one: schema.ContainerKey) -> Hashable:
-    return (
-        one.name,
-        one.image,
-        one.resources,
-        tuple(one.ports),
-        one.restartPolicy,
-        tuple(one.restartPolicyRules),
-    )
-
-
-def _load_key(status: schema.StatusKey) -> Hashable | None:
+def _load_key(status: bytes, conditions: Iterable[schema.PodCondition]) -> Hashable | None:
     """The bytes that decide what the pod takes beside its class; None where the status says nothing."""
-    statuses = tuple(
-        (one.name, one.resources, tuple(one.allocatedResources))
-        for many in (status.containerStatuses, status.initContainerStatuses)
-        for one in many
-        if one.HasField("resources")
-    )
-    if not statuses and not status.HasField("resources"):
+    seen = schema.LoadKey.FromString(status)
+    statuses = (*seen.containerStatuses, *seen.initContainerStatuses)
+    if not seen.HasField("resources") and not any(one.HasField("resources") for one in statuses):
         return None
-    resize = next((one.reason for one in status.conditions if one.type == "PodResizePending"), None)
-    return statuses, status.resources, tuple(status.allocatedResources), resize
+    seen.DiscardUnknownFields()
+    resize = next((one.reason for one in conditions if one.type == "PodResizePending"), None)
+    return seen.SerializeToString(), resize
 
 
 def _conditions(conditions: Iterable[schema.PodCondition]) -> tuple[bool, str | None]:
     """Whether nothing says that the pod is not ready, and since when the scheduler finds no place for it."""
     ready, since = True, None
     for one in conditions:
-        if one.type == "Ready":
+        kind = one.type
+        if kind == "Ready":
             ready = one.status == "True"
-        elif one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
+        elif kind == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
             since = moment(one.lastTransitionTime) or ""
     return ready, since

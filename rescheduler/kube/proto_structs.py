@@ -124,7 +124,7 @@ def moment(given: schema.Time) -> str | None:
     """A time as JSON shows it (RFC 3339, whole seconds, UTC); None for the zero time."""
     if not given.seconds and not given.nanos:
         return None
-    return dt.datetime.fromtimestamp(given.seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.fromtimestamp(given.seconds, dt.UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def _int_or_string(given: schema.IntOrString) -> int | str:

@@ -85,8 +85,8 @@ class PodKey(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     metadata: MetaKey
     spec: SpecKey
-    status: StatusKey
-    def __init__(self, metadata: _Optional[_Union[MetaKey, _Mapping]] = ..., spec: _Optional[_Union[SpecKey, _Mapping]] = ..., status: _Optional[_Union[StatusKey, _Mapping]] = ...) -> None: ...
+    status: bytes
+    def __init__(self, metadata: _Optional[_Union[MetaKey, _Mapping]] = ..., spec: _Optional[_Union[SpecKey, _Mapping]] = ..., status: _Optional[bytes] = ...) -> None: ...
 
 class MetaKey(_message.Message):
     __slots__ = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "annotations", "ownerReferences")
@@ -218,22 +218,26 @@ class VolumeSourceKey(_message.Message):
     def __init__(self, hostPath: _Optional[bytes] = ..., emptyDir: _Optional[bytes] = ..., gcePersistentDisk: _Optional[bytes] = ..., awsElasticBlockStore: _Optional[bytes] = ..., iscsi: _Optional[bytes] = ..., persistentVolumeClaim: _Optional[bytes] = ..., rbd: _Optional[bytes] = ..., cinder: _Optional[bytes] = ..., azureDisk: _Optional[bytes] = ..., portworxVolume: _Optional[bytes] = ..., csi: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., downwardAPI: _Optional[bytes] = ..., configMap: _Optional[bytes] = ..., projected: _Optional[bytes] = ...) -> None: ...
 
 class StatusKey(_message.Message):
-    __slots__ = ("phase", "conditions", "startTime", "containerStatuses", "initContainerStatuses", "allocatedResources", "resources")
+    __slots__ = ("phase", "conditions", "startTime")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     STARTTIME_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    conditions: _containers.RepeatedCompositeFieldContainer[PodCondition]
+    startTime: Time
+    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[PodCondition, _Mapping]]] = ..., startTime: _Optional[_Union[Time, _Mapping]] = ...) -> None: ...
+
+class LoadKey(_message.Message):
+    __slots__ = ("containerStatuses", "initContainerStatuses", "allocatedResources", "resources")
     CONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     ALLOCATEDRESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    phase: str
-    conditions: _containers.RepeatedCompositeFieldContainer[PodCondition]
-    startTime: Time
     containerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatusKey]
     initContainerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatusKey]
     allocatedResources: _containers.RepeatedScalarFieldContainer[bytes]
     resources: bytes
-    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[PodCondition, _Mapping]]] = ..., startTime: _Optional[_Union[Time, _Mapping]] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatusKey, _Mapping]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatusKey, _Mapping]]] = ..., allocatedResources: _Optional[_Iterable[bytes]] = ..., resources: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, containerStatuses: _Optional[_Iterable[_Union[ContainerStatusKey, _Mapping]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatusKey, _Mapping]]] = ..., allocatedResources: _Optional[_Iterable[bytes]] = ..., resources: _Optional[bytes] = ...) -> None: ...
 
 class ContainerStatusKey(_message.Message):
     __slots__ = ("name", "allocatedResources", "resources")
