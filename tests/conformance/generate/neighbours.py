@@ -39,6 +39,8 @@ def selector(world: World, own: Json) -> Json | None:
 def _expression(world: World) -> Json:
     key, values = world.pick((("app", APPS), ("tier", TIERS), ("absent", ("x",))))
     operator = world.pick(("In", "NotIn", "Exists", "DoesNotExist"))
+    if world.chance(_OLD):
+        operator = world.pick(("", "Near", "Gt"))
     expression: Json = {"key": key, "operator": operator}
     if operator in {"In", "NotIn"}:
         expression["values"] = [_OLD_VALUE] if world.chance(_OLD) else world.some(values, 1, 2)
