@@ -211,7 +211,9 @@ class Planner:
                 movers.append(pod)
         movers.sort(key=lambda pod: pod.key)
         blockers += _claims(movers)
-        return Rejected(node, tuple(blockers)) if blockers else Candidate(node, row, tuple(movers))
+        if blockers:  # All that stands in the way is told at once, not one thing after the other.
+            return Rejected(node, (*blockers, *self._purse().pay(movers)))
+        return Candidate(node, row, tuple(movers))
 
     def _above_minimum(self, verdicts: Iterable[Verdict], ground: Ground) -> list[Verdict]:
         """No single drain may leave fewer on-demand nodes than the policy wants."""
