@@ -12,6 +12,7 @@ from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import PoolDocument, Settings
 from rescheduler.backends.base import CloudProvider, NodeRef
 from rescheduler.backends.cloudpool.config import CloudpoolFile, PoolSection
+from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.config import shaped
 from tests.backends.clocks import StepClock
@@ -45,7 +46,7 @@ def section(url: str, **changes: Any) -> PoolSection:
 
 @contextlib.contextmanager
 def providing(server: Server, clock: StepClock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
-    provider = CloudpoolProvider([section(server.url, **changes)], folder, clock)
+    provider = CloudpoolProvider([Pool(section(server.url, **changes), folder, clock)])
     try:
         yield provider
     finally:

@@ -21,6 +21,7 @@ from rescheduler.backends.base import (
 from rescheduler.backends.cloudpool import identity
 from rescheduler.backends.cloudpool.client import CloudPoolClient, Observation
 from rescheduler.backends.cloudpool.config import PoolSection
+from rescheduler.backends.cloudpool.ledger import Ledger
 from rescheduler.backends.cloudpool.messages import Machine, MachineState
 from rescheduler.clock import Clock
 
@@ -42,6 +43,7 @@ class Pool:
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
         self.client = CloudPoolClient(config, folder, clock)
         self.clock = clock
+        self.ledger = Ledger()
         self.closed = threading.Event()
         self._changing = threading.Lock()
         self._view: tuple[float, Observation] | None = None

@@ -14,7 +14,7 @@ from rescheduler.backends.base import (
     Refused,
     UnknownGroup,
 )
-from rescheduler.backends.cloudpool.config import PoolSection, read_pools
+from rescheduler.backends.cloudpool.config import read_pools
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.removal import Removal
 from rescheduler.clock import Clock
@@ -22,18 +22,21 @@ from rescheduler.clock import Clock
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
     """The provider of the file `--cloud-config`; ConfigError, or AuthError for a secret that cannot be read."""
-    pools = read_pools(config)
-    return CloudpoolProvider(pools, Path(config or ".").parent, clock)
+    sections = read_pools(config)
+    return CloudpoolProvider([Pool(one, Path(config or ".").parent, clock) for one in sections])
 
 
 class CloudpoolProvider(CloudProvider):
-    """A node belongs to the pool that lists its machine as active; to none if two pools do, or if it is unsure."""
+    """A node belongs to the pool that lists its machine as active; to none if two pools do, or if it is unsure.
+
+    Without *shrink*, machines that are deleted are replaced by new ones.
+    """
 
     name = "cloudpool"
 
-    def __init__(self, pools: Sequence[PoolSection], folder: Path, clock: Clock) -> None:
-        self._pools = {section.id: Pool(section, folder, clock) for section in pools}
-        self._removals = {name: Removal(pool) for name, pool in self._pools.items()}
+    def __init__(self, pools: Sequence[Pool], *, shrink: bool = True) -> None:
+        self._pools = {pool.group.id: pool for pool in pools}
+        self._removals = {name: Removal(pool, shrink=shrink) for name, pool in self._pools.items()}
 
     def refresh(self, *, deadline: float) -> None:
         troubles = []

@@ -19,7 +19,6 @@ from rescheduler.backends.base import (
 from rescheduler.backends.cloudpool import deletion
 from rescheduler.backends.cloudpool.client import Observation, from_pool
 from rescheduler.backends.cloudpool.deletion import Answer, Limits, Order, Send, Wait
-from rescheduler.backends.cloudpool.ledger import Ledger
 from rescheduler.backends.cloudpool.messages import Machine
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing, ServerFault, Unsent
@@ -34,11 +33,14 @@ class _Target:
 
 
 class Removal:
-    """The removals of one pool. Any number may run at once; orders are given one after the other."""
+    """The removals of one pool. Any number may run at once; orders are given one after the other.
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool, self._clock = pool, pool.clock
-        self._ledger = Ledger()
+    Without *shrink* the desired size stays, and the pool makes new machines.
+    """
+
+    def __init__(self, pool: Pool, *, shrink: bool = True) -> None:
+        self._pool, self._clock, self._shrink = pool, pool.clock, shrink
+        self._ledger = pool.ledger
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
         self._limits = Limits(settle, back_off=dt.timedelta(seconds=pool.config.poll_interval))
@@ -161,7 +163,7 @@ class Removal:
             unsent = replace(order, at=self._clock.now(), answer=Answer.UNSENT, words=str(error))
             self._ledger.record(machine.id, unsent, node)
             return None
-        decrement = desired > 0 and deletion.lowers(machine, last, desired)
+        decrement = self._shrink and desired > 0 and deletion.lowers(machine, last, desired)
         left = desired - decrement - self._unsettled(view, {machine.id})
         if decrement and (refusal := self._below_minimum(left)):
             return refusal

@@ -1,0 +1,220 @@
+"""Which nodes may be given up, by the rules of kubeaware-cloudpool-proxy, on the scheduler's own predicates.
+
+Pods may go to any node that is Ready, schedulable and not of the control plane; pods of kube-system stay and die with
+their node. Everything here is a question to one snapshot, which is left as it was found.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from predicates.framework import Filters, Targets
+from predicates.nodes import CPU, MEMORY
+from predicates.objects import Node, Pod
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.budgets import Budgets, Purse
+from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers, why_not_target
+from rescheduler.planning.drainability import (
+    MIRROR,
+    SAFE_LOCAL_VOLUMES,
+    SAFE_TO_EVICT,
+    Context,
+    Fate,
+    fate,
+)
+from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
+from rescheduler.planning.policy import Circumstances, Policy
+
+#: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here.
+_POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False)
+_SYSTEM: Final = "kube-system"
+_EFFORT: Final = QUESTIONS_PER_SECOND  #: a second of looking for places above first-fit
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Victims in the order in which they are to be drained, and why the others are none."""
+
+    plans: tuple[Plan, ...]
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    node: str
+    row: int
+    movers: tuple[Pod, ...]
+    share: float  #: of the node's cpu and memory that is requested, both added
+
+
+class Victims:
+    """Judges nodes of *snapshot* at the moment *now*."""
+
+    def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+        self._snapshot = snapshot
+        self._now = now
+        self._filters = Filters(snapshot, DEFAULT)
+        self._budgets = Budgets(snapshot)
+        self._masters = frozenset(_masters(snapshot))
+
+    @property
+    def control_plane(self) -> Collection[str]:
+        """Nodes by label, or because an API server runs there."""
+        return self._masters
+
+    def judge(self, node: str) -> Verdict:
+        """Whether *node* alone can be given up, as things are."""
+        choice = self.choose([node], 1)
+        return choice.plans[0] if choice.plans else choice.rejected[0]
+
+    def choose(self, nodes: Collection[str], most: int) -> Choice:
+        """At most *most* of *nodes*, fewest pods to move first, then the smaller share of requests, then the name.
+
+        All victims' pods fit the nodes that remain, together. Budgets are judged victim by victim, for a victim is
+        drained only when the pods of the one before are back.
+        """
+        examined = [self._examined(name) for name in sorted(nodes)]
+        rejected = [one for one in examined if isinstance(one, Rejected)]
+        candidates = sorted(
+            (one for one in examined if isinstance(one, _Candidate)),
+            key=lambda one: (len(one.movers), one.share, one.node),
+        )
+        self._filters.settle(pod.cls for one in candidates for pod in one.movers)
+        chosen: list[_Candidate] = []
+        plans: tuple[Plan, ...] = ()
+        for one in candidates:
+            if len(chosen) == most:
+                break
+            found = self._together([*chosen, one])
+            if isinstance(found, Blocker):
+                rejected.append(Rejected(one.node, (found,)))
+            else:
+                chosen, plans = [*chosen, one], found
+        return Choice(plans, tuple(rejected))
+
+    def _examined(self, name: str) -> _Candidate | Rejected:
+        """What the rules say of a node and its pods; the room is asked later."""
+        row = self._snapshot.nodes.row[name]
+        node = self._snapshot.nodes.nodes[row]
+        assert node is not None
+        blockers = list(self._node_blockers(node))
+        context = Context(_POLICY, self._now, self._budgets.guards)
+        movers: list[Pod] = []
+        for pod in self._snapshot.pods_on[name].values():
+            opinion = _fate(pod, context)
+            if isinstance(opinion, Blocker):
+                blockers.append(opinion)
+            elif opinion is Fate.MOVES:
+                movers.append(pod)
+        movers.sort(key=lambda pod: pod.key)
+        blockers += Purse(self._budgets).pay(movers)
+        if movers and node.condition("Ready") != "True":
+            blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet would end no pod"))
+        return Rejected(name, tuple(blockers)) if blockers else _Candidate(name, row, tuple(movers), self._share(row))
+
+    def _node_blockers(self, node: Node) -> Iterator[Blocker]:
+        if node.name in self._masters:
+            yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
+        wanted = {Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE, Reason.NODE_DELETING, Reason.BEING_DRAINED}
+        found = node_blockers(node, _POLICY, Circumstances(self._now))
+        yield from (one for one in found if one.reason in wanted)
+
+    def _together(self, victims: Sequence[_Candidate]) -> tuple[Plan, ...] | Blocker:
+        """Plans for all *victims*, or why the last one cannot go beside the others."""
+        going = {one.node for one in victims}
+        rows = [row for name, row in self._targets() if name not in going]
+        if not rows:
+            return Blocker(Reason.NO_ROOM, "no other node that is Ready and schedulable remains")
+        targets = Targets(rows)
+        room = Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets))
+        with self._snapshot.trial() as trial:
+            movers = [pod for one in victims for pod in self._emptied(one, trial)]
+            placed = pack(room, trial, movers, Effort(_EFFORT))
+        if isinstance(placed, Stuck):
+            return Blocker(Reason.NO_ROOM, placed.why, placed.pod.key)
+        names = self._snapshot.nodes.names
+        landing = {pod.key: names[row] for pod, row in placed}
+        return tuple(self._plan(one, landing) for one in victims)
+
+    def _emptied(self, victim: _Candidate, trial: Trial) -> Sequence[Pod]:
+        for pod in victim.movers:
+            trial.evict(pod)
+        trial.drain(victim.row)
+        return victim.movers
+
+    def _plan(self, victim: _Candidate, landing: dict[str, str]) -> Plan:
+        placements = (
+            Placement(_ref(pod), landing[pod.key], pod.cls.spec.termination_grace_period_seconds)
+            for pod in victim.movers
+        )
+        leaving = (
+            _ref(pod)
+            for pod in self._snapshot.pods_on[victim.node].values()
+            if pod.deletion_timestamp is not None and not _stays(pod)
+        )
+        return Plan(victim.node, tuple(placements), tuple(sorted(leaving, key=str)))
+
+    def _targets(self) -> Iterator[tuple[str, int]]:
+        """Nodes that take pods, fullest first: room stays in one piece."""
+        nodes = sorted(self._snapshot.nodes, key=lambda one: one.name)
+        taking = [
+            (one.name, self._snapshot.nodes.row[one.name])
+            for one in nodes
+            if one.name not in self._masters and one.condition("Ready") == "True" and why_not_target(one) is None
+        ]
+        requested = self._snapshot.nodes.requested
+        return iter(sorted(taking, key=lambda one: -int(requested[one[1], CPU])))
+
+    def _share(self, row: int) -> float:
+        table = self._snapshot.nodes
+        return sum(
+            float(table.requested[row, column]) / max(1.0, float(table.allocatable[row, column]))
+            for column in (CPU, MEMORY)
+        )
+
+
+def _fate(pod: Pod, context: Context) -> Fate | Blocker:
+    if _stays(pod):
+        return Fate.STAYS
+    return _local_storage(pod) or fate(pod, context)
+
+
+def _stays(pod: Pod) -> bool:
+    """It belongs to the node, or to the system: it neither moves nor blocks."""
+    daemon = pod.owner is not None and pod.owner.kind == "DaemonSet"
+    return pod.namespace == _SYSTEM or MIRROR in pod.annotations or daemon
+
+
+def _local_storage(pod: Pod) -> Blocker | None:
+    """Any hostPath and any emptyDir, whatever its medium, unless the owner says that it may be lost."""
+    if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
+        return None
+    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
+    local = [
+        one.name
+        for one in pod.cls.spec.volumes
+        if (one.host_path is not None or one.empty_dir is not None) and one.name not in allowed
+    ]
+    if not local:
+        return None
+    detail = f"local storage {', '.join(local)} would be lost; {SAFE_LOCAL_VOLUMES} would let it go"
+    return Blocker(Reason.LOCAL_STORAGE, detail, pod.key)
+
+
+def _masters(snapshot: Snapshot) -> Iterator[str]:
+    for node in snapshot.nodes:
+        if any(label in node.metadata.labels for label in CONTROL_PLANE):
+            yield node.name
+            continue
+        for pod in snapshot.pods_on[node.name].values():
+            labelled = pod.cls.labels.get("component") == "kube-apiserver"
+            if pod.namespace == _SYSTEM and (labelled or pod.name == f"kube-apiserver-{node.name}"):
+                yield node.name
+                break
+
+
+def _ref(pod: Pod) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
