@@ -25,6 +25,9 @@ from rescheduler.kube.lease import (
     released,
 )
 
+#: At most one line about what goes wrong in so many seconds.
+COMPLAINT_SECONDS: Final = 15.0
+
 #: One request of ours may take so long: half the time in which a renewal must succeed.
 _REQUEST_SECONDS: Final = RENEW_SECONDS / 2
 
@@ -55,6 +58,7 @@ class Elector:
         self._until = float("-inf")  #: monotonic time until which we lead
         self._seen: Seen | None = None
         self._version = ""
+        self._complained: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
 
@@ -85,12 +89,21 @@ class Elector:
             try:
                 self._turn()
             except ReschedulerError as error:
-                self._version = ""
-                log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+                self._failed(str(error))
+            except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the election unnoticed
+                self._failed(f"{type(error).__name__}: {error}")
             if self.leading != was:
                 was = self.leading
                 log.info("%s lease %s/%s as %s", "leading by" if was else "lost", *self._named)
             self._clock.wait(RETRY_SECONDS, self._stopping)
+
+    def _failed(self, why: str) -> None:
+        """Look at the Lease anew the next time; tell, but not every two seconds."""
+        self._version = ""
+        now = self._clock.monotonic()
+        if self._complained is None or now - self._complained >= COMPLAINT_SECONDS:
+            self._complained = now
+            log.warning("lease %s/%s: %s", self._namespace, self._name, why)
 
     @property
     def _named(self) -> tuple[str, str, str]:

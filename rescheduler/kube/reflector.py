@@ -10,7 +10,7 @@ import threading
 from typing import Final, Protocol
 
 from rescheduler.clock import Clock
-from rescheduler.errors import Expired, Forbidden, NotFound, ReschedulerError, Retryable
+from rescheduler.errors import Expired, Forbidden, NotFound, Permanent, ReschedulerError, Retryable
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client, Stream
 from rescheduler.kube.codec import Change
@@ -73,6 +73,7 @@ class Reflector:
         self._stopping = threading.Event()
         self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
         self._version: str | None = None  #: where to go on watching; None: list first
+        self._known = False  #: whether it was ever listed
         self._failures = 0  #: in a row, since something last came in
         self._broken = 0  #: watches that opened and broke, since something last came in
         self._stream: Stream | None = None
@@ -102,11 +103,17 @@ class Reflector:
                 self._clock.wait(self._refused(error), self._stopping)
             except ReschedulerError as error:
                 self._clock.wait(self._failed(error), self._stopping)
+            except Exception as error:
+                log.debug("%s", self._resource.plural, exc_info=True)
+                self._version = None
+                unexpected = f"read {self._resource.plural}: {type(error).__name__}: {error}"
+                self._clock.wait(self._failed(Permanent(unexpected)), self._stopping)
 
     def _list(self) -> None:
         listing = self._lister.list()
         self._sink.listed(self._resource.kind, listing)
         self._version = listing.resource_version
+        self._known = True
         log.debug("%s: listed %d", self._resource.plural, len(listing.objects))
 
     def _watch(self) -> None:
@@ -150,8 +157,8 @@ class Reflector:
         self._failures = self._broken = 0
 
     def _refused(self, error: ReschedulerError) -> float:
-        """An optional kind that is not served or not permitted counts as empty."""
-        if not self._resource.optional:
+        """An optional kind that was never served or permitted counts as empty; of others the last state is kept."""
+        if not self._resource.optional or self._known:
             return self._failed(error)
         if self._failures == 0:
             log.warning("%s: taken as none: %s", self._resource.plural, error)

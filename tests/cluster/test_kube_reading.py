@@ -122,6 +122,32 @@ def test_a_restarted_server_forgets_the_past_and_nothing_is_missed(cluster: Cont
         assert "goes" not in state.snapshot().of("Namespace")
 
 
+def test_a_custom_resource_is_answered_in_json_although_protobuf_was_asked_for(cluster: ControlPlane) -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.test"},
+        "spec": {
+            "group": "example.test",
+            "scope": "Cluster",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    path = "/apis/example.test/v1/things"
+    [made] = cluster.apply([crd])
+    try:
+        client, reader = connect(cluster.kubeconfig), codecs("Namespace", PROTOBUF, Interner())
+        eventually(lambda: client.send("list things", "GET", path).ok)
+        cluster.api.post(path, {"apiVersion": "example.test/v1", "kind": "Thing", "metadata": {"name": "one"}})
+        answer = client.request("list things", "GET", path, accept=reader.accept)
+        assert answer.content_type.startswith(JSON)
+        assert [key_of(one) for one in reader.of(answer.content_type).page(answer.body).objects] == ["one"]
+    finally:
+        cluster.api.delete(cluster.api.path(made))
+
+
 def test_reading_once_is_the_same_as_watching(cluster: ControlPlane) -> None:
     cluster.apply([node("n1"), pod("p", nodeName="n1")])
     snapshot = read_cluster(connect(cluster.kubeconfig), SystemClock(), PROTOBUF)

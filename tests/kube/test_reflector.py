@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from predicates.wire import Interner
-from rescheduler.errors import Expired, InputError, Unauthorized
+from rescheduler.errors import Expired, InputError, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
+from rescheduler.kube.codec import Change
 from rescheduler.kube.codecs import codecs
+from rescheduler.kube.lister import Listing
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
@@ -224,6 +226,18 @@ def test_an_optional_kind_that_is_forbidden_counts_as_none_and_is_told_once(
     assert 300.0 in clock.waits
 
 
+def test_an_optional_kind_that_was_read_once_is_kept_when_it_is_forbidden_later(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    driver = {"metadata": {"name": "ebs", "resourceVersion": "1"}}
+    edge.on("GET", DRIVERS.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [driver]}))
+    edge.on_watch(DRIVERS.path, status(403, "no more"))
+    with reading(client, clock, DRIVERS) as state:
+        eventually(lambda: state.errors)
+        assert str(state.errors["CSIDriver"]) == "watch csidrivers: no more (403)"
+        assert set(state.snapshot().of("CSIDriver")) == {"ebs"}
+
+
 def test_a_required_kind_that_is_forbidden_is_never_synced_and_says_why(
     edge: Edge, client: Client, clock: HastyClock
 ) -> None:
@@ -279,6 +293,35 @@ def test_reading_once_gives_a_whole_snapshot_and_tells_how_far_it_is(
     )
     assert set(snapshot.of("Namespace")) == {"a", "b", "c"}
     assert told == [("namespaces", 2), ("namespaces", 3)]
+
+
+class Clumsy:
+    """A sink with a mistake in it."""
+
+    def __init__(self) -> None:
+        self.told: list[ReschedulerError | None] = []
+
+    def listed(self, kind: str, listing: Listing) -> None:
+        raise ZeroDivisionError(f"{len(listing.objects)} {kind}")
+
+    def changed(self, kind: str, change: Change) -> None:
+        raise AssertionError(kind, change)
+
+    def failing(self, kind: str, error: ReschedulerError | None) -> None:
+        assert kind == "Namespace"
+        self.told.append(error)
+
+
+def test_a_mistake_of_ours_is_told_and_does_not_end_the_thread(edge: Edge, client: Client, clock: HastyClock) -> None:
+    edge.on("GET", PATH, page("a"))
+    sink = Clumsy()
+    reflector = Reflector(NAMESPACES, client, codecs("Namespace", JSON, Interner()), sink, clock)
+    reflector.start()
+    eventually(lambda: len(sink.told) >= 3)
+    reflector.stop()
+    reflector.join(10.0)
+    assert str(sink.told[0]) == "read namespaces: ZeroDivisionError: 1 Namespace"
+    assert backoffs(clock)[:2] == [1.0, 2.0]
 
 
 READ_ONCE: dict[str, tuple[tuple[Step, ...], type[Exception], str]] = {

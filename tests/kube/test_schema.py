@@ -1,0 +1,18 @@
+"""The compiled schema belongs to the written one."""
+
+import importlib.resources
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from grpc_tools import protoc  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parents[2]
+SOURCE = "rescheduler/kube/schema.proto"
+
+
+def test_the_compiled_schema_is_that_of_schema_proto(tmp_path: Path) -> None:
+    """Where this fails: ``make proto``."""
+    compiled = tmp_path / "schema.binpb"
+    assert protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={compiled}", SOURCE]) == 0
+    kept = importlib.resources.files("rescheduler.kube").joinpath("schema.binpb").read_bytes()
+    assert FileDescriptorSet.FromString(kept) == FileDescriptorSet.FromString(compiled.read_bytes())
