@@ -100,6 +100,6 @@ def _failure(what: str, words: Iterable[str]) -> LocalError:
             f"{what}: the disk is full; a first build needs 6 GB under {cache.folder()} and Go's own caches"
             " (GOCACHE, GOMODCACHE)"
         )
-    if re.search(r"dial tcp|no such host|i/o timeout|TLS handshake", text):
+    if re.search(r"dial tcp|no such host|i/o timeout|TLS handshake|module lookup disabled", text):
         return SetupError(f"{what}: the Go module proxy cannot be reached (GOPROXY); {text.splitlines()[-1]}")
     return LocalError(f"{what} failed:\n{text}")
