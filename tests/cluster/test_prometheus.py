@@ -1,0 +1,92 @@
+"""A real Prometheus scrapes the daemon, and promtool finds nothing to blame in its page."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.debian import Prometheus, prometheus_binaries
+from deploy.local.errors import SetupError
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from deploy.local.ports import reserve
+from tests.cluster.daemon import Daemon, Look
+
+ORIGINAL = (
+    "spot_rescheduler_node_pods_count",
+    "spot_rescheduler_nodes_count",
+    "spot_rescheduler_node_drain_total",
+    "spot_rescheduler_evicted_pods_total",
+)
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Prometheus:
+    try:
+        return prometheus_binaries()
+    except SetupError as error:
+        pytest.skip(f"no Prometheus: {error}")
+
+
+@contextmanager
+def scraping(prometheus: Prometheus, target: str, folder: Path) -> Iterator[str]:
+    """A Prometheus that scrapes *target*; its own URL."""
+    config, data = folder / "prometheus.yml", folder / "data"
+    job = {"job_name": "daemon", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
+    config.write_text(str({"scrape_configs": [job]}).replace("'", '"'))
+    command = [
+        str(prometheus.prometheus),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+    ]
+    with ExitStack() as until:
+        address = f"127.0.0.1:{reserve(until)}"
+        command.append(f"--web.listen-address={address}")
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until.callback(process.wait)
+        until.callback(process.kill)
+        yield f"http://{address}"
+
+
+def query(url: str, metric: str) -> list[dict[str, Any]]:
+    try:
+        answer = httpx.get(f"{url}/api/v1/query", params={"query": metric})
+    except httpx.TransportError:
+        return []
+    found: list[dict[str, Any]] = answer.json()["data"]["result"] if answer.is_success else []
+    return found
+
+
+def test_its_queries_find_the_four_original_metrics(
+    cluster: ControlPlane, prometheus: Prometheus, tmp_path: Path
+) -> None:
+    look = Look(cluster)
+    look.nodes(1, 2)
+    cluster.apply([deployment("web", 3)])
+    look.running(3)
+    look.open_spot()
+    with Daemon(cluster) as daemon:
+        look.eventually(lambda: daemon.told("drained after"), "a drain")
+        address = daemon.address.removeprefix("http://")
+        with scraping(prometheus, address, tmp_path) as url:
+            found = {
+                metric: look.eventually(lambda metric=metric: query(url, metric), f"{metric} in Prometheus")
+                for metric in ORIGINAL
+            }
+        page = httpx.get(f"{daemon.address}/metrics").content
+        linted = subprocess.run([prometheus.promtool, "check", "metrics"], input=page, capture_output=True, check=False)
+    labels = {
+        metric: [set(one["metric"]) - {"__name__", "instance", "job"} for one in found[metric]] for metric in found
+    }
+    assert labels["spot_rescheduler_evicted_pods_total"] == [set()]
+    assert {"drain_state", "node"} in labels["spot_rescheduler_node_drain_total"]
+    assert {"node_type", "node"} in labels["spot_rescheduler_node_pods_count"]
+    assert {"node_type"} in labels["spot_rescheduler_nodes_count"]
+    drains = {one["metric"]["drain_state"]: one["value"][1] for one in found["spot_rescheduler_node_drain_total"]}
+    assert drains["Success"] == "1"
+    assert found["spot_rescheduler_evicted_pods_total"][0]["value"][1] == "3"
+    assert (linted.returncode, linted.stdout, linted.stderr) == (0, b"", b"")
