@@ -50,11 +50,9 @@ func explain(w *world, asked explainRequest) (*explainAnswer, error) {
 	}
 	answer := &explainAnswer{Verdicts: make([]verdict, 0, len(pods))}
 	for _, pod := range pods {
-		placed := w.remove(pod)
+		restore := w.without(pod)
 		found, err := w.judge(w.recreated(pod), nodes, asked.All)
-		if placed {
-			w.place(pod)
-		}
+		restore()
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", podName(pod), err)
 		}
@@ -64,7 +62,7 @@ func explain(w *world, asked explainRequest) (*explainAnswer, error) {
 }
 
 // selection is what was asked for, or everything.
-func (w *world) selection(asked explainRequest) ([]*v1.Pod, []*framework.NodeInfo, error) {
+func (w *world) selection(asked explainRequest) ([]*v1.Pod, []string, error) {
 	pods := w.pods
 	if asked.Pods != nil {
 		pods = nil
@@ -82,18 +80,15 @@ func (w *world) selection(asked explainRequest) ([]*v1.Pod, []*framework.NodeInf
 			names = append(names, info.Node().Name)
 		}
 	}
-	nodes := make([]*framework.NodeInfo, 0, len(names))
 	for _, name := range names {
-		info, err := w.node(name)
-		if err != nil {
+		if _, err := w.node(name); err != nil {
 			return nil, nil, err
 		}
-		nodes = append(nodes, info)
 	}
-	return pods, nodes, nil
+	return pods, names, nil
 }
 
-func (w *world) judge(pod *v1.Pod, nodes []*framework.NodeInfo, all bool) (*verdict, error) {
+func (w *world) judge(pod *v1.Pod, nodes []string, all bool) (*verdict, error) {
 	first := w.firstRefusals(pod, nodes)
 	if !all {
 		return first, nil
@@ -104,7 +99,7 @@ func (w *world) judge(pod *v1.Pod, nodes []*framework.NodeInfo, all bool) (*verd
 }
 
 // firstRefusals asks the way the scheduler does: nothing is asked after the first rejection.
-func (w *world) firstRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
+func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
 	for _, plugin := range w.framework.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
@@ -122,19 +117,18 @@ func (w *world) firstRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict
 	if !result.AllNodes() {
 		found.NodeNames = sets.List(result.NodeNames)
 	}
-	for _, info := range nodes {
-		refused := []refusal{}
-		if status := w.framework.RunFilterPlugins(w.ctx, state, pod, info); !status.IsSuccess() {
-			refused = append(refused, refusalOf(status.Plugin(), status))
+	for _, node := range nodes {
+		found.Nodes[node] = []refusal{}
+		if status := w.framework.RunFilterPlugins(w.ctx, state, pod, w.byNode[node]); !status.IsSuccess() {
+			found.Nodes[node] = []refusal{refusalOf(status.Plugin(), status)}
 		}
-		found.Nodes[info.Node().Name] = refused
 	}
 	return found
 }
 
 // allRefusals asks every plugin by itself, whatever the others said. A plugin that rejects the pod everywhere is not
 // asked about nodes.
-func (w *world) allRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
+func (w *world) allRefusals(pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
 	for _, plugin := range w.framework.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
@@ -148,8 +142,8 @@ func (w *world) allRefusals(pod *v1.Pod, nodes []*framework.NodeInfo) *verdict {
 	for _, each := range found.Everywhere {
 		silent.Insert(each.Plugin)
 	}
-	for _, info := range nodes {
-		found.Nodes[info.Node().Name] = w.filterEach(state, pod, info, silent)
+	for _, node := range nodes {
+		found.Nodes[node] = w.filterEach(state, pod, w.byNode[node], silent)
 	}
 	return found
 }

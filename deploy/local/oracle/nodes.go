@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -138,6 +139,38 @@ func (n *nodeInfos) changed(info *framework.NodeInfo, pod *v1.Pod, sign int) {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.PersistentVolumeClaim != nil {
 			n.usedClaims[framework.GetNamespacedName(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)] += sign
+		}
+	}
+}
+
+// without takes the pod off its node as if it had never been there, and gives the way back. The node's other pods keep
+// their order, which RemovePod would not: a plugin that cannot judge because of one of them names the first.
+func (n *nodeInfos) without(pod *v1.Pod) (restore func()) {
+	before := n.byNode[pod.Spec.NodeName]
+	if before == nil || !countsAsScheduled(pod) {
+		return func() {}
+	}
+	after := framework.NewNodeInfo()
+	after.SetNode(before.Node())
+	after.ImageStates = before.ImageStates
+	for _, other := range before.Pods {
+		if other.GetPod() != pod {
+			after.AddPodInfo(other)
+		}
+	}
+	n.exchange(before, after)
+	n.changed(after, pod, -1)
+	return func() {
+		n.exchange(after, before)
+		n.changed(before, pod, +1)
+	}
+}
+
+func (n *nodeInfos) exchange(old, other *framework.NodeInfo) {
+	n.byNode[other.Node().Name] = other
+	for _, list := range [][]fwk.NodeInfo{n.list, n.affinity.list, n.antiAffinity.list} {
+		if at := slices.Index(list, fwk.NodeInfo(old)); at >= 0 {
+			list[at] = other
 		}
 	}
 }

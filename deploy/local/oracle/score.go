@@ -26,11 +26,9 @@ func score(w *world, asked explainRequest) (*scoreAnswer, error) {
 	}
 	answer := &scoreAnswer{Scores: make([]scores, 0, len(pods))}
 	for _, pod := range pods {
-		placed := w.remove(pod)
+		restore := w.without(pod)
 		found, err := w.scorePod(w.recreated(pod), nodes)
-		if placed {
-			w.place(pod)
-		}
+		restore()
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", podName(pod), err)
 		}
@@ -39,14 +37,15 @@ func score(w *world, asked explainRequest) (*scoreAnswer, error) {
 	return answer, nil
 }
 
-func (w *world) scorePod(pod *v1.Pod, nodes []*framework.NodeInfo) (*scores, error) {
+func (w *world) scorePod(pod *v1.Pod, nodes []string) (*scores, error) {
 	found := &scores{Pod: podName(pod), Nodes: map[string]map[string]int64{}, Total: map[string]int64{}}
 	state := framework.NewCycleState()
 	if _, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
 		return found, nil
 	}
 	feasible := []fwk.NodeInfo{}
-	for _, info := range nodes {
+	for _, node := range nodes {
+		info := w.byNode[node]
 		if w.framework.RunFilterPlugins(w.ctx, state, pod, info).IsSuccess() {
 			feasible = append(feasible, info)
 		}

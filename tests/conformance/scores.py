@@ -1,0 +1,63 @@
+"""What makes a random cluster worth scoring: images, soft taints, soft constraints, and the owners of pods."""
+
+import random
+
+from tests.conformance.generate import cluster
+from tests.conformance.generate.world import Json
+
+_MEGABYTE = 1024 * 1024
+
+
+def scored_cluster(seed: int, family: str) -> Json:
+    """A random cluster of the *family*, with more for the score plugins to look at."""
+    dice, found = random.Random(seed), cluster(seed, family)
+    items = found["items"]
+    pods = [one for one in items if one["kind"] == "Pod"]
+    images = sorted({box["image"] for pod in pods for box in pod["spec"]["containers"] if box.get("image")})
+    for one in items:
+        if one["kind"] == "Node":
+            _furnish(one, images, dice)
+    for pod in pods:
+        for constraint in pod["spec"].get("topologySpreadConstraints") or ():
+            if dice.random() < 0.5:
+                constraint["whenUnsatisfiable"] = "ScheduleAnyway"
+    items += _replica_sets(pods)
+    return found
+
+
+def _furnish(node: Json, images: list[str], dice: random.Random) -> None:
+    held = [image for image in images if dice.random() < 0.4]
+    node["status"]["images"] = [
+        {
+            "names": [image if ":" in image else f"{image}:latest"],
+            "sizeBytes": dice.choice((5, 90, 700, 4000)) * _MEGABYTE,
+        }
+        for image in held
+    ]
+    for key in ("slow", "costly"):
+        if dice.random() < 0.3:
+            node["spec"]["taints"] = [
+                *(node["spec"].get("taints") or ()),
+                {"key": key, "effect": "PreferNoSchedule"},
+            ]
+
+
+def _replica_sets(pods: list[Json]) -> list[Json]:
+    """Those whose pods all carry the same labels, which they select."""
+    labels: dict[tuple[str, str], list[Json]] = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        for owner in meta.get("ownerReferences") or ():
+            if owner["kind"] == "ReplicaSet" and owner.get("controller"):
+                owner["apiVersion"] = "apps/v1"
+                labels.setdefault((meta["namespace"], owner["name"]), []).append(meta.get("labels") or {})
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"selector": {"matchLabels": found[0]}},
+        }
+        for (namespace, name), found in labels.items()
+        if found[0] and all(one == found[0] for one in found)
+    ]

@@ -1,0 +1,68 @@
+"""Our scores before the real scheduler's, node by node: the totals that decide where a pod goes."""
+
+import numpy as np
+import pytest
+
+from predicates import plugins, scores
+from predicates.framework import Filters
+from predicates.objects import Pod
+from predicates.scores.frame import Question
+from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.selectors import NOTHING
+from predicates.snapshot import Snapshot
+from tests.conformance.generate.world import Json
+from tests.conformance.oracle import Oracle
+from tests.conformance.ours import load
+from tests.conformance.scores import scored_cluster
+
+TOTALS = 4000
+FAMILIES = ("plannable", "all", "PodTopologySpread", "InterPodAffinity", "NodeAffinity", "TaintToleration")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_total_is_the_scheduler_s(oracle: Oracle, family: str) -> None:
+    compared, spread, seed = 0, 0, 0
+    while compared < TOTALS:
+        given = scored_cluster(seed, family)
+        known = _owners(given)
+        table = load(given)
+        filters = Filters(table, plugins.DEFAULT)
+        names = [pod.key for pod in table.pods.values() if not pod.cls.spec.resource_claims]
+        for found in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
+            pod = table.pods[found["pod"]]
+            mine = _scored(table, filters, pod, owned=(pod.namespace, pod.owner.name if pod.owner else "") in known)
+            assert mine == _of_oracle(found), f"{family} seed {seed}: {found['pod']}"
+            compared += len(mine)
+            spread += len({one["total"] for one in mine.values()}) > 1
+        seed += 1
+    assert spread > compared // 100
+
+
+def _owners(given: Json) -> set[tuple[str, str]]:
+    found = (one["metadata"] for one in given["items"] if one["kind"] == "ReplicaSet")
+    return {(one["namespace"], one["name"]) for one in found}
+
+
+def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict[str, dict[str, int]]:
+    """By node that takes the pod: what each plugin gives it, weighted, and ``total``."""
+    with table.trial() as trial:
+        if pod.node_name in table.nodes.row:
+            trial.evict(pod)
+        rows = np.flatnonzero(filters.feasible(pod.cls))
+        if not len(rows):
+            return {}
+        question = Question(table, pod.cls, rows, kept_apart_from(pod) if owned else NOTHING)
+        by_plugin = {one.name: scores.totals(question, (one,)).tolist() for one in scores.DEFAULT}
+        total = scores.totals(question).tolist()
+    return {
+        table.nodes.names[row]: {name: given[at] for name, given in by_plugin.items() if given[at]}
+        | {"total": total[at]}
+        for at, row in enumerate(rows)
+    }
+
+
+def _of_oracle(found: Json) -> dict[str, dict[str, int]]:
+    return {
+        node: {name: score for name, score in given.items() if score} | {"total": found["total"][node]}
+        for node, given in found["nodes"].items()
+    }
