@@ -1,0 +1,299 @@
+"""Which nodes may be given up: every rule of the original, with the defects of its own mended."""
+
+from typing import Any
+
+import pytest
+
+from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.proxy.victims import Choice, Victims
+from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
+from tests.planning.builders import node as made
+
+WORKER = "role"
+LOCAL: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {}}]}
+MEMORY: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {"medium": "Memory"}}]}
+HOST_PATH: dict[str, Any] = {"volumes": [{"name": "data", "hostPath": {"path": "/x"}}]}
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+
+def node(name: str, **more: Any) -> Manifest:
+    return made(name, WORKER, **more)
+
+
+def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
+    return Victims(snapshot(objects), NOW).choose(nodes, most)
+
+
+def judged(*objects: Manifest) -> list[str] | dict[str, str]:
+    """The node "v": where its pods go, or the reasons why it stays."""
+    verdict = Victims(snapshot(objects), NOW).judge("v")
+    if isinstance(verdict, Plan):
+        return {one.pod.name: one.node for one in verdict.placements}
+    return [str(one.reason) for one in verdict.blockers]
+
+
+#: fact: (objects; what becomes of the node "v")
+JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
+    "an empty node beside another": ([node("v"), node("w")], {}),
+    "the last node": ([node("v")], [Reason.NO_ROOM]),
+    "the others are not Ready": ([node("v"), node("w", ready="False")], [Reason.NO_ROOM]),
+    "the others have no condition": ([node("v"), node("w", ready="Unknown")], [Reason.NO_ROOM]),
+    "the others are cordoned": ([node("v"), node("w", unschedulable=True)], [Reason.NO_ROOM]),
+    "the others are masters by label": (
+        [node("v"), node("m", labels={"node-role.kubernetes.io/control-plane": ""})],
+        [Reason.NO_ROOM],
+    ),
+    "the others are masters by their API server": (
+        [node("v"), node("m"), pod("kube-system/kube-apiserver-m", "m", owner="Node")],
+        [Reason.NO_ROOM],
+    ),
+    "the others are masters by the label of their API server": (
+        [node("v"), node("m"), pod("kube-system/api", "m", owner="Node", labels={"component": "kube-apiserver"})],
+        [Reason.NO_ROOM],
+    ),
+    "itself a master": (
+        [node("v"), node("w"), pod("kube-system/kube-apiserver-v", "v", owner="Node")],
+        [Reason.CONTROL_PLANE],
+    ),
+    "protected": ([node("v", annotations={DISABLED: "true"}), node("w")], [Reason.SCALE_DOWN_DISABLED]),
+    "protected with another value": ([node("v", annotations={DISABLED: "yes"}), node("w")], {}),
+    "a pod that fits": ([node("v"), node("w"), pod("a-1", "v")], {"a-1": "w"}),
+    "a pod without a controller": ([node("v"), node("w"), pod("a-1", "v", owner=None)], [Reason.NO_CONTROLLER]),
+    "a pod without one that may go": (
+        [node("v"), node("w"), pod("a-1", "v", owner=None, annotations={SAFE: "true"})],
+        {"a-1": "w"},
+    ),
+    "a pod that must not go": (
+        [node("v"), node("w"), pod("a-1", "v", annotations={SAFE: "false"})],
+        [Reason.NOT_SAFE_TO_EVICT],
+    ),
+    "an emptyDir": ([node("v"), node("w"), pod("a-1", "v", **LOCAL)], [Reason.LOCAL_STORAGE]),
+    "an emptyDir in memory": ([node("v"), node("w"), pod("a-1", "v", **MEMORY)], [Reason.LOCAL_STORAGE]),
+    "a hostPath": ([node("v"), node("w"), pod("a-1", "v", **HOST_PATH)], [Reason.LOCAL_STORAGE]),
+    "an emptyDir that may be lost": (
+        [node("v"), node("w"), pod("a-1", "v", annotations={SAFE_VOLUMES: "data"}, **LOCAL)],
+        {"a-1": "w"},
+    ),
+    "local storage is told before a missing controller": (
+        [node("v"), node("w"), pod("a-1", "v", owner=None, **LOCAL)],
+        [Reason.LOCAL_STORAGE],
+    ),
+    "a pod of kube-system, whatever it has": (
+        [node("v"), node("w"), pod("kube-system/a-1", "v", owner=None, **LOCAL)],
+        {},
+    ),
+    "a DaemonSet's pod": ([node("v"), node("w"), pod("a-1", "v", owner="DaemonSet", **HOST_PATH)], {}),
+    "a mirror pod": (
+        [node("v"), node("w"), pod("a-1", "v", owner=None, annotations={"kubernetes.io/config.mirror": "x"})],
+        {},
+    ),
+    "a finished pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Succeeded"})], {}),
+    "a failed pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Failed"})], {}),
+    "a pod that is being deleted": ([node("v"), node("w"), pod("a-1", "v", owner=None, deleted=True)], {}),
+    "too little cpu on each": (
+        [node("v"), node("w", cpu="0.2"), node("x", cpu="0.25"), pod("a-1", "v", cpu="300m")],
+        [Reason.NO_ROOM],
+    ),
+    "the request of an init container counts": (
+        [
+            node("v"),
+            node("w", cpu="1"),
+            pod("a-1", "v", initContainers=[{"name": "i", "resources": {"requests": {"cpu": "2"}}}]),
+        ],
+        [Reason.NO_ROOM],
+    ),
+    "no more pods on the other": ([node("v"), node("w", pods=0), pod("a-1", "v")], [Reason.NO_ROOM]),
+    "a finished pod on the other takes no room": (
+        [node("v"), node("w", cpu="1"), pod("a-1", "v"), pod("b-1", "w", status={"phase": "Succeeded"})],
+        {"a-1": "w"},
+    ),
+    "a taint that is not tolerated": (
+        [node("v"), node("w", taints=[{"key": "k", "effect": "NoSchedule"}]), pod("a-1", "v")],
+        [Reason.NO_ROOM],
+    ),
+    "a taint that is tolerated": (
+        [
+            node("v"),
+            node("w", taints=[{"key": "k", "effect": "NoExecute"}]),
+            pod("a-1", "v", tolerations=[{"key": "k", "operator": "Exists"}]),
+        ],
+        {"a-1": "w"},
+    ),
+    "a taint that is only a wish": (
+        [node("v"), node("w", taints=[{"key": "k", "effect": "PreferNoSchedule"}]), pod("a-1", "v")],
+        {"a-1": "w"},
+    ),
+    "a node selector": ([node("v"), node("w"), pod("a-1", "v", nodeSelector={"disk": "ssd"})], [Reason.NO_ROOM]),
+    "one of two terms of affinity is enough": (
+        [
+            node("v"),
+            node("w", labels={"disk": "ssd"}),
+            pod(
+                "a-1",
+                "v",
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["hdd"]}]},
+                                {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+                            ]
+                        }
+                    }
+                },
+            ),
+        ],
+        {"a-1": "w"},
+    ),
+    "anti-affinity": (
+        [node("v"), node("w"), pod("a-1", "v", affinity=repels("a")), pod("a-2", "w")],
+        [Reason.NO_ROOM],
+    ),
+    "affinity": (
+        [node("v"), node("w"), node("x"), pod("a-1", "v", affinity=seeks("b")), pod("b-1", "x")],
+        {"a-1": "x"},
+    ),
+    "a budget that allows one of two": (
+        [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=1)],
+        [Reason.BUDGET],
+    ),
+    "a budget that allows both": (
+        [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=2)],
+        {"a-1": "w", "a-2": "w"},
+    ),
+    "a budget of another namespace": (
+        [node("v"), node("w"), pod("a-1", "v"), budget("a", "a", allowed=0, namespace="other")],
+        {"a-1": "w"},
+    ),
+    "a node that is not Ready has no kubelet to end pods": (
+        [node("v", ready="False"), node("w"), pod("a-1", "v")],
+        [Reason.NODE_NOT_READY],
+    ),
+    "a node that is not Ready and empty is cheap to lose": ([node("v", ready="False"), node("w")], {}),
+    "selector, affinity, budget and a tight fit at once": (
+        [
+            node("v"),
+            node("w", cpu="1", labels={"disk": "ssd"}),
+            node("x", cpu="2"),
+            pod("a-1", "v", cpu="1", nodeSelector={"disk": "ssd"}),
+            pod("b-1", "v", cpu="2"),
+            budget("a", "a", allowed=1),
+        ],
+        {"a-1": "w", "b-1": "x"},
+    ),
+    "a node without allocatable harms nobody": ([node("v"), node("w"), node("z", cpu="0", pods=0)], {}),
+}
+
+
+@pytest.mark.parametrize("fact", JUDGED)
+def test_judged(fact: str) -> None:
+    objects, expected = JUDGED[fact]
+    assert judged(*objects) == expected
+
+
+ABC = [node("a"), node("b"), node("c")]
+SMALL = [node("a", cpu="2"), node("b", cpu="2"), node("c", cpu="2")]
+
+#: fact: (objects, candidates, how many are wanted; victims in order)
+CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
+    "fewest pods to move first": (
+        [
+            node("a"),
+            node("b"),
+            node("c"),
+            pod("x-1", "a", cpu="10m"),
+            pod("x-2", "a", cpu="10m"),
+            pod("y-1", "b", cpu="3"),
+        ],
+        ["a", "b"],
+        1,
+        ["b"],
+    ),
+    "then the smaller share of requests": (
+        [node("a"), node("b"), node("c"), pod("x-1", "a", cpu="2"), pod("y-1", "b", cpu="1")],
+        ["a", "b"],
+        1,
+        ["b"],
+    ),
+    "what stays counts in the share": (
+        [node("a"), node("b"), node("c"), pod("kube-system/x-1", "a", cpu="2")],
+        ["a", "b"],
+        1,
+        ["b"],
+    ),
+    "then the name": ([node("b"), node("a"), node("c")], ["b", "a"], 1, ["a"]),
+    "several, in order": ([node("a"), node("b"), node("c"), pod("x-1", "a")], ["a", "b"], 2, ["b", "a"]),
+    "never the last node, though each alone could go": (
+        [node("a"), node("b"), node("c")],
+        ["a", "b", "c"],
+        3,
+        ["a", "b"],
+    ),
+    "pods of the first do not go to the second": (
+        [*SMALL, pod("x-1", "a"), pod("y-1", "b")],
+        ["a", "b"],
+        2,
+        ["a", "b"],
+    ),
+    "the second has no room left": (
+        [
+            node("a", cpu="2"),
+            node("b", cpu="2"),
+            node("c", cpu="2"),
+            pod("x-1", "a", cpu="2"),
+            pod("y-1", "b", cpu="2"),
+        ],
+        ["a", "b"],
+        2,
+        ["a"],
+    ),
+    "one that is rejected is passed over": (
+        [node("a", annotations={DISABLED: "true"}), node("b"), node("c"), node("d")],
+        ["a", "b", "c"],
+        2,
+        ["b", "c"],
+    ),
+    "a budget that both need is good for each in its turn": (
+        [node("a"), node("b"), node("c"), pod("x-1", "a"), pod("x-2", "b"), budget("x", "x", allowed=1)],
+        ["a", "b"],
+        2,
+        ["a", "b"],
+    ),
+    "nobody": ([node("a"), node("b")], [], 2, []),
+}
+
+
+@pytest.mark.parametrize("fact", CHOSEN)
+def test_chosen(fact: str) -> None:
+    objects, candidates, most, expected = CHOSEN[fact]
+    choice = chosen(objects, candidates, most)
+    assert [plan.node for plan in choice.plans] == expected
+    assert not {plan.node for plan in choice.plans} & {one.node for one in choice.rejected}
+
+
+def test_no_pod_is_sent_to_a_victim() -> None:
+    objects = [node(name, cpu="4") for name in "abcd"] + [pod(f"{name}-1", name) for name in "abc"]
+    choice = chosen(objects, ["a", "b", "c"], 3)
+    victims = {plan.node for plan in choice.plans}
+    assert {one.node for plan in choice.plans for one in plan.placements}.isdisjoint(victims)
+
+
+def test_all_reasons_are_told() -> None:
+    verdict = Victims(
+        snapshot([node("v"), node("w"), pod("a-1", "v", owner=None), pod("b-1", "v", **LOCAL)]), NOW
+    ).judge("v")
+    assert isinstance(verdict, Rejected)
+    assert [(one.reason, one.pod) for one in verdict.blockers] == [
+        (Reason.NO_CONTROLLER, "default/a-1"),
+        (Reason.LOCAL_STORAGE, "default/b-1"),
+    ]
+
+
+def test_the_snapshot_is_left_as_it_was() -> None:
+    made_ = snapshot([node("a"), node("b"), node("c"), pod("x-1", "a"), pod("y-1", "b")])
+    before = made_.nodes.requested.copy(), dict(made_.ghosts)
+    Victims(made_, NOW).choose(["a", "b"], 2)
+    assert (made_.nodes.requested == before[0]).all()
+    assert dict(made_.ghosts) == before[1]
