@@ -30,6 +30,7 @@ from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.correlation import Subject
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.recorder import Recorder
+from rescheduler.kube.resources import RESOURCES
 from rescheduler.kube.state import ClusterState
 from rescheduler.loop import Doers, Loop, Mode, Outcome
 from rescheduler.observe import logs as log_lines
@@ -156,7 +157,7 @@ def _assembled(
 
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))
-    sight = Sight(state, policy, clock, holder)
+    sight = Sight(state, policy, clock, holder, [one.kind for one in RESOURCES if one.optional])
     cluster = Cluster(client)
     hands = Hands(cluster, provider, clock, holder)
     drainer = Drainer(hands, sight, standing, crew, _limits(running.timing), report)

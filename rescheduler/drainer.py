@@ -16,7 +16,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining import intent, machine
 from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain, Looked, LookFailed, Seen, Stop
-from rescheduler.draining.state import Drain, Limits, Phase
+from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
 from rescheduler.planning.outcome import Plan
 from rescheduler.sight import Sight
@@ -97,7 +97,7 @@ class Drainer:
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, found.pods))
 
-    def _played(self, node: Node, begun: machine.Result) -> Drain:
+    def _played(self, node: Node, begun: Result) -> Drain:
         """Play a drain to its end, and tell; that an order is still at work is told once."""
         clock = self._hands.clock
         started = clock.monotonic()
@@ -143,7 +143,7 @@ class _Course:
         self._stopped: Cause | None = None
         self._listing: _Listing | None = None
 
-    def play(self, begun: machine.Result) -> Drain:
+    def play(self, begun: Result) -> Drain:
         """Run the machine to its end. Raises what no request was expected to raise."""
         drain, actions = begun
         while not drain.done:

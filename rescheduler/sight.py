@@ -3,7 +3,7 @@
 For one thread. What is returned holds until the next call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -38,9 +38,11 @@ class State(Protocol):
 
 
 class Sight:
-    def __init__(self, state: State, policy: Policy, clock: Clock, holder: str) -> None:
+    def __init__(self, state: State, policy: Policy, clock: Clock, holder: str, optional: Collection[str] = ()) -> None:
+        """*optional*: the kinds without which a plan is still true."""
         self.cooldowns = CoolDowns()
         self._state = state
+        self._optional = frozenset(optional)
         self._policy = policy
         self._clock = clock
         self._holder = holder
@@ -48,7 +50,7 @@ class Sight:
 
     def unfit(self) -> str:
         """Why nothing can be decided from what was read of the cluster; "" where it can."""
-        errors = self._state.errors
+        errors = {kind: error for kind, error in self._state.errors.items() if kind not in self._optional}
         if not self._state.synced:
             missing = ", ".join(self._state.missing)
             return f"not read yet: {missing}" + "".join(f"; {error}" for error in list(errors.values())[:1])

@@ -5,8 +5,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
+from rescheduler.draining.messages import Action
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 
 #: ``terminationGracePeriodSeconds`` where a pod does not say.
@@ -109,6 +110,10 @@ class Drain:
     def handed_over(self) -> bool:
         """The machine was ordered away, its end was not seen: the intent stays on the node for a later look."""
         return self.done and self.failure is None and not self.released
+
+
+#: What an event makes of a drain, and what is to be done.
+Result: TypeAlias = tuple[Drain, tuple[Action, ...]]
 
 
 def victims(plan: Plan, limits: Limits, now: float) -> dict[str, Victim]:

@@ -100,11 +100,13 @@ class Logs:
     def __init__(self) -> None:
         self._told: dict[str, object] = {}
         self._held: object = None
+        self._news = logging.INFO  # what becomes of nodes is all that a dry run does, so there it is always told
 
     def __call__(self, event: Event) -> None:
         match event:
             case Started(version, holder, address, dry_run):
                 dry = ", dry run" if dry_run else ""
+                self._news = NOTICE if dry_run else logging.INFO
                 _say(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
             case LeadershipChanged(leading):
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
@@ -131,17 +133,18 @@ class Logs:
     def _planned(self, event: Planned) -> None:
         self._held = None
         planning = event.planning
+        full = sum(1 for plan in planning.plans if plan.placements)
         for verdict in planning.verdicts:
             known = self._told.get(verdict.node)
             self._told[verdict.node] = told = _essence(verdict)
-            _verdict(verdict, logging.DEBUG if known == told else logging.INFO)
+            _verdict(verdict, logging.DEBUG if known == told else self._news)
         if event.complete:
             judged = {one.node for one in planning.verdicts}
             self._told = {node: told for node, told in self._told.items() if node in judged}
         _say(
             DETAIL,
             f"judged {len(planning.verdicts)} of {planning.on_demand_nodes} on-demand nodes for "
-            f"{planning.spot_nodes} spot nodes in {event.seconds:.3f} s: {len(planning.plans)} can be emptied",
+            f"{planning.spot_nodes} spot nodes in {event.seconds:.3f} s: {full} can be emptied",
         )
 
 

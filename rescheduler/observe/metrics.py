@@ -66,7 +66,9 @@ class Metrics:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
         self._leader = self._gauge("leader", "Whether this replica acts (1) or waits (0).")
         self._success = self._gauge("last_success_timestamp_seconds", "When a round last ended without an error.")
-        self._drainable = self._gauge("drainable_nodes", "On-demand nodes that could be emptied, each by itself.")
+        self._drainable = self._gauge(
+            "drainable_nodes", "On-demand nodes with pods that could be emptied, each by itself."
+        )
         self._blocked_nodes = self._gauge(
             "blocked_nodes", "On-demand nodes that stay, by their first reason.", "reason"
         )
@@ -149,7 +151,7 @@ class Metrics:
         if not event.complete:
             return
         rejected = event.planning.rejected
-        self._drainable.set(len(event.planning.plans))
+        self._drainable.set(sum(1 for plan in event.planning.plans if plan.placements))
         _set_all(self._blocked_nodes, Tally(str(one.reason) for one in rejected))
         blockers = {(blocker.pod, blocker.reason) for one in rejected for blocker in one.blockers if blocker.pod}
         _set_all(self._blocked_pods, Tally(str(reason) for _, reason in blockers))

@@ -151,9 +151,10 @@ def _headlines(board: Board) -> Iterable[str]:
     planning = board.planned.planning
     reasons = Counter(one.reason for one in planning.rejected).most_common()
     stay = ", ".join(f"{count} {_text(reason)}" for reason, count in reasons) or "none"
+    full = sum(1 for plan in planning.plans if plan.placements)
     yield (
-        f"{_time(board.planned.at)}: {len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be "
-        f"emptied onto {planning.spot_nodes} spot nodes; staying: {stay}."
+        f"{_time(board.planned.at)}: {full} of {planning.on_demand_nodes} on-demand nodes can be emptied onto "
+        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; staying: {stay}."
     )
 
 
@@ -161,7 +162,8 @@ def _node_rows(board: Board) -> Iterable[tuple[str, ...]]:
     for verdict in board.planned.planning.verdicts if board.planned else ():
         if isinstance(verdict, Plan):
             moves = ", ".join(f"{_text(one.pod)} → {_text(one.node)}" for one in verdict.placements)
-            yield _text(verdict.node), '<span class="yes">can be emptied</span>', moves or "nothing to move"
+            state = '<span class="yes">can be emptied</span>' if moves else "empty"
+            yield _text(verdict.node), state, moves or "nothing to move"
         else:
             why = "<br>".join(
                 f"<code>{_text(one.reason)}</code> {_text(one.pod) + ': ' if one.pod else ''}{_text(one.detail)}"

@@ -38,7 +38,7 @@ from rescheduler.draining.messages import (
     Seen,
     Stop,
 )
-from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected
 
 A, B, C = (PodRef("ns", name, name) for name in "abc")
@@ -70,7 +70,7 @@ def seen(*uids: str) -> Seen:
     return Seen(frozenset(uids))
 
 
-def play(begun: machine.Result, story: Story) -> Drain:
+def play(begun: Result, story: Story) -> Drain:
     drain, _ = begun
     for now, event, expected in story:
         drain, actions = machine.step(drain, event, now)

@@ -196,7 +196,7 @@ class World:
         holder: str = "me",
         soft_taint: bool = False,
     ) -> Loop:
-        sight = Sight(self, Policy(budgets_in_steps=True), self.clock, holder)
+        sight = Sight(self, Policy(budgets_in_steps=True), self.clock, holder, ["CSIDriver"])
         hands = Hands(self, provider or NoProvider(), self.clock, holder)
         crew = Crew(Inline(), Inline())
         drainer = Drainer(hands, sight, self, crew, LIMITS, self.report)

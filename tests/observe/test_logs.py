@@ -29,6 +29,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.observe.logs import Logs
+from rescheduler.planning.outcome import Plan
 from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
 
@@ -135,6 +136,11 @@ def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
 def test_reasons_are_told_when_they_change() -> None:
     assert len(said(planned(BLOCKED), planned(BLOCKED))) == 2
     assert len(said(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
+
+
+def test_a_dry_run_tells_at_every_verbosity() -> None:
+    lines = said(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
+    assert lines[1:] == ["INFO can be emptied: 1 pods fit spot nodes node=od-1", "INFO has nothing to move node=od-3"]
 
 
 def test_a_wait_is_told_once() -> None:

@@ -23,6 +23,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.observe.metrics import Metrics
+from rescheduler.planning.outcome import Plan
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 
 P = "spot_rescheduler_"
@@ -60,6 +61,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "trouble": (Trouble(ErrorKind.WRITE, "x"), "errors_total", {"type": "write"}, 1),
     "planning": (planned(PLAN, BLOCKED), "plan_duration_seconds_sum", {}, 0.2),
     "nodes that can go": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
+    "empty nodes do not count": (planned(PLAN, Plan("od-3", ())), "drainable_nodes", {}, 1),
     "nodes that stay": (planned(PLAN, BLOCKED), "blocked_nodes", {"reason": "no-controller"}, 1),
     "pods in the way": (planned(PLAN, BLOCKED), "blocked_pods", {"reason": "pod-disruption-budget"}, 1),
     "the delay": (Held(Waiting.DRAIN_DELAY, "x"), "cooldown_active", {"kind": "drain-delay"}, 1),

@@ -159,7 +159,7 @@ def test_the_status_for_people_is_escaped(pages: Pages) -> None:
     page = pages.get("/statusz", accept="text/html,*/*").text
     assert "nothing &lt;b&gt;makes&lt;/b&gt; it anew" in page
     assert "<b>makes" not in page
-    assert "1 of 2 on-demand nodes can be emptied onto 2 spot nodes; staying: 1 no-controller" in page
+    assert "1 of 2 on-demand nodes can be emptied onto 2 spot nodes, 0 are empty; staying: 1 no-controller" in page
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 

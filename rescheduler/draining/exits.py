@@ -1,0 +1,57 @@
+"""Transitions by which a drain ends: its taint comes off, or there is nothing more to do."""
+
+from dataclasses import replace
+from typing import Final
+
+from rescheduler.draining.messages import Cause, Release, Released, ReleaseFailed, Seen, Stop
+from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
+
+#: Seconds between two tries to get our taint off.
+RELEASE_INTERVAL: Final = 2.0
+
+
+def give_up(drain: Drain, failure: Failure, now: float) -> Result:
+    drain = replace(drain, failure=failure)
+    if not drain.marked:
+        return replace(drain, phase=Phase.DONE, released=True), ()
+    return release(drain, now)
+
+
+def release(drain: Drain, now: float) -> Result:
+    deadline = now + drain.limits.release
+    return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=NEVER), (Release(),)
+
+
+def released(drain: Drain, _: Released, __: float) -> Result:
+    return replace(drain, phase=Phase.DONE, released=True), ()
+
+
+def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
+    """Past the deadline the marks stay: they are swept in a later round, or by whoever leads next."""
+    if now + RELEASE_INTERVAL < drain.deadline:
+        return replace(drain, retry_at=now + RELEASE_INTERVAL), ()
+    failure = drain.failure or Failure(Why.API_ERROR, event.why)
+    return replace(drain, phase=Phase.DONE, failure=failure), ()
+
+
+def release_tick(drain: Drain, _: Seen, now: float) -> Result:
+    if now < drain.retry_at:
+        return drain, ()
+    return replace(drain, retry_at=NEVER), (Release(),)
+
+
+def node_gone(drain: Drain, why: str) -> Result:
+    failure = Failure(Why.NODE_GONE, why)
+    return replace(drain, phase=Phase.DONE, failure=failure, released=True), ()
+
+
+def stop(drain: Drain, event: Stop, now: float) -> Result:
+    if event.cause is Cause.LEADERSHIP_LOST:
+        lost = Failure(Why.LEADERSHIP_LOST, "another replica leads now: it goes on from here, or rolls back")
+        return replace(drain, phase=Phase.DONE, failure=lost), ()
+    if drain.phase is Phase.RELEASING:
+        return drain, ()
+    if drain.ordered or drain.ordered_at is not None:
+        return replace(drain, phase=Phase.DONE), ()
+    left = tuple(one.pod for one in drain.victims.values())
+    return give_up(drain, Failure(Why.STOPPED, "told to stop in the middle of the drain", left), now)
