@@ -213,3 +213,13 @@ def test_placements_attach_and_detach() -> None:
         assert _on(table) == ""
         assert reasons(node_volume_limits.PLUGIN, other.cls, table) == {"n": REASON}
     assert _on(table) == REASON
+
+
+@pytest.mark.parametrize("limits", [None, {}, {CSI: None}, {"other": 0}])
+def test_a_node_in_the_place_of_another_has_its_own_limits(limits: Json | None) -> None:
+    own = [] if limits is None else [limited("m", limits)]
+    table = load(node("n"), *BOUND, mounting("a"), limited("n", {CSI: 0}), *own)
+    assert _on(table) == REASON
+    table.delete("Node", "n")
+    table.upsert("Node", next(iter(load(node("m")).nodes)))
+    assert reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table) == {"m": ""}

@@ -1,5 +1,6 @@
 """Builders of claims, volumes and what is around them, for tests that know the verdict beforehand."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.conformance.builders import node, pod, volume
@@ -42,7 +43,7 @@ def about(one: Json, **meta: Any) -> Json:
     return {**one, "metadata": {**one["metadata"], **meta}}
 
 
-def limited(name: str, limits: dict[str, int | None], migrated: str = "") -> Json:
+def limited(name: str, limits: Mapping[str, int | None], migrated: str = "") -> Json:
     """A CSINode with the *limits* of its drivers."""
     drivers = [
         {"name": driver, "nodeID": name, **({} if limit is None else {"allocatable": {"count": limit}})}
