@@ -78,7 +78,7 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Access:
     """What all drains act with."""
 
     cluster: Cluster
@@ -90,8 +90,8 @@ class Hands:
 class Acts:
     """The actions on one node."""
 
-    def __init__(self, hands: Hands, node: Node) -> None:
-        self._hands = hands
+    def __init__(self, access: Access, node: Node) -> None:
+        self._access = access
         self._node = node
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
 
@@ -114,7 +114,7 @@ class Acts:
                 return self._release()
 
     def _ask_provider(self) -> Answer:
-        provider, node = self._hands.provider, _for_provider(self._node)
+        provider, node = self._access.provider, _for_provider(self._node)
         try:
             provider.refresh(deadline=self._deadline())
             group = provider.group_for(node, deadline=self._deadline())
@@ -128,11 +128,11 @@ class Acts:
         return Answer(ProviderAnswered(group.id))
 
     def _mark(self, mark: Mark) -> Answer:
-        clock, holder = self._hands.clock, self._hands.holder
+        clock, holder = self._access.clock, self._access.holder
         written = Intent(holder, mark.step, mark.since or clock.now(), mark.pods, mark.group)
         edit = NodeEdit(taint=(intent.taint(holder),), annotate={ANNOTATION: written.dump()})
         try:
-            self._hands.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+            self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
         except NotFound as error:
             return Answer(MarkFailed(str(error), node_gone=True))
         except ReschedulerError as error:
@@ -147,7 +147,7 @@ class Acts:
         return Answer(Listed(frozenset(one.uid for one in pods if not one.finished)))
 
     def _pods(self) -> tuple[PodOnNode, ...]:
-        clock, never = self._hands.clock, threading.Event()
+        clock, never = self._access.clock, threading.Event()
         reading = Retrying(
             retry=retry_if_exception_type(Retryable),
             stop=stop_after_attempt(_READS),
@@ -155,16 +155,16 @@ class Acts:
             sleep=lambda seconds: void(clock.wait(seconds, never)),
             reraise=True,
         )
-        return reading(self._hands.cluster.pods_on, self._ref.name)
+        return reading(self._access.cluster.pods_on, self._ref.name)
 
     def _evict(self, action: Evict) -> Answer:
         pod = action.pod
-        outcome = self._hands.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace)
+        outcome = self._access.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace)
         event, result, detail = _read(outcome, pod.uid)
         return Answer(event, (events.EvictionAnswered(self._ref, pod, result, detail),))
 
     def _order(self, action: OrderRemoval) -> Answer:
-        provider, node = self._hands.provider, _for_provider(self._node, action)
+        provider, node = self._access.provider, _for_provider(self._node, action)
         told = events.MachineOrdered(self._ref, provider.name, action.group)
         try:
             outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
@@ -187,7 +187,7 @@ class Acts:
 
     def _delete_node(self) -> Answer:
         try:
-            self._hands.cluster.delete_node(self._ref.name, self._ref.uid)
+            self._access.cluster.delete_node(self._ref.name, self._ref.uid)
         except ReschedulerError as error:
             trouble = Trouble(ErrorKind.WRITE, str(error), self._ref.name)
             return Answer(NodeDeletionFailed(str(error)), (trouble,))
@@ -196,7 +196,7 @@ class Acts:
     def _release(self) -> Answer:
         edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None})
         try:
-            self._hands.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+            self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
         except NotFound:
             return Answer(Released())
         except ReschedulerError as error:
@@ -205,10 +205,10 @@ class Acts:
         return Answer(Released())
 
     def _deadline(self) -> float:
-        return self._hands.clock.monotonic() + PROVIDER_SECONDS
+        return self._access.clock.monotonic() + PROVIDER_SECONDS
 
     def _trouble(self, error: ReschedulerError) -> tuple[Trouble]:
-        return (Trouble(ErrorKind.PROVIDER, f"{self._hands.provider.name}: {error}", self._ref.name),)
+        return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)
 
 
 Reading: TypeAlias = tuple[Event, EvictionResult, str]

@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from predicates.snapshot import Snapshot
 from rescheduler import backends
-from rescheduler.acts import Hands
+from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.drainer import Crew, Drainer
+from rescheduler.drainer import Drainer, Threads
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube import connection as kube_connection
@@ -32,7 +32,7 @@ from rescheduler.kube.elector import Elector
 from rescheduler.kube.recorder import Recorder
 from rescheduler.kube.resources import RESOURCES
 from rescheduler.kube.state import ClusterState
-from rescheduler.loop import Doers, Loop, Mode, Outcome
+from rescheduler.loop import Actors, Loop, Mode, Outcome
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.events import NodeRef, Report, Started, tee
 from rescheduler.observe.health import Health
@@ -44,9 +44,9 @@ from rescheduler.observe.status import Status
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Connection, Logging, Running, Timing
-from rescheduler.sight import Sight
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.version import VERSION
+from rescheduler.view import View
 
 #: Evictions asked for at the same time.
 EVICTIONS: Final = 16
@@ -147,7 +147,7 @@ def _assembled(
         listeners.append(KubeEvents(parts.enter_context(_recording(client, clock))))
     report = tee(*listeners)
 
-    crew = Crew(parts.enter_context(_pool(EVICTIONS, "evict")), parts.enter_context(_pool(1, "write")))
+    threads = Threads(parts.enter_context(_pool(EVICTIONS, "evict")), parts.enter_context(_pool(1, "write")))
     state.start()
     parts.callback(state.stop)
     if elector is not None:
@@ -157,12 +157,12 @@ def _assembled(
 
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))
-    sight = Sight(state, policy, clock, holder, [one.kind for one in RESOURCES if one.optional])
+    view = View(state, policy, clock, holder, [one.kind for one in RESOURCES if one.optional])
     cluster = Cluster(client)
-    hands = Hands(cluster, provider, clock, holder)
-    drainer = Drainer(hands, sight, standing, crew, _limits(running.timing), report)
-    soft_taint = SoftTaint(cluster, report, sight.is_on_demand, wanted=running.manage_soft_taint)
-    return Loop(sight, Doers(drainer, soft_taint), standing, Mode(running.timing, running.dry_run), clock, report)
+    access = Access(cluster, provider, clock, holder)
+    drainer = Drainer(access, view, standing, threads, _limits(running.timing), report)
+    soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
+    return Loop(view, Actors(drainer, soft_taint), standing, Mode(running.timing, running.dry_run), clock, report)
 
 
 def _limits(timing: Timing) -> Limits:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from predicates.objects import Node
-from rescheduler.acts import Acts, Answer, Hands, Listed
+from rescheduler.acts import Access, Acts, Answer, Listed
 from rescheduler.clock import Clock
 from rescheduler.draining import intent, machine
 from rescheduler.draining.intent import Step
@@ -19,7 +19,7 @@ from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
 from rescheduler.planning.outcome import Plan
-from rescheduler.sight import Sight
+from rescheduler.view import View
 
 #: Seconds between two looks at the pods of the node.
 POLL_SECONDS: Final = 0.5
@@ -46,7 +46,7 @@ class Standing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class Threads:
     """The threads that do the requests."""
 
     evictions: Executor
@@ -55,30 +55,30 @@ class Crew:
 
 class Drainer:
     def __init__(
-        self, hands: Hands, sight: Sight, standing: Standing, crew: Crew, limits: Limits, report: Report
+        self, access: Access, view: View, standing: Standing, threads: Threads, limits: Limits, report: Report
     ) -> None:
-        self._hands = hands
-        self._sight = sight
+        self._access = access
+        self._view = view
         self._standing = standing
-        self._crew = crew
+        self._threads = threads
         self._limits = limits
         self._report = report
 
     @property
     def takes_machines(self) -> bool:
         """Whether emptied nodes are handed to a provider."""
-        return self._hands.provider.name != "none"
+        return self._access.provider.name != "none"
 
     def drain(self, plan: Plan) -> Drain | None:
         """Carry *plan* out; how it ended, None where the node is gone already."""
-        if (node := self._sight.node(plan.node)) is None:
+        if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(_ref(node), plan))
         return self._played(node, machine.start(plan, self._limits))
 
     def sweep(self) -> tuple[Drain, ...]:
         """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with."""
-        swept = [self._swept(node) for node in self._sight.marked()]
+        swept = [self._swept(node) for node in self._view.marked()]
         return tuple(drain for drain in swept if drain is not None)
 
     def _swept(self, node: Node) -> Drain | None:
@@ -88,9 +88,9 @@ class Drainer:
             # The provider is asked once a round: other nodes need not wait for a machine to end.
             limits = replace(self._limits, removal=0)
             return self._played(node, machine.resume_removal(node.name, limits, found.group, found.since))
-        if found is None or found.holder == self._hands.holder:
+        if found is None or found.holder == self._access.holder:
             self._report(Swept(_ref(node), found.holder if found else "", Sweep.ROLLED_BACK))
-            now = self._hands.clock.monotonic()
+            now = self._access.clock.monotonic()
             self._course(node).play(machine.roll_back(node.name, self._limits, now))
             return None
         self._report(Swept(_ref(node), found.holder, Sweep.RESUMED))
@@ -99,7 +99,7 @@ class Drainer:
 
     def _played(self, node: Node, begun: Result) -> Drain:
         """Play a drain to its end, and tell; that an order is still at work is told once."""
-        clock = self._hands.clock
+        clock = self._access.clock
         started = clock.monotonic()
         drain = self._course(node).play(begun)
         if drain.handed_over and drain.ordered_at is not None:
@@ -119,22 +119,22 @@ class Drainer:
         return drain
 
     def _course(self, node: Node) -> "_Course":
-        acts = Acts(self._hands, node)
-        return _Course(node, acts, self._hands.clock, self._sight, self._standing, self._crew, self._report)
+        acts = Acts(self._access, node)
+        return _Course(node, acts, self._access.clock, self._view, self._standing, self._threads, self._report)
 
 
 class _Course:
     """One drain under way."""
 
     def __init__(
-        self, node: Node, acts: Acts, clock: Clock, sight: Sight, standing: Standing, crew: Crew, report: Report
+        self, node: Node, acts: Acts, clock: Clock, view: View, standing: Standing, threads: Threads, report: Report
     ) -> None:
         self._node = node
         self._acts = acts
         self._clock = clock
-        self._sight = sight
+        self._view = view
         self._standing = standing
-        self._crew = crew
+        self._threads = threads
         self._report = report
         self._answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -155,11 +155,11 @@ class _Course:
         return drain
 
     def _start(self, action: Action) -> None:
-        executor = self._crew.evictions if isinstance(action, Evict) else self._crew.others
+        executor = self._threads.evictions if isinstance(action, Evict) else self._threads.others
         executor.submit(self._do, action)
 
     def _do(self, action: Action) -> None:
-        """On a thread of the crew: perform, unless it may not be done any more."""
+        """On a request thread: perform, unless it may not be done any more."""
         if not self._standing.leading:
             self._deposed = True
         if self._deposed or (isinstance(action, Evict) and (self._standing.stopping or not self._evicting)):
@@ -183,7 +183,7 @@ class _Course:
             if self._clock.wait(POLL_SECONDS, self._wake):
                 self._wake.clear()
             else:
-                return Seen(self._sight.pods_on(self._node.name))
+                return Seen(self._view.pods_on(self._node.name))
 
     def _stop(self) -> Stop | None:
         """That we may not go on, once for each cause."""
@@ -220,13 +220,13 @@ class _Course:
         listing, name = self._listing, self._node.name
         if listing is None or listing.asked_anew:
             return None
-        node = self._sight.node(name)
+        node = self._view.node(name)
         if node is None or node.metadata.uid != self._node.metadata.uid:
             self._listing = None
             return LookFailed(f"node {name} is gone", node_gone=True)
-        if self._sight.pods_on(name) == listing.present:
+        if self._view.pods_on(name) == listing.present:
             self._listing = None
-            return Looked(self._sight.plan_node(name))
+            return Looked(self._view.plan_node(name))
         if self._clock.monotonic() < listing.at + AGREE_SECONDS:
             return None
         if listing.count >= LISTINGS:

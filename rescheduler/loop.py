@@ -31,8 +31,8 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.settings import Timing
-from rescheduler.sight import Sight
 from rescheduler.soft_taint import SoftTaint
+from rescheduler.view import View
 
 #: After a failed drain its evicted pods need a moment to be made and placed anew, before the next plan.
 SETTLE: Final = timedelta(seconds=2)
@@ -86,7 +86,7 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Doers:
+class Actors:
     """Who changes the cluster. A dry run has none of their work done."""
 
     drainer: Drainer
@@ -97,11 +97,11 @@ class Loop:
     """Rounds. For one thread."""
 
     def __init__(
-        self, sight: Sight, doers: Doers, standing: Standing, mode: Mode, clock: Clock, report: Report
+        self, view: View, actors: Actors, standing: Standing, mode: Mode, clock: Clock, report: Report
     ) -> None:
-        self._sight = sight
-        self._drainer = doers.drainer
-        self._soft_taint = doers.soft_taint
+        self._view = view
+        self._drainer = actors.drainer
+        self._soft_taint = actors.soft_taint
         self._standing = standing
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -157,12 +157,12 @@ class Loop:
         if not leading:
             self._report(Held(Waiting.NOT_LEADING, "another replica leads"))
             return Outcome.UNFIT
-        if why := self._sight.unfit():
+        if why := self._view.unfit():
             self._report(Held(Waiting.NOT_SYNCED, why))
             return Outcome.UNFIT
         self._observe()
         if not self._dry_run:
-            self._soft_taint.keep(self._sight.nodes().values())
+            self._soft_taint.keep(self._view.nodes().values())
             for drain in self._drainer.sweep():
                 self._learn(drain)
         if (held := self._held()) is not None:
@@ -173,9 +173,9 @@ class Loop:
         return Outcome.IDLE if plan is None or self._dry_run else self._drain(plan)
 
     def _observe(self) -> None:
-        now, nodes = self._clock.now(), frozenset(self._sight.nodes())
-        self._sight.cooldowns.keep(nodes)
-        self._report(Observed(now, self._sight.counts(), nodes, self._sight.cooldowns.active(now)))
+        now, nodes = self._clock.now(), frozenset(self._view.nodes())
+        self._view.cooldowns.keep(nodes)
+        self._report(Observed(now, self._view.counts(), nodes, self._view.cooldowns.active(now)))
 
     def _held(self) -> Held | None:
         """Why nothing is drained at this time."""
@@ -183,7 +183,7 @@ class Loop:
             left = self._drained_at + self._timing.node_drain_delay.total_seconds() - self._clock.monotonic()
             if left > 0:
                 return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left:.0f} s more")
-        if pods := self._sight.waiting(self._timing.pending_patience):
+        if pods := self._view.waiting(self._timing.pending_patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
             return Held(Waiting.PENDING_PODS, f"{len(pods)} pods wait for a place that spot nodes may give: {named}")
         return None
@@ -203,14 +203,14 @@ class Loop:
     def _judge(self, *, complete: bool) -> Planning:
         started = self._clock.monotonic()
         if complete:
-            planning = self._sight.plan_each()
+            planning = self._view.plan_each()
         else:
-            planning = self._sight.first_plan(take_empty=self._drainer.takes_machines)
+            planning = self._view.first_plan(take_empty=self._drainer.takes_machines)
         ended = self._clock.monotonic()
         all_judged = len(planning.verdicts) == planning.on_demand_nodes
         if all_judged:
             self._judged_at = ended
-        nodes = {name: _ref(node) for name, node in self._sight.nodes().items()}
+        nodes = {name: _ref(node) for name, node in self._view.nodes().items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
         self._report(Planned(self._clock.now(), planning, judged, ended - started, all_judged))
         return planning
@@ -227,14 +227,14 @@ class Loop:
     def _learn(self, drain: Drain) -> None:
         """Start the delay after a drain that did something, cool the node down after one that failed."""
         if drain.failure is None:
-            self._sight.cooldowns.succeeded(drain.node)
+            self._view.cooldowns.succeeded(drain.node)
             if drain.evicted or drain.group is not None:
                 self._drained_at = self._clock.monotonic()
             return
-        node = self._sight.node(drain.node)
+        node = self._view.node(drain.node)
         if drain.failure.why in _NOT_THE_NODES or node is None:
             return
-        until, failures = self._sight.cooldowns.failed(drain.node, self._clock.now())
+        until, failures = self._view.cooldowns.failed(drain.node, self._clock.now())
         self._report(CoolingDown(_ref(node), until, failures))
 
     def _pause(self, outcome: Outcome) -> timedelta:

@@ -66,8 +66,8 @@ def roll_back(node: str, limits: Limits, now: float) -> Result:
 
 def step(drain: Drain, event: Event, now: float) -> Result:
     """What *event* at the moment *now* makes of *drain*, and what is to be done. Late answers change nothing."""
-    handler = _HANDLERS.get((drain.phase, type(event))) or _EVERYWHERE.get(type(event))
-    return (drain, ()) if handler is None or drain.done else handler(drain, event, now)
+    transition = _TRANSITIONS.get((drain.phase, type(event))) or _EVERYWHERE.get(type(event))
+    return (drain, ()) if transition is None or drain.done else transition(drain, event, now)
 
 
 # Before the first eviction
@@ -130,10 +130,10 @@ def _told(rejected: Rejected) -> str:
     return f"the plan no longer holds: {blocker.reason}: {about}{blocker.detail}{more}"
 
 
-Handler: TypeAlias = Callable[[Drain, Any, float], Result]
+Transition: TypeAlias = Callable[[Drain, Any, float], Result]
 
 #: All transitions. An event that has no line for its phase is a late answer and changes nothing.
-_HANDLERS: Final[Mapping[tuple[Phase, type], Handler]] = {
+_TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.ASKING, ProviderAnswered): _provider_answered,
     (Phase.MARKING, Marked): _marked,
     (Phase.MARKING, MarkFailed): _mark_failed,
@@ -157,4 +157,4 @@ _HANDLERS: Final[Mapping[tuple[Phase, type], Handler]] = {
     (Phase.RELEASING, ReleaseFailed): exits.release_failed,
     (Phase.RELEASING, Seen): exits.release_tick,
 }
-_EVERYWHERE: Final[Mapping[type, Handler]] = {Stop: exits.stop}
+_EVERYWHERE: Final[Mapping[type, Transition]] = {Stop: exits.stop}

@@ -1,5 +1,7 @@
 """``rescheduler run``: options to settings, and what is said of wrong ones."""
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -235,3 +237,13 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
     monkeypatch.setattr(app, "run", interrupted)
     assert status("run") == 130
     assert capfd.readouterr().err.strip() == "rescheduler: interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("-nonsense",), 2), (("run", "--kubeconfig=/none"), 2), (("version",), 0)]
+)
+def test_as_a_process(arguments: tuple[str, ...], code: int) -> None:
+    """What the shell sees: an exit code, and at most one line on standard error."""
+    command = [sys.executable, "-m", "rescheduler", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (code, int(code != 0))

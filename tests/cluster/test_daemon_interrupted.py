@@ -132,6 +132,32 @@ def test_the_api_server_away_at_the_start_is_waited_for(cluster: ControlPlane, l
     assert look.kinds() == {"spot": 1}
 
 
+@pytest.mark.usefixtures("stuck")
+def test_an_api_server_that_goes_away_in_the_middle_of_a_drain(cluster: ControlPlane, look: Look) -> None:
+    with Daemon(cluster) as daemon:
+        look.eventually(lambda: terminating(cluster), "the drain under way")
+        cluster.stop_component("kube-apiserver")
+        look.eventually(lambda: daemon.told("cannot read"), "the loss noticed")
+        cluster.start_component("kube-apiserver")
+        let_go(cluster)
+        look.eventually(lambda: daemon.told("drained after", node=ONE) or daemon.told("drain failed"), "its end")
+        look.eventually(lambda: look.marks() == {}, "the taint taken off")
+        assert daemon.running
+    look.running(3)
+
+
+def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look) -> None:
+    look.nodes(1, 1)
+    with Daemon(cluster, *ELECTED, "--housekeeping-interval=1h") as daemon:
+        look.eventually(lambda: daemon.told("judged"), "the first round")
+        lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/k8s-spot-rescheduler"
+        assert cluster.api.get(lease)["spec"]["holderIdentity"]
+        daemon.terminate()
+        assert daemon.end() == 0
+        assert not cluster.api.get(lease)["spec"].get("holderIdentity")
+        assert all(line["level"] != "NOT JSON" for line in daemon.lines)
+
+
 def test_refused_credentials_are_tried_again(cluster: ControlPlane, look: Look) -> None:
     kubeconfig = cluster.token_kubeconfig("nobody", "expired")
     with Daemon(cluster, kubeconfig=kubeconfig) as daemon:

@@ -21,23 +21,23 @@ from freezegun.api import FrozenDateTimeFactory
 
 from predicates.objects import Node, Pod, Taint
 from predicates.snapshot import Snapshot
-from rescheduler.acts import Hands
+from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import SystemClock
-from rescheduler.drainer import Crew, Drainer
+from rescheduler.drainer import Drainer, Threads
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.draining.state import Limits
 from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.kube.cluster import PodOnNode
 from rescheduler.kube.eviction import Evicted, Gone, Outcome
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.loop import Doers, Loop, Mode
+from rescheduler.loop import Actors, Loop, Mode
 from rescheduler.observe.events import Event
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
-from rescheduler.sight import Sight
 from rescheduler.soft_taint import SoftTaint
+from rescheduler.view import View
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -196,12 +196,12 @@ class World:
         holder: str = "me",
         soft_taint: bool = False,
     ) -> Loop:
-        sight = Sight(self, Policy(budgets_in_steps=True), self.clock, holder, ["CSIDriver"])
-        hands = Hands(self, provider or NoProvider(), self.clock, holder)
-        crew = Crew(Inline(), Inline())
-        drainer = Drainer(hands, sight, self, crew, LIMITS, self.report)
-        soft = SoftTaint(self, self.report, sight.is_on_demand, wanted=soft_taint)
-        return Loop(sight, Doers(drainer, soft), self, Mode(timing or Timing(), dry_run), self.clock, self.report)
+        view = View(self, Policy(budgets_in_steps=True), self.clock, holder, ["CSIDriver"])
+        access = Access(self, provider or NoProvider(), self.clock, holder)
+        threads = Threads(Inline(), Inline())
+        drainer = Drainer(access, view, self, threads, LIMITS, self.report)
+        soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
+        return Loop(view, Actors(drainer, soft), self, Mode(timing or Timing(), dry_run), self.clock, self.report)
 
 
 class WorldClock(SystemClock):

@@ -37,7 +37,7 @@ class State(Protocol):
     def snapshot(self) -> Snapshot: ...
 
 
-class Sight:
+class View:
     def __init__(self, state: State, policy: Policy, clock: Clock, holder: str, optional: Collection[str] = ()) -> None:
         """*optional*: the kinds without which a plan is still true."""
         self.cooldowns = CoolDowns()
