@@ -1,11 +1,11 @@
 """Terms of pod affinity and anti-affinity as the scheduler reads them (``kube-scheduler/framework/types.go``)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from predicates.indexes.scopes import Scope
 from predicates.label_syntax import joined
-from predicates.objects import PodAffinityTerm, PodClass
+from predicates.objects import PodAffinityTerm, PodClass, WeightedPodAffinityTerm
 from predicates.selectors import Selector, compile_selector
 
 
@@ -73,6 +73,35 @@ def affinity_terms(pod: PodClass) -> AffinityTerms:
         if error
     ]
     return AffinityTerms(required, repelled, joined(errors) if errors else "")
+
+
+class WeightedTerm(NamedTuple):
+    """A term and what it is worth to whom it means; less than 0 for one that repels."""
+
+    term: AffinityTerm
+    weight: int
+
+
+def preferred_terms(pod: PodClass) -> tuple[WeightedTerm, ...]:
+    """What pods of the class would rather be near to, and far from."""
+    if (affinity := pod.spec.affinity) is None:
+        return ()
+    near, far = affinity.pod_affinity, affinity.pod_anti_affinity
+    return _weighted(pod, near.preferred if near else (), 1) + _weighted(pod, far.preferred if far else (), -1)
+
+
+def attracting_terms(pod: PodClass) -> tuple[WeightedTerm, ...]:
+    """What placed pods of the class do to the scores of others: what they require of neighbours is worth 1.
+
+    1 is the default of ``hardPodAffinityWeight``.
+    """
+    required = tuple(WeightedTerm(one, 1) for one in affinity_terms(pod).affinity)
+    return required + preferred_terms(pod)
+
+
+def _weighted(pod: PodClass, terms: Sequence[WeightedPodAffinityTerm], sign: int) -> tuple[WeightedTerm, ...]:
+    found, _ = _read(pod, (one.pod_affinity_term for one in terms))
+    return tuple(WeightedTerm(term, sign * one.weight) for term, one in zip(found, terms, strict=False))
 
 
 def _read(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[tuple[AffinityTerm, ...], str]:

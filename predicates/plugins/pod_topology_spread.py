@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from predicates.framework import Plugin, Refusal, Scope
 from predicates.indexes.counts import Counts, DomainCounts
-from predicates.indexes.domains import Topology
-from predicates.indexes.scopes import Scope as PodScope
-from predicates.indexes.topology import Kind, TopologyIndex
+from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
+from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
-from predicates.selectors import NOTHING, Selector, compile_selector
+from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 
 UNEVEN: Final = "node(s) didn't match pod topology spread constraints"
@@ -40,7 +39,7 @@ class _Constraint:
         domains = self.counts.domains
         occupied = domains.occupied
         if snapshot.ghosts and domains.shuns_ghosts:
-            counts = _without_ghosts(self.counts, counts, snapshot)
+            counts = without_ghosts(self.counts, counts, snapshot)
             occupied = domains.occupied_without(snapshot.ghosts)
         limit = self.max_skew + self._least(counts, occupied) - self.own
         codes = (counts > max(-1, min(limit, _MAX_INT32))).view(np.int8)
@@ -55,16 +54,6 @@ class _Constraint:
         if not domains:
             return _MAX_INT32
         return int((counts[:-1] if domains == len(counts) - 1 else counts.take(occupied)).min())
-
-
-def _without_ghosts(found: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
-    """The counts without the pods that are left on nodes under drain."""
-    rows, ghosts = found.counter.rows, snapshot.ghosts
-    left = [row for row in ghosts if row in rows] if len(ghosts) < len(rows) else [row for row in rows if row in ghosts]
-    if left:
-        counts = counts.copy()
-        np.subtract.at(counts, found.domains.counted[left], [rows[row] for row in left])
-    return counts
 
 
 def _reads(pod: PodClass) -> PodClass | None:
@@ -93,7 +82,10 @@ def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | s
     hard = [one for one in pod.spec.topology_spread_constraints if _is_hard(one)]
     selectors = [compile_selector(one.label_selector) for one in hard]
     if error := next((one.error for one in selectors if one.error), ""):
-        return f"get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
+        return (
+            f'running PreFilter plugin "PodTopologySpread": '
+            f"get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
+        )
     keys = frozenset(one.topology_key for one in hard)
     return tuple(_constraint(index, pod, one, selector, keys) for one, selector in zip(hard, selectors, strict=True))
 
@@ -101,33 +93,13 @@ def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | s
 def _constraint(
     index: TopologyIndex, pod: PodClass, one: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
 ) -> _Constraint:
-    labels = pod.labels
-    if same := [(key, labels[key]) for key in one.match_label_keys if key in labels]:
-        selector = selector.narrowed(same)
-    # A selector that takes everything counts nothing (``countPodsMatchSelector``), but takes the pod itself.
-    counted = NOTHING if selector.everything else selector
-    kind = Kind(frozenset((PodScope(frozenset((pod.namespace,)), counted),)), terminating=False)
+    selector = narrowed(selector, one, pod.labels)
     return _Constraint(
         max_skew=one.max_skew,
         min_domains=1 if one.min_domains is None else one.min_domains,
-        own=int(selector.matches(labels)),
-        counts=index.counts(kind, _topology(pod, one, keys)),
+        own=int(selector.matches(pod.labels)),
+        counts=index.counts(counted(pod.namespace, selector), topology(pod, one, keys)),
     )
-
-
-def _topology(pod: PodClass, one: TopologySpreadConstraint, keys: frozenset[str]) -> Topology:
-    """Nodes that lack one of the pod's topology keys never count; by default those count that the pod may select."""
-    spec = pod.spec
-    topology = Topology(one.topology_key, keys - {one.topology_key})
-    if one.node_affinity_policy in (None, "Honor"):
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        topology = topology._replace(
-            node_selector=tuple(sorted(spec.node_selector.items())),
-            node_affinity=affinity.required if affinity else None,
-        )
-    if one.node_taints_policy == "Honor":
-        topology = topology._replace(tolerations=spec.tolerations)
-    return topology
 
 
 def _is_hard(one: TopologySpreadConstraint) -> bool:

@@ -18,11 +18,25 @@ def scored_cluster(seed: int, family: str) -> Json:
         if one["kind"] == "Node":
             _furnish(one, images, dice)
     for pod in pods:
+        if not _names_all(pod["spec"]):
+            _settle(pod["status"])
         for constraint in pod["spec"].get("topologySpreadConstraints") or ():
             if dice.random() < 0.5:
                 constraint["whenUnsatisfiable"] = "ScheduleAnyway"
     items += _replica_sets(pods)
     return found
+
+
+def _names_all(spec: Json) -> bool:
+    """Whether the scheduler's defaults add nothing to the pod."""
+    boxes = [*spec["containers"], *(spec.get("initContainers") or ())]
+    return all({"cpu", "memory"} <= set((box.get("resources") or {}).get("requests") or ()) for box in boxes)
+
+
+def _settle(status: Json) -> None:
+    """End any resize: beside defaults it is told apart only by the pod, and we go by the class."""
+    for name in ("containerStatuses", "initContainerStatuses", "resources", "allocatedResources"):
+        status.pop(name, None)
 
 
 def _furnish(node: Json, images: list[str], dice: random.Random) -> None:
