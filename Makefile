@@ -18,7 +18,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 N ?= 100000
 ARGS ?=
 
-.PHONY: help test lint format demo bench conformance build up down clean
+.PHONY: help test lint format demo bench conformance proto build up down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,12 @@ bench: build ## measure how fast it is, side by side with the scheduler's own pl
 
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
+
+proto: $(READY) ## compile the protobuf schema again, after a change of rescheduler/kube/schema.proto
+	@mkdir -p build
+	@$(BIN)/python -m grpc_tools.protoc -I. --descriptor_set_out=rescheduler/kube/schema.binpb --pyi_out=build \
+		rescheduler/kube/schema.proto
+	@mv build/rescheduler/kube/schema_pb2.pyi rescheduler/kube/schema.pyi
 
 build: $(READY) ## build the binaries of the local control plane, once
 	@$(LOCAL) build --prometheus

@@ -81,7 +81,9 @@ def _items(content: bytes, name: str) -> Iterator[tuple[str, msgspec.Raw]]:
             )
         return
     inherited = whole.kind.removesuffix("List")
-    for raw in whole.items:
+    for number, raw in enumerate(whole.items):
+        if bytes(memoryview(raw)[:1]) != b"{":
+            raise InputError(f"{name}: item {number} of the List is no object")
         yield _kind(raw) or inherited, raw
 
 

@@ -27,6 +27,10 @@ _RESOURCES = (
     "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/storage.k8s.io/v1/csinodes",
     "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "/apis/storage.k8s.io/v1/volumeattachments",
+    "/apis/resource.k8s.io/v1/resourceclaims",
+    "/apis/resource.k8s.io/v1/deviceclasses",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
 _EVENTS = "/api/v1/events"

@@ -132,7 +132,7 @@ class _Classes:
     def watch(self, snapshot: Snapshot) -> None:
         """Called by the loop's thread."""
         if len(self.interner) > self._crowded and self._used is None:
-            used = {one.cls for one in snapshot.pods.values()}
+            used = snapshot.compact()
             self._crowded = max(_CLASSES, 2 * len(used))
             self._used = used
 

@@ -7,12 +7,16 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, planning, topology
+from tests.bench import freed, planning, reading, topology
 from tests.bench.result import Result, markdown
 
 KEPT: Final = Path(__file__).with_name("results.md")
 
-PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {"planning": planning.run, "freed": freed.run}
+PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
+    "planning": planning.run,
+    "reading": reading.run,
+    "freed": freed.run,
+}
 
 
 @click.command()
