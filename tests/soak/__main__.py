@@ -1,0 +1,171 @@
+"""``make soak N=50``: the daemon on random clusters of a real control plane until it rests; what became of the pods."""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+import click
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local import cleaning
+from deploy.local.manifests import Json
+from deploy.local.plane import ControlPlane
+from tests.cluster.daemon import SOFT, Daemon
+from tests.soak.scenes import Scene, scene
+
+FLAGS: Final = (
+    "--housekeeping-interval=200ms",
+    "--node-drain-delay=500ms",
+    "--pod-eviction-timeout=30s",
+    "--max-graceful-termination=2s",
+    "--pending-patience=1m",
+    "-v=2",
+)
+REST_SECONDS: Final = 900
+_SPOT: Final = "node-role.kubernetes.io/spot-worker"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of one cluster."""
+
+    seed: int
+    nodes: int = 0
+    on_demand: int = 0
+    pods: int = 0
+    drained: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)  #: of placements: where pods landed beside the forecast
+    trouble: list[str] = field(default_factory=list)
+
+
+@click.command()
+@click.option("--clusters", default=50, show_default=True)
+@click.option("--seed", default=1, show_default=True, help="Of the first cluster; the next ones follow.")
+def main(clusters: int, seed: int) -> None:
+    """Every pod that ran before must run after, none Pending, no drain failed for want of room."""
+    tallies: list[Tally] = []
+    with ControlPlane() as plane:
+        for number in range(seed, seed + clusters):
+            tallies.append(_played(plane, number))
+            click.echo(f"cluster {number}: {tallies[-1]}", err=True)
+            plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster", seconds=120)
+    Console(width=140).print(_table(tallies))
+    sys.exit(any(one.trouble for one in tallies))
+
+
+def _played(plane: ControlPlane, seed: int) -> Tally:
+    made = scene(seed)
+    tally = Tally(seed, len(made.nodes), made.on_demand)
+    _fill(plane, made)
+    before = _ready(plane)
+    tally.pods = len(before)
+    with Daemon(plane, *FLAGS) as daemon:
+        plane.wait_for(lambda: _rests(daemon), "the daemon at rest", seconds=REST_SECONDS)
+        plane.wait_for(lambda: len(_ready(plane)) >= len(before), "every pod running again", seconds=120)
+        tally.drained = len(daemon.told("drained after"))
+        tally.failed = Counter(str(line.get("reason")) for line in daemon.told("drain failed"))
+        tally.outcomes = _outcomes(daemon)
+        daemon.terminate()
+        daemon.end()
+    pods = plane.api.items("/api/v1/pods")
+    pending = [one["metadata"]["name"] for one in pods if not one["spec"].get("nodeName")]
+    tally.trouble = [f"{name} is Pending" for name in pending]
+    if len(_ready(plane)) != len(before):
+        tally.trouble.append(f"{len(before)} pods ran before, {len(_ready(plane))} after")
+    tally.trouble += [f"{count} drains failed: {why}" for why, count in tally.failed.items() if "room" in why]
+    return tally
+
+
+def _fill(plane: ControlPlane, made: Scene) -> None:
+    """Fillers onto spot while on-demand is closed, movers onto on-demand while spot is closed; pods without room go."""
+    plane.apply(made.nodes)
+    plane.wait_for(lambda: _usable(plane) == len(made.nodes), "Ready nodes", seconds=120)
+    _cordon(plane, f"!{_SPOT}", closed=True)
+    plane.apply(made.fillers)
+    plane.wait_for(lambda: _placed(plane), "fillers", seconds=240)
+    _cordon(plane, f"!{_SPOT}", closed=None)
+    _cordon(plane, _SPOT, closed=True)
+    plane.apply([*made.movers, *made.budgets])
+    plane.wait_for(lambda: _placed(plane), "movers", seconds=240)
+    _drop_waiting(plane)
+    _cordon(plane, _SPOT, closed=None)
+    plane.wait_for(lambda: _usable(plane) == len(made.nodes), "open spot nodes", seconds=120)
+
+
+def _drop_waiting(plane: ControlPlane) -> None:
+    """Scale down what has no room while half of the nodes are closed: only pods that run are promised anything."""
+    for one in plane.api.items("/apis/apps/v1/deployments"):
+        ready = one["status"].get("readyReplicas", 0)
+        if ready < one["spec"]["replicas"]:
+            meta = one["metadata"]
+            path = f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{meta['name']}"
+            plane.api.patch(path, {"spec": {"replicas": ready}})
+    plane.wait_for(lambda: all(_is_ready(one) for one in plane.api.items("/api/v1/pods")), "only running pods")
+
+
+def _placed(plane: ControlPlane) -> bool:
+    """Whether every pod runs, or the scheduler has said that it finds no place."""
+    found = plane.api.items("/api/v1/pods")
+    replicas = sum(one["spec"]["replicas"] for one in plane.api.items("/apis/apps/v1/deployments"))
+    return len(found) == replicas and all(_is_ready(one) or _is_unschedulable(one) for one in found)
+
+
+def _rests(daemon: Daemon) -> bool:
+    if not daemon.running or not daemon.address:
+        return False
+    page = httpx.get(f"{daemon.address}/statusz", headers={"Accept": "application/json"}).json()
+    done = page["complete"] and page["draining"] is None and page["waiting"] is None
+    return bool(done) and not any(node["drainable"] and node["placements"] for node in page["nodes"])
+
+
+def _outcomes(daemon: Daemon) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for line in httpx.get(f"{daemon.address}/metrics").text.splitlines():
+        if line.startswith("spot_rescheduler_placement_predictions_total{"):
+            label, _, value = line.partition("{")[2].partition("} ")
+            found[label] = round(float(value))
+    return found
+
+
+def _ready(plane: ControlPlane) -> list[str]:
+    return [one["metadata"]["uid"] for one in plane.api.items("/api/v1/pods") if _is_ready(one)]
+
+
+def _usable(plane: ControlPlane) -> int:
+    nodes = plane.api.items("/api/v1/nodes")
+    return sum(
+        _is_ready(one) and all(taint["effect"] == SOFT for taint in one["spec"].get("taints", ())) for one in nodes
+    )
+
+
+def _is_ready(one: Json) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in one["status"].get("conditions", ()))
+
+
+def _is_unschedulable(one: Json) -> bool:
+    return any(
+        c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in one["status"].get("conditions", ())
+    )
+
+
+def _cordon(plane: ControlPlane, selector: str, *, closed: bool | None) -> None:
+    for node in plane.api.items("/api/v1/nodes", labelSelector=selector):
+        plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": closed}})
+
+
+def _table(tallies: list[Tally]) -> Table:
+    table = Table(title="The daemon on random clusters", title_justify="left")
+    for column in ("seed", "nodes", "on-demand", "pods", "drained", "failed drains", "landings", "trouble"):
+        table.add_column(column)
+    for one in tallies:
+        counts = (one.seed, one.nodes, one.on_demand, one.pods, one.drained)
+        told = (dict(one.failed), dict(one.outcomes), "; ".join(one.trouble))
+        table.add_row(*map(str, (*counts, *told)))
+    return table
+
+
+main()
