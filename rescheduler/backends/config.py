@@ -15,6 +15,7 @@ from rescheduler.backends.base import ConfigError
 T = TypeVar("T")
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 10.0 * 365 * 24 * 3600  #: sums with times of day stay possible
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -30,7 +31,10 @@ class Duration(float):
         parts = _PART.findall(text)
         if text != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
             raise ValueError(f'expected a duration such as "90s" or "1m35s", got "{text}"')
-        return cls(sum(float(number) * _UNITS[unit] for number, unit in parts))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        if seconds > _LONGEST:
+            raise ValueError(f'expected a duration of at most {_LONGEST / 3600:.0f}h, got "{text}"')
+        return cls(seconds)
 
 
 class Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -77,10 +77,16 @@ class Backend(Section, frozen=True, kw_only=True):
     settle_time: GoDuration = GoDuration(300)  #: how long a termination without an answer may be at work
 
 
+class Drain(Section, frozen=True, kw_only=True):
+    eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are refused for now
+    max_graceful_termination: GoDuration = GoDuration(600)  #: at most, of a pod's own grace period
+
+
 class ProxyFile(Section, frozen=True, kw_only=True):
     server: Server = Server()
     api_server: ApiServer = ApiServer()
     backend: Backend = Backend()
+    drain: Drain = Drain()
     min_size: int = 0  #: machines that the pool keeps whatever is asked
 
     @property

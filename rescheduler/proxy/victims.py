@@ -71,12 +71,13 @@ class Victims:
         return choice.plans[0] if choice.plans else choice.rejected[0]
 
     def choose(self, nodes: Collection[str], most: int) -> Choice:
-        """At most *most* of *nodes*, fewest pods to move first, then the smaller share of requests, then the name.
+        """At most *most* of *nodes*, as far as they exist.
 
+        Fewest pods to move first, then the smaller share of requests, then the name.
         All victims' pods fit the nodes that remain, together. Budgets are judged victim by victim, for a victim is
         drained only when the pods of the one before are back.
         """
-        examined = [self._examined(name) for name in sorted(nodes)]
+        examined = [self._examined(name) for name in sorted(nodes) if name in self._snapshot.nodes.row]
         rejected = [one for one in examined if isinstance(one, Rejected)]
         candidates = sorted(
             (one for one in examined if isinstance(one, _Candidate)),

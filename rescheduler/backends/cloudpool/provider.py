@@ -1,7 +1,9 @@
 """Cloudpools as a cloud provider: each pool is a group."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rescheduler import errors
 from rescheduler.backends.base import (
@@ -19,6 +21,8 @@ from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.removal import Removal
 from rescheduler.clock import Clock
 
+REPLACING: Final = "+replace"
+
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
     """The provider of the file `--cloud-config`; ConfigError, or AuthError for a secret that cannot be read."""
@@ -29,13 +33,15 @@ def load(config: Path | None, clock: Clock) -> CloudProvider:
 class CloudpoolProvider(CloudProvider):
     """A node belongs to the pool that lists its machine as active; to none if two pools do, or if it is unsure.
 
-    Without *shrink*, machines that are deleted are replaced by new ones.
+    Without *shrink*, machines that are deleted are replaced by new ones; the groups' ids end in REPLACING then, so
+    that an intent that names one tells what was meant.
     """
 
     name = "cloudpool"
 
     def __init__(self, pools: Sequence[Pool], *, shrink: bool = True) -> None:
-        self._pools = {pool.group.id: pool for pool in pools}
+        self._suffix = "" if shrink else REPLACING
+        self._pools = {pool.group.id + self._suffix: pool for pool in pools}
         self._removals = {name: Removal(pool, shrink=shrink) for name, pool in self._pools.items()}
 
     def refresh(self, *, deadline: float) -> None:
@@ -49,12 +55,12 @@ class CloudpoolProvider(CloudProvider):
             raise troubles[0]
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not asked
-        return [pool.group for pool in self._pools.values()]
+        return [self._group(pool) for pool in self._pools.values()]
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         if node.on_control_plane:
             return None
-        owners = [pool.group for pool in self._pools.values() if _owns(pool, node, deadline)]
+        owners = [self._group(pool) for pool in self._pools.values() if _owns(pool, node, deadline)]
         return owners[0] if len(owners) == 1 else None
 
     def target_size(self, group: str, *, deadline: float) -> int:
@@ -92,6 +98,9 @@ class CloudpoolProvider(CloudProvider):
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
+
+    def _group(self, pool: Pool) -> NodeGroup:
+        return replace(pool.group, id=pool.group.id + self._suffix)
 
     def _pool(self, group: str) -> Pool:
         if group not in self._pools:

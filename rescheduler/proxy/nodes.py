@@ -1,0 +1,94 @@
+"""The cluster as the proxy's drains and updates see it."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.backends.base import NodeRef
+from rescheduler.clock import Clock
+from rescheduler.draining import intent
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.errors import NotFound, ReschedulerError
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.resources import RESOURCES
+from rescheduler.observe import events
+from rescheduler.observe.events import ErrorKind, Report, Trouble
+from rescheduler.planning.outcome import Verdict
+from rescheduler.planning.policy import Policy
+from rescheduler.proxy.victims import Choice, Victims
+from rescheduler.view import State, View
+
+#: Nodes are judged by the rules of `victims`; of the policy, nothing else is asked.
+_POLICY: Final = Policy()
+
+
+class ProxyView(View):
+    """Judges nodes by the rules of a scale-down, and sees only the marks that *mine* says are its own."""
+
+    def __init__(self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool]) -> None:
+        super().__init__(state, _POLICY, clock, holder, [one.kind for one in RESOURCES if one.optional])
+        self._cluster_state, self._now, self._mine = state, clock.now, mine
+
+    def plan_node(self, node: str) -> Verdict:
+        return Victims(self._cluster_state.snapshot(), self._now()).judge(node)
+
+    def marked(self) -> list[Node]:
+        found = ((node, intent.read(node)) for node in super().marked())
+        return [node for node, written in found if written is not None and self._mine(written)]
+
+
+class ClusterNodes:
+    """See `updates.Nodes`."""
+
+    def __init__(
+        self, view: ProxyView, state: State, cluster: Cluster, clock: Clock, holder: str, report: Report
+    ) -> None:
+        self._view, self._state, self._cluster = view, state, cluster
+        self._clock, self._holder, self._report = clock, holder, report
+
+    def unfit(self) -> str:
+        return self._view.unfit()
+
+    def refs(self) -> Sequence[NodeRef]:
+        victims = Victims(self._state.snapshot(), self._clock.now())
+        return [_ref(node, node.name in victims.control_plane) for node in self._view.nodes().values()]
+
+    def choose(self, nodes: Sequence[str], most: int) -> Choice:
+        return Victims(self._state.snapshot(), self._clock.now()).choose(nodes, most)
+
+    def taint(self, nodes: Sequence[str]) -> None:
+        written = Intent(self._holder, Step.DRAINING, self._clock.now())
+        edit = NodeEdit(taint=(intent.taint(self._holder),), annotate={ANNOTATION: written.dump()})
+        for name in nodes:
+            self._edit(name, edit)
+
+    def release(self, nodes: Sequence[str]) -> None:
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None})
+        for name in nodes:
+            try:
+                self._edit(name, edit)
+            except NotFound:
+                continue
+            except ReschedulerError as error:
+                self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
+
+    def _edit(self, name: str, edit: NodeEdit) -> None:
+        node = self._view.node(name)
+        if node is None:
+            raise NotFound(f"node {name} is gone")
+        self._cluster.edit_node(name, node.metadata.uid, edit)
+        if edit.taint:
+            self._report(events.Tainted(events.NodeRef(name, node.metadata.uid)))
+
+
+def _ref(node: Node, control_plane: bool) -> NodeRef:  # noqa: FBT001 -- one call
+    return NodeRef(
+        name=node.name,
+        provider_id=node.spec.provider_id,
+        labels=node.metadata.labels,
+        annotations=node.metadata.annotations,
+        internal_ips=tuple(one.address for one in node.status.addresses if one.type == "InternalIP"),
+        control_plane=control_plane,
+    )

@@ -1,0 +1,206 @@
+"""What the proxy is made of, put together and taken apart."""
+
+import contextlib
+import hashlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from rescheduler.acts import Access
+from rescheduler.backends.base import CloudProvider
+from rescheduler.backends.cloudpool.pool import Pool
+from rescheduler.backends.cloudpool.provider import REPLACING, CloudpoolProvider
+from rescheduler.backends.config import Endpoint
+from rescheduler.backends.credentials import Credentials
+from rescheduler.backends.none import NoProvider
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.drainer import Drainer, Threads
+from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.state import Limits
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.state import ClusterState
+from rescheduler.observe.events import Report, tee
+from rescheduler.observe.health import Health
+from rescheduler.observe.logs import Logs
+from rescheduler.observe.metrics import Metrics
+from rescheduler.observe.server import application
+from rescheduler.observe.server import serving as serving_pages
+from rescheduler.observe.status import Status
+from rescheduler.proxy.app import Patience, Proxy
+from rescheduler.proxy.config import ProxyFile
+from rescheduler.proxy.forward import Forwarder
+from rescheduler.proxy.login import source
+from rescheduler.proxy.nodes import ClusterNodes, ProxyView
+from rescheduler.proxy.server import serving
+from rescheduler.proxy.updates import PoolUpdates, Way, Ways
+from rescheduler.settings import PROTOBUF, Address
+
+#: Seconds between two looks for drains that were left unfinished.
+SWEEP_SECONDS: Final = 10.0
+_EVICTIONS: Final = 16
+
+log = logging.getLogger(__name__)
+
+
+class Standing:
+    """There is one proxy for a pool: it always leads, until it is told to stop."""
+
+    leading = True
+
+    def __init__(self, health: Health) -> None:
+        self.stop = threading.Event()
+        self._health = health
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop.is_set()
+
+    def beat(self) -> None:
+        self._health.beat()
+
+
+class Alone:
+    """Updates and sweeps exclude each other: both read the one snapshot, and mark nodes."""
+
+    def __init__(self, updates: PoolUpdates, lock: threading.Lock) -> None:
+        self._updates, self._lock = updates, lock
+
+    def set_size(self, desired: int) -> str:
+        with self._lock:
+            return self._updates.set_size(desired)
+
+    def terminate(self, machine: str, *, decrement: bool) -> str:
+        with self._lock:
+            return self._updates.terminate(machine, decrement=decrement)
+
+    def detach(self, machine: str, *, decrement: bool) -> str:
+        with self._lock:
+            return self._updates.detach(machine, decrement=decrement)
+
+
+class Service:
+    """The parts that do the work, on a state of the cluster that is being watched."""
+
+    def __init__(
+        self, file: ProxyFile, state: ClusterState, client: Client, standing: Standing, threads: Threads, report: Report
+    ) -> None:
+        self.pool = Pool(file.pool(), Path(), SystemClock())
+        self._state, self._standing, self._threads, self._report = state, standing, threads, report
+        self._clock: Clock = self.pool.clock
+        self._cluster = Cluster(client)
+        # The same after a restart, and another one for another pool.
+        self._holder = f"cloudpool-proxy.{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
+        limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
+        shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
+        self._view = ProxyView(state, self._clock, self._holder, self._to_finish)
+        to_replace = ProxyView(state, self._clock, self._holder, self._to_replace)
+        self._drainers = (
+            self._drainer(shrinking, self._view, limits),
+            self._drainer(replacing, to_replace, limits),
+        )
+        keeping = NoProvider()
+        ways = Ways(
+            shrink=Way(self._drainers[0].drain, shrinking),
+            replace=Way(self._drainers[1].drain, replacing),
+            keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
+        )
+        nodes = ClusterNodes(self._view, state, self._cluster, self._clock, self._holder, report)
+        self._lock = threading.Lock()
+        self.updates = Alone(PoolUpdates(self.pool, nodes, ways, file.server.update_timeout), self._lock)
+
+    def sweep(self) -> None:
+        """Finish removals that were ordered, and take back drains that nobody does any more."""
+        if self._view.unfit() or not self._lock.acquire(blocking=False):
+            return
+        try:
+            for drainer in self._drainers:
+                drainer.sweep()
+        finally:
+            self._lock.release()
+
+    def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
+        access = Access(self._cluster, provider, self._clock, self._holder)
+        return Drainer(access, view, self._standing, self._threads, limits, self._report)
+
+    def _to_finish(self, written: Intent) -> bool:
+        return written.holder == self._holder and not self._to_replace(written)
+
+    def _to_replace(self, written: Intent) -> bool:
+        removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
+        return written.holder == self._holder and removing
+
+
+def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
+    """The proxy, to its end. Raises UsageError and ReschedulerError for what keeps it from starting."""
+    clock = SystemClock()
+    with contextlib.ExitStack() as parts:
+        client = Client(parts.enter_context(source(file.api_server)), clock, "cloudpool-proxy")
+        state = ClusterState(client, clock, PROTOBUF)
+        health = Health(clock, SWEEP_SECONDS, lambda: state.synced)
+        standing = Standing(health)
+        registry, status = CollectorRegistry(), Status()
+        report = tee(Logs(), Metrics(registry), status)
+        parts.enter_context(serving_pages(application(registry, health, status), pages))
+        threads = Threads(parts.enter_context(_running(_EVICTIONS)), parts.enter_context(_running(1)))
+        service = Service(file, state, client, standing, threads, report)
+        parts.callback(service.pool.close)
+        state.start()
+        parts.callback(state.stop)
+        listening = parts.enter_context(serving(_proxy(file, service), host, port, file.server))
+        parts.enter_context(_signals(standing))
+        log.warning("forwarding port %d to %s", listening, file.backend_url)
+        while not clock.wait(SWEEP_SECONDS, standing.stop):
+            standing.beat()
+            service.sweep()
+    return 0
+
+
+def _proxy(file: ProxyFile, service: Service) -> Proxy:
+    shown = None
+    if path := file.server.bearer_token_path:
+        accepted = Credentials(Endpoint(url=file.backend_url, token_file=path), Path())
+
+        def shown() -> str:
+            return accepted.headers()["authorization"].removeprefix("Bearer ")
+
+    forwarder = Forwarder(
+        file.backend_url,
+        Credentials(file.pool().backend, Path()),
+        file.backend.timeout,
+        consumes_authorization=shown is not None,
+    )
+    patience = Patience(request=file.server.timeout, queue=file.server.queue_timeout)
+    return Proxy(service.updates, forwarder, patience, shown)
+
+
+@contextlib.contextmanager
+def _running(count: int) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _signals(standing: Standing) -> Iterator[None]:
+    """SIGTERM and SIGINT: updates under way are taken back, then the proxy ends; a second one ends the process."""
+
+    def told(number: int, _: FrameType | None) -> None:
+        standing.stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
