@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
-from msgspec.structs import replace
-
+from predicates.changes import alike, node_of
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
 
@@ -73,7 +72,7 @@ class Snapshot:
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
         self.generation = 0  #: grows when classes were forgotten
         self.epoch = 0  #: grows when nothing cached may be kept
-        self.facts: list[int] = []  #: rows whose node changed, in this epoch
+        self.facts: list[int] = []  #: rows whose node changed, or what its CSINode says or is attached, in this epoch
         self.changed: list[int] = []  #: rows whose pods changed, in this epoch
         self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
         self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
@@ -105,8 +104,8 @@ class Snapshot:
         else:
             before = self.objects[kind].get(key_of(one))
             self.objects[kind][key_of(one)] = one
-            if before is None or not _alike(before, one):
-                self._changed(kind)
+            if before is None or not alike(before, one):
+                self._changed(kind, before or one, one)
 
     def delete(self, kind: str, key: str) -> None:
         """The object called *key* (``namespace/name``, or ``name``) is gone; one that never was is no error."""
@@ -114,8 +113,8 @@ class Snapshot:
             self._drop_pod(key)
         elif kind == "Node":
             self._drop_node(key)
-        elif self.objects[kind].pop(key, None) is not None:
-            self._changed(kind)
+        elif (gone := self.objects[kind].pop(key, None)) is not None:
+            self._changed(kind, gone)
 
     def of(self, kind: str) -> Mapping[str, Object]:
         """All objects of *kind* but pods and nodes, by key."""
@@ -134,10 +133,13 @@ class Snapshot:
         self.invalidate()
         return used
 
-    def _changed(self, kind: str) -> None:
+    def _changed(self, kind: str, *objects: Object) -> None:
         self.versions[kind] += 1
-        if kind not in _UNFILTERED:
+        nodes = [] if kind in _UNFILTERED else [node_of(one) for one in objects]
+        if None in nodes:
             self.invalidate()
+        else:
+            self._log(self.facts, (row for name in nodes if (row := self.nodes.row.get(name or "")) is not None))
 
     def invalidate(self) -> None:
         """Forget all that was cached of this snapshot."""
@@ -282,7 +284,7 @@ class Snapshot:
 
     def _put_node(self, node: Node) -> None:
         row = self.nodes.row.get(node.name)
-        if row is not None and (before := self.nodes.nodes[row]) is not None and _alike(before, node):
+        if row is not None and (before := self.nodes.nodes[row]) is not None and alike(before, node):
             self.nodes.nodes[row] = node
             return
         rows, columns = self.nodes.requested.shape
@@ -338,16 +340,6 @@ class Snapshot:
             effects.rows.pop(row, None)
         for index in effects.indexes:
             index.shift(pod, row, by)
-
-
-def _alike(one: Object, other: Object) -> bool:
-    """Whether they are the same but for the resource version, which heartbeats change."""
-    if one == other:
-        return True
-    if isinstance(one, Pod) or isinstance(other, Pod) or type(one) is not type(other):
-        return False
-    meta = replace(other.metadata, resource_version=one.metadata.resource_version)
-    return meta == one.metadata and one == replace(other, metadata=meta)
 
 
 class Trial:

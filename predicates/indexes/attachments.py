@@ -6,7 +6,7 @@ worked out anew when one of those changes; in between every placement keeps the 
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume, V
 from predicates.snapshot import Snapshot
 from predicates.storage import claim_key, class_name, find_claim, find_class, find_volume, no_such_claim, not_owned
 
-NAMELESS = "PersistentVolumeClaim had no name"
+NAMELESS: Final = "PersistentVolumeClaim had no name"
+
+#: What a pod's volumes follow from, beside its own spec.
+_RESOLVED: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
 
 class Attached(NamedTuple):
@@ -48,13 +51,14 @@ class Attachments:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._epoch = -1
-        self._facts = 0
+        self._made_of: tuple[int, ...] = ()
+        self._seen = (-1, 0)
         self._rows = 0
         self._attached: dict[PodClass, Attached] = {}
         self._wanted: dict[PodClass, Wanted] = {}
         self._of_objects: dict[int, frozenset[CSIVolume]] = {}  #: of VolumeAttachments, by row
-        self._by_node: dict[str, set[CSIVolume]] = {}
+        self._by_node: dict[str, list[VolumeAttachment]] = {}
+        self._by_node_version = -1
         self.counts: dict[str, Numbers] = {}  #: by driver: how many volumes each row has
         self.pods: dict[CSIVolume, dict[int, int]] = {}  #: by row: how many pods use the volume there
         self.spoiled: dict[int, Counter[str]] = {}  #: by row: pods there whose volumes cannot be told, and why
@@ -63,8 +67,9 @@ class Attachments:
         return bool(pod.claims or pod.disks)
 
     def shift(self, pod: PodClass, row: int, by: int) -> None:
-        if self._epoch != self._snapshot.epoch or row >= self._rows:
-            return  # Everything is counted anew when somebody asks.
+        if row >= self._rows:
+            self._made_of = ()  # Everything is counted anew when somebody asks.
+            return
         attached = self._of(pod)
         for volume in attached.volumes:
             self._use(volume, row, by)
@@ -79,12 +84,18 @@ class Attachments:
     def sync(self) -> "Attachments":
         """Bring the counts up to date; itself. Costs O(changed nodes), all pods with volumes after other changes."""
         snapshot = self._snapshot
-        if self._epoch != snapshot.epoch:
+        versions = (snapshot.versions[kind] for kind in _RESOLVED)
+        made_of = (*versions, snapshot.generation, len(snapshot.nodes))
+        (epoch, facts), self._seen = self._seen, (snapshot.epoch, len(snapshot.facts))
+        if made_of != self._made_of:
+            self._made_of = made_of
             self._rebuild()
-        elif self._facts != len(snapshot.facts):
-            for row in set(snapshot.facts[self._facts :]):
+        elif epoch != snapshot.epoch:
+            for row in [*self._of_objects, *snapshot.nodes.row.values()]:
                 self._read_objects(row)
-            self._facts = len(snapshot.facts)
+        elif facts != len(snapshot.facts):
+            for row in set(snapshot.facts[facts:]):
+                self._read_objects(row)
         return self
 
     def wanted(self, pod: PodClass) -> Wanted:
@@ -95,27 +106,36 @@ class Attachments:
 
     def _rebuild(self) -> None:
         snapshot = self._snapshot
-        self._epoch, self._facts = snapshot.epoch, len(snapshot.facts)
         self._rows = len(snapshot.nodes)
         self._attached, self._wanted, self._of_objects = {}, {}, {}
         self.counts, self.pods, self.spoiled = {}, {}, {}
-        self._by_node = _volumes_by_node(snapshot)
         for pod in filter(self.concerns, snapshot.classes()):
             for row, count in snapshot.rows_of(pod).items():
                 self.shift(pod, row, count)
-        for node in self._by_node:
-            if (place := snapshot.nodes.row.get(node)) is not None:
-                self._read_objects(place)
+        for row in snapshot.nodes.row.values():
+            self._read_objects(row)
 
     def _read_objects(self, row: int) -> None:
         """Take over what VolumeAttachments say of the node that stands on *row*."""
         before = self._of_objects.pop(row, frozenset())
-        after = frozenset(self._by_node.get(self._snapshot.nodes.names[row], ()))
+        after = frozenset(self._attached_to(self._snapshot.nodes.names[row]))
         if after:
             self._of_objects[row] = after
         for volume in before ^ after:
             if row not in self.pods.get(volume, ()):
                 self._count(volume.driver, row, 1 if volume in after else -1)
+
+    def _attached_to(self, node: str) -> Iterator[CSIVolume]:
+        """Only what was born as a CSI volume counts."""
+        if self._by_node_version != self._snapshot.versions["VolumeAttachment"]:
+            self._by_node_version, self._by_node = self._snapshot.versions["VolumeAttachment"], {}
+            for one in cast("dict[str, VolumeAttachment]", self._snapshot.of("VolumeAttachment")).values():
+                self._by_node.setdefault(one.spec.node_name, []).append(one)
+        for one in self._by_node.get(node, ()):
+            name = one.spec.source.persistent_volume_name
+            volume = find_volume(self._snapshot, name) if one.spec.attacher and name is not None else None
+            if volume is not None and volume.spec.csi is not None:
+                yield CSIVolume(one.spec.attacher, volume.spec.csi.volume_handle)
 
     def _use(self, volume: CSIVolume, row: int, by: int) -> None:
         rows = self.pods.setdefault(volume, {})
@@ -229,17 +249,3 @@ def _is_owner(pod: PodClass, claim: Claim, found: PersistentVolumeClaim, snapsho
     placed = snapshot.pods.get(claim_key(pod.namespace, claim.pod))
     controller = next((one for one in found.metadata.owner_references if one.controller), None)
     return placed is None or (controller is not None and controller.uid == placed.uid)
-
-
-def _volumes_by_node(snapshot: Snapshot) -> dict[str, set[CSIVolume]]:
-    """What VolumeAttachments say is attached, by the name of the node; only volumes born as CSI count."""
-    found: dict[str, set[CSIVolume]] = {}
-    for one in cast("dict[str, VolumeAttachment]", snapshot.of("VolumeAttachment")).values():
-        name = one.spec.source.persistent_volume_name
-        if not one.spec.attacher or name is None:
-            continue
-        volume = find_volume(snapshot, name)
-        if volume is not None and volume.spec.csi is not None:
-            handle = volume.spec.csi.volume_handle
-            found.setdefault(one.spec.node_name, set()).add(CSIVolume(one.spec.attacher, handle))
-    return found
