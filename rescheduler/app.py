@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from predicates.snapshot import Snapshot
 from rescheduler import backends
 from rescheduler.acts import Access
-from rescheduler.backends.base import CloudProvider
+from rescheduler.backends.base import CloudProvider, GroupFlags
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer, Threads
 from rescheduler.draining.state import Limits
@@ -43,7 +43,7 @@ from rescheduler.observe.server import application, serving
 from rescheduler.observe.status import Status
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import Connection, Logging, Running, Timing
+from rescheduler.settings import Connection, Logging, Provider, Running, Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.version import VERSION
 from rescheduler.view import View
@@ -98,7 +98,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     log_lines.configure(logs)
     clock = SystemClock()
     with contextlib.ExitStack() as parts:
-        provider = backends.load(running.provider.name, running.provider.config, clock)
+        provider = _provider(running.provider, clock)
         parts.callback(provider.close)
         policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
         loop = _assembled(parts, _client(connection, clock), provider, connection, policy, running, clock)
@@ -106,6 +106,11 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
             return _exit_code(loop.once(ONCE_PATIENCE))
         loop.run()
     return 0
+
+
+def _provider(settings: Provider, clock: Clock) -> CloudProvider:
+    flags = GroupFlags(settings.nodes, settings.cluster_name)
+    return backends.load(settings.name, settings.config, clock, flags)
 
 
 def _client(connection: Connection, clock: Clock) -> Client:

@@ -71,6 +71,8 @@ class Provider:
 
     name: str = "none"
     config: Path | None = None
+    nodes: tuple[str, ...] = ()  #: ``--nodes``, in the system's own form
+    cluster_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,28 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from rescheduler.backends.base import CloudProvider, ConfigError
+from rescheduler.backends.base import CloudProvider, ConfigError, GroupFlags
 from rescheduler.clock import Clock
 
 #: Name → module with ``load(config: Path | None, clock: Clock) -> CloudProvider``.
 BACKENDS = {
     "none": "rescheduler.backends.none",
     "cloudpool": "rescheduler.backends.cloudpool",
+    "cherryservers": "rescheduler.backends.cherryservers",
 }
 
 
-def load(name: str, config: Path | None, clock: Clock) -> CloudProvider:
-    """The provider *name*, configured by the file *config*; ConfigError names what is wrong with either."""
+#: Those that are told their groups by ``--nodes`` and ``--cluster-name``: ``load`` takes GroupFlags as well.
+FLAGGED = frozenset({"cherryservers", "stackpoint", "spc"})
+
+
+def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:
+    """The provider *name*, configured by the file *config* and *flags*; ConfigError names what is wrong with either."""
     if name not in BACKENDS:
         raise ConfigError(f"--cloud-provider {name!r}: expected one of {', '.join(BACKENDS)}")
-    loader: Callable[[Path | None, Clock], CloudProvider] = importlib.import_module(BACKENDS[name]).load
+    loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
+    if name in FLAGGED:
+        return loader(config, clock, flags or GroupFlags())
+    if flags is not None and flags.nodes:
+        raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} knows its groups without it")
     return loader(config, clock)

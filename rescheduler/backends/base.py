@@ -80,6 +80,14 @@ class NotInGroup(errors.Permanent):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupFlags:
+    """What Cluster Autoscaler's users tell of groups on the command line."""
+
+    nodes: tuple[str, ...] = ()  #: one text for each ``--nodes``; its form is the system's own
+    cluster_name: str = ""  #: ``--cluster-name``
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRef:
     """What a caller knows about a Node; providers match it by provider ID, own label, address, then name."""
 

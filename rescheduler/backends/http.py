@@ -75,11 +75,12 @@ class JsonClient:
         folder: Path,
         clock: Clock,
         words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+        token: str = "",
     ) -> None:
-        """*words* finds in the body of an error what a person should read."""
+        """*words* finds in the body of an error what a person should read; *token* is a bearer token without a file."""
         self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
         self._base = endpoint.url.rstrip("/")
-        self._credentials = Credentials(endpoint, folder)
+        self._credentials = Credentials(endpoint, folder, token)
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
         tls = self._credentials.tls()

@@ -102,6 +102,14 @@ def ignored_options(command: Any) -> Any:
     metavar="FILE",
     help="Configuration of the cloud provider; its page in docs/ has the keys.",
 )
+@Option(
+    "--nodes",
+    metavar="MIN:MAX:POOL",
+    multiple=True,
+    help="A node group of the cloud provider, once for each, as Cluster Autoscaler takes it; for cherryservers and "
+    "stackpoint.",
+)
+@Option("--cluster-name", default="", help="The cluster's name, where the cloud provider marks its machines with it.")
 @Option("--dry-run", Bool(), default=False, help="Decide and report only: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -140,6 +148,8 @@ def command(
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
     cloud_provider: str,
     cloud_config: Path | None,
+    nodes: tuple[str, ...],
+    cluster_name: str,
     listen_address: Address,
     **more: Any,
 ) -> int:
@@ -161,6 +171,11 @@ def command(
             content_type=connection.content_type,
         ),
         policy,
-        Running(timing=timing, provider=Provider(cloud_provider, cloud_config), listen=listen_address, **more),
+        Running(
+            timing=timing,
+            provider=Provider(cloud_provider, cloud_config, nodes, cluster_name),
+            listen=listen_address,
+            **more,
+        ),
         logs,
     )

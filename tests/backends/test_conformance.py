@@ -2,11 +2,13 @@
 
 import pytest
 
+from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
 from tests.backends.conformance import CHECKS, MakeWorld
 
 BACKENDS: dict[str, MakeWorld] = {
     "cloudpool": cloudpool_world,
+    "cherryservers": cherry_world,
 }
 
 

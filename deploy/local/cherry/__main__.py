@@ -1,0 +1,76 @@
+"""``python -m deploy.local.cherry``: the stand-in as a process, with servers that are there from the start."""
+
+from typing import Any
+
+import click
+
+from deploy.local import manifests
+from deploy.local.cherry.app import application
+from deploy.local.cherry.cloud import Cloud, ServerState, Settings
+from deploy.local.standin.nodes import Nodes
+from deploy.local.standin.server import Server, serve
+from rescheduler.clock import SystemClock
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any free one.", show_default=True)
+@click.option("--token", default="token", show_default=True, help="Who shows it is let in.")
+@click.option("--database", default=":memory:", show_default=True, help="SQLite file.")
+@click.option("--project", type=int, default=10001, show_default=True)
+@click.option("--cluster", default="cluster1", show_default=True, help="The servers' tag k8s-cluster.")
+@click.option("--pool", default="pool1", show_default=True, help="The servers' tag k8s-nodepool.")
+@click.option("--servers", type=int, default=3, show_default=True, help="At the first start.")
+@click.option("--terminating", type=float, default=2.0, show_default=True, help="Seconds from DELETE to the end.")
+@click.option("--deploying", type=float, default=5.0, show_default=True, help="Seconds from order to Node.")
+@click.option("--per-second", type=int, default=4, show_default=True, help="More requests are answered 429.")
+@click.option("--kubeconfig", help="The cluster whose Nodes the servers are; none: servers only.")
+def main(
+    port: int,
+    token: str,
+    database: str,
+    project: int,
+    cluster: str,
+    pool: str,
+    servers: int,
+    terminating: float,
+    deploying: float,
+    per_second: int,
+    kubeconfig: str | None,
+) -> None:
+    """Serve Cherry Servers' API on 127.0.0.1 and print its URL."""
+    clock = SystemClock()
+    cloud = Cloud(Settings(token=token, database=database, terminating=terminating, deploying=deploying), clock)
+    order = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
+    tags = {"k8s-cluster": cluster, "k8s-nodepool": pool}
+    for number in range(0 if cloud.servers() else servers):
+        cloud.create(project, {**order, "tags": tags, "hostname": f"k8s-{cluster}-{pool}-{number + 1}"}, deploying=0)
+    server = Server(cloud, application(cloud, per_second=per_second), port=port, path="/v1")
+
+    def wanted() -> dict[str, dict[str, Any]]:
+        now = clock.now()
+        there = [one for one in cloud.servers() if one.runs(now) or one.state(now) == "terminating"]
+        return {one.hostname: node_of(one) for one in there}
+
+    serve(server, (lambda: Nodes(kubeconfig, wanted, clock)) if kubeconfig else None)
+
+
+def node_of(server: ServerState) -> dict[str, Any]:
+    """The Node as the kubelet and the cloud controller make it."""
+    node = manifests.node(
+        server.hostname,
+        labels={
+            "pool": server.tags.get("k8s-nodepool", ""),
+            "node.kubernetes.io/instance-type": server.plan,
+            "topology.kubernetes.io/region": server.region,
+        },
+        providerID=f"cherryservers://{server.id}",
+    )
+    node["status"]["addresses"] = [
+        {"type": "InternalIP", "address": server.private_ip},
+        {"type": "Hostname", "address": server.hostname},
+    ]
+    return node
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Machines as Nodes of a cluster: they join when they run, and go when the machine has ended."""
+
+import http
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kubernetes
+
+from rescheduler.clock import Clock
+
+_TIMEOUT = 10.0  #: seconds, of one request
+_INTERVAL = 0.5  #: seconds between two looks at what is due
+
+
+class Nodes:
+    """Keeps the Nodes that this process made in step with *wanted*: manifests by name, as of now."""
+
+    def __init__(self, kubeconfig: str, wanted: Callable[[], Mapping[str, dict[str, Any]]], clock: Clock) -> None:
+        self._api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
+        self._wanted, self._clock = wanted, clock
+        self._joined: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nodes")
+        self.trouble = ""  #: why the last step failed; empty if it did not
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._api.api_client.close()
+
+    def step(self) -> None:
+        wanted = self._wanted()
+        for name in wanted.keys() - self._joined:
+            self._join(name, dict(wanted[name]))
+            self._joined.add(name)
+        for name in self._joined - wanted.keys():
+            self._leave(name)
+            self._joined.discard(name)
+
+    def _run(self) -> None:
+        while not self._clock.wait(_INTERVAL, self._stop):
+            try:
+                self.step()
+                self.trouble = ""
+            except (kubernetes.client.ApiException, OSError) as error:
+                self.trouble = " ".join(str(error).split())[:300]
+
+    def _join(self, name: str, node: dict[str, Any]) -> None:
+        status = node.pop("status")
+        try:
+            self._api.create_node(node, _request_timeout=_TIMEOUT)
+        except kubernetes.client.ApiException as error:
+            if error.status != http.HTTPStatus.CONFLICT:
+                raise
+        self._api.patch_node_status(name, {"status": status}, _request_timeout=_TIMEOUT)
+
+    def _leave(self, name: str) -> None:
+        try:
+            self._api.delete_node(name, _request_timeout=_TIMEOUT)
+        except kubernetes.client.ApiException as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise

@@ -1,0 +1,41 @@
+"""Machines in SQLite: every change is on disk before it is answered."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Table(Generic[T]):
+    """Values by number. One thread at a time; whoever owns it sees to that."""
+
+    def __init__(self, database: str, shape: type[T]) -> None:
+        self._shape = shape
+        self._connection = sqlite3.connect(database, check_same_thread=False, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("CREATE TABLE IF NOT EXISTS machines (number INTEGER PRIMARY KEY, machine BLOB)")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def all(self) -> Sequence[T]:
+        rows = self._connection.execute("SELECT machine FROM machines ORDER BY number")
+        return [msgspec.json.decode(row[0], type=self._shape) for row in rows]
+
+    def get(self, number: int) -> T | None:
+        row = self._connection.execute("SELECT machine FROM machines WHERE number = ?", (number,)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=self._shape)
+
+    def save(self, number: int, machine: T) -> None:
+        encoded = msgspec.json.encode(machine)
+        self._connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", (number, encoded))
+
+    def next_number(self, first: int) -> int:
+        """Numbers are never used twice: a machine that ended stays in the table."""
+        number: int = self._connection.execute(
+            "SELECT max(coalesce(max(number), 0) + 1, ?) FROM machines", (first,)
+        ).fetchone()[0]
+        return number

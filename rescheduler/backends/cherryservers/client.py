@@ -1,0 +1,94 @@
+"""Cherry Servers' API: paged lists, a pace that the API allows, plans that are asked for once an hour."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rescheduler.backends.base import DeadlineExceeded
+from rescheduler.backends.cherryservers.messages import CreateServer, Plan, Server, words
+from rescheduler.backends.config import Endpoint
+from rescheduler.backends.http import BadAnswer, JsonClient, Missing
+from rescheduler.clock import Clock
+
+_PAGE = 100
+_MOST_PAGES = 1000
+_PAUSE = 0.25  #: seconds between two requests: more than four a second may be answered 429
+_PLANS_SERVE = 3600.0  #: seconds
+
+
+class CherryClient:
+    """Every call has a deadline on the clock's `monotonic`; errors are those of `backends.http`."""
+
+    def __init__(self, endpoint: Endpoint, token: str, clock: Clock) -> None:
+        self._clock = clock
+        self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, words, token)
+        self._closed = threading.Event()
+        self._turn = threading.Lock()
+        self._next = clock.monotonic()
+        self._plans: tuple[float, Mapping[str, Plan]] | None = None
+
+    def close(self) -> None:
+        self._closed.set()
+        self._http.close()
+
+    def servers(self, project: int, *, deadline: float) -> Sequence[Server]:
+        """All servers of the project, page by page; one that moved between two pages is there once."""
+        found: dict[int, Server] = {}
+        offset = 0
+        for _ in range(_MOST_PAGES):
+            self._take_turn(deadline)
+            params = {"limit": str(_PAGE), "offset": str(offset)}
+            path = f"/projects/{project}/servers"
+            page, answer = self._http.get(path, list[Server] | None, deadline=deadline, params=params)  # type: ignore[arg-type]
+            servers: list[Server] = page or []
+            found |= {server.id: server for server in servers}
+            offset += len(servers)
+            total = answer.headers.get("x-total-count", "")
+            last = offset >= int(total) if total.isascii() and total.isdigit() else len(servers) < _PAGE
+            if last or not servers:
+                return list(found.values())
+        raise BadAnswer(f"Cherry Servers: project {project}: the list of servers does not end")
+
+    def server(self, key: str, *, deadline: float) -> Server | None:
+        self._take_turn(deadline)
+        try:
+            return self._http.get(f"/servers/{key}", Server, deadline=deadline)[0]
+        except Missing:
+            return None
+
+    def create(self, request: CreateServer, *, deadline: float) -> Server | None:
+        """Sent once; the server, if the answer tells of it."""
+        self._take_turn(deadline)
+        answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
+        try:
+            return msgspec.json.decode(answer.body, type=Server)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def delete(self, key: str, *, deadline: float) -> None:
+        """Ids are never used again, so asking twice ends nothing else."""
+        self._take_turn(deadline)
+        self._http.send("DELETE", f"/servers/{key}", deadline=deadline, repeatable=True)
+
+    def plans(self, *, deadline: float) -> Mapping[str, Plan]:
+        """By slug. A failure leaves in place what is known."""
+        known = self._plans
+        if known is not None and self._clock.monotonic() - known[0] < _PLANS_SERVE:
+            return known[1]
+        self._take_turn(deadline)
+        plans, _ = self._http.get("/plans", list[Plan], deadline=deadline)
+        found = {plan.slug: plan for plan in plans if plan.slug}
+        self._plans = (self._clock.monotonic(), found)
+        return found
+
+    def _take_turn(self, deadline: float) -> None:
+        with self._turn:
+            turn = max(self._next, self._clock.monotonic())
+            pause = turn - self._clock.monotonic()
+            if turn >= deadline:
+                raise DeadlineExceeded("Cherry Servers: no time is left to wait for a turn")
+            self._next = turn + _PAUSE
+        if pause > 0:
+            self._clock.wait(pause, self._closed)

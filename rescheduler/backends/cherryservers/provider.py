@@ -1,0 +1,219 @@
+"""Pools of Cherry Servers as a cloud provider. A server is of a pool by two tags: its cluster's and the pool's."""
+
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+
+from rescheduler import errors
+from rescheduler.backends.base import (
+    AuthError,
+    BackendUnavailable,
+    CloudProvider,
+    ConfigError,
+    GroupFlags,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    NotInGroup,
+    NotSupported,
+    Refused,
+)
+from rescheduler.backends.cherryservers import templates
+from rescheduler.backends.cherryservers.client import CherryClient
+from rescheduler.backends.cherryservers.config import TOKEN, Definition, Pool, Settings, settings
+from rescheduler.backends.cherryservers.messages import (
+    CLUSTER_TAG,
+    POOL_TAG,
+    SCHEME,
+    CreateServer,
+    Plan,
+    Server,
+    machine,
+    user_data,
+)
+from rescheduler.backends.fleet.machine import Machine, Pace, View
+from rescheduler.backends.fleet.provider import FleetProvider, hours
+from rescheduler.clock import Clock
+
+PACE = Pace(refresh=10, poll=2, settle=120)
+_PODS = "110"
+
+
+def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
+    """The provider of the file `--cloud-config`, of `--nodes` and of the environment; ConfigError."""
+    return CherryProvider(settings(config, flags, os.environ), os.environ, clock)
+
+
+class CherrySystem:
+    """Cherry Servers' API in the verbs of a fleet."""
+
+    name = "cherryservers"
+    going_is_enough = True
+
+    def __init__(self, config: Settings, environ: Mapping[str, str], clock: Clock) -> None:
+        self.config = config
+        self._environ = environ
+        self.pools = {pool.group.id: pool for pool in config.pools}
+        self.client = CherryClient(config.endpoint, environ[TOKEN], clock)
+        self.plan_of: Mapping[str, str] = {}  #: the slug of a server's plan, as last listed
+
+    def look(self, *, deadline: float) -> View:
+        projects = dict.fromkeys(pool.definition.project_id for pool in self.config.pools)
+        listed = [
+            (project, server) for project in projects for server in self.client.servers(project, deadline=deadline)
+        ]
+        self.plan_of = {str(server.id): server.plan.slug for _, server in listed if server.plan and server.plan.slug}
+        machines = [machine(server, self._group_of(server, project)) for project, server in listed]
+        return View([pool.group for pool in self.config.pools], machines)
+
+    def key_of(self, node: NodeRef) -> str | None:
+        """Both forms of the cloud controller: ``cherryservers://<id>`` and the bare id."""
+        if not node.provider_id:
+            return ""
+        key = node.provider_id.removeprefix(SCHEME)
+        return key if key.isascii() and key.isdigit() else None
+
+    def controls(self, node: NodeRef) -> bool:
+        return bool(self.config.control_label) and self.config.control_label in node.labels
+
+    def exists(self, key: str, *, deadline: float) -> bool | None:
+        try:
+            return self.client.server(key, deadline=deadline) is not None
+        except AuthError:
+            return None  # a server of others
+
+    def forbids(self, machine: Machine, *, deadline: float) -> Refused | None:  # noqa: ARG002
+        return None
+
+    def end(self, machine: Machine, *, deadline: float) -> None:
+        self.client.delete(machine.key, deadline=deadline)
+
+    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+        """One order a server; all are tried, and the error tells how many of them failed and why."""
+        pool = self.pools[group.id]
+        _check_orderable(pool)
+        troubles: list[errors.ReschedulerError] = []
+        for _ in range(count):
+            try:
+                server = self.client.create(self._order(pool), deadline=deadline)
+            except errors.ReschedulerError as error:
+                troubles.append(error)
+            else:
+                if server is not None:
+                    made(str(server.id))
+        if troubles:
+            reasons = "; ".join(dict.fromkeys(str(error) for error in troubles))
+            line = f"cherryservers: group {group.id}: {len(troubles)} of {count} servers were not ordered: {reasons}"
+            if all(isinstance(error, errors.Permanent) for error in troubles):
+                raise errors.Permanent(line)
+            raise BackendUnavailable(line)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _group_of(self, server: Server, project: int) -> str:
+        pool = self.pools.get(server.tag(POOL_TAG))
+        if pool is None or pool.definition.project_id != project:
+            return ""
+        return pool.group.id if server.tag(CLUSTER_TAG) == pool.definition.cluster_name else ""
+
+    def _order(self, pool: Pool) -> CreateServer:
+        definition, name = pool.definition, pool.group.id
+        values = {
+            "BootstrapTokenID": self._environ.get("BOOTSTRAP_TOKEN_ID", ""),
+            "BootstrapTokenSecret": self._environ.get("BOOTSTRAP_TOKEN_SECRET", ""),
+            "APIServerEndpoint": definition.api_server_endpoint,
+            "NodeGroup": name,
+        }
+        hostname = {
+            "ClusterName": definition.cluster_name,
+            "NodeGroup": name,
+            "RandString8": templates.random_letters(),
+        }
+        return CreateServer(
+            project_id=definition.project_id,
+            plan=definition.plan,
+            hostname=templates.render(definition.hostname_pattern, hostname),
+            image=definition.os,
+            region=definition.region,
+            tags={CLUSTER_TAG: definition.cluster_name, POOL_TAG: name},
+            user_data=user_data(templates.render(definition.cloudinit, values)),
+            ssh_keys=list(definition.ssh_key_ids),
+            os_partition_size=definition.os_partition_size,
+            spot_market=definition.spot_market,
+        )
+
+
+class CherryProvider(FleetProvider):
+    def __init__(self, config: Settings, environ: Mapping[str, str], clock: Clock) -> None:
+        self._cherry = CherrySystem(config, environ, clock)
+        super().__init__(self._cherry, clock, PACE)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        """From the plan; the labels that the cloud controller and the usual cloud-init set."""
+        name = self.group(group, deadline=deadline).id
+        definition = self._cherry.pools[name].definition
+        plan = self._plan(definition.plan, deadline)
+        labels = {
+            "pool": name,
+            "node.kubernetes.io/instance-type": definition.plan,
+            "beta.kubernetes.io/instance-type": definition.plan,
+            "topology.kubernetes.io/region": definition.region,
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+        }
+        capacity = {"cpu": str(plan.cores), "memory": str(plan.memory), "pods": _PODS}
+        return NodeTemplate({key: value for key, value in labels.items() if value}, (), capacity, capacity)
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        """The plan's hourly price, for a spot server its spot price, times the hours."""
+        found = self.machine(node, deadline=deadline)
+        if found is None or not found.group:
+            raise NotInGroup(f"cherryservers: node {node.name} is of no pool")
+        definition = self._cherry.pools[found.group].definition
+        slug = self._cherry.plan_of.get(found.key) or definition.plan
+        return self._hourly(self._plan(slug, deadline), spot=bool(found.spot)) * hours(start, end)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        """The pod's share of the pool where it costs least; half of a plan's price is its cores', half its memory's."""
+        prices = [self._share(pool.definition, requests, deadline) for pool in self._cherry.config.pools]
+        known = [price for price in prices if price is not None]
+        if not known:
+            raise NotSupported("cherryservers: no pool's plan has an hourly price")
+        return min(known) * hours(start, end)
+
+    def gpu_label(self) -> str:
+        return "cherryservers.com/gpu"
+
+    def _share(self, definition: Definition, requests: Mapping[str, Decimal], deadline: float) -> float | None:
+        plan = self._plan(definition.plan, deadline)
+        price = plan.hourly(spot=definition.spot_market)
+        if price is None or not plan.cores or not plan.memory:
+            return None
+        cores, memory = float(requests.get("cpu", 0)), float(requests.get("memory", 0))
+        return price * (cores / plan.cores + memory / plan.memory) / 2
+
+    def _hourly(self, plan: Plan, *, spot: bool) -> float:
+        price = plan.hourly(spot=spot)
+        if price is None:
+            raise NotSupported(f"cherryservers: the plan {plan.slug} has no {'spot ' if spot else ''}price by the hour")
+        return price
+
+    def _plan(self, slug: str, deadline: float) -> Plan:
+        plans = self._cherry.client.plans(deadline=deadline)
+        if slug not in plans:
+            raise ConfigError(f"cherryservers: plan {slug!r}: Cherry Servers has no such plan")
+        return plans[slug]
+
+
+def _check_orderable(pool: Pool) -> None:
+    """Keys without which no server can be ordered; machines can be given away without them."""
+    needed = {"region": pool.definition.region, "plan": pool.definition.plan, "os": pool.definition.os}
+    if missing := [key for key, value in needed.items() if not value]:
+        raise ConfigError(
+            f"cherryservers: pool {pool.group.id}: expected {', '.join(missing)} in the cloud configuration"
+        )

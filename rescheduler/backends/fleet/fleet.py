@@ -1,0 +1,138 @@
+"""The groups of a system: looks at it, sizes, and machines asked for or given up."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rescheduler.backends.base import (
+    AboveMaximum,
+    BelowMinimum,
+    DeadlineExceeded,
+    Instance,
+    InstanceState,
+    NodeGroup,
+    UnknownGroup,
+)
+from rescheduler.backends.fleet.ledger import Ledger, Order
+from rescheduler.backends.fleet.machine import Machine, Pace, System, View
+from rescheduler.backends.fleet.matching import Index
+from rescheduler.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A view and its index, taken at a moment of ``monotonic()``."""
+
+    view: View
+    index: Index
+    at: float
+
+
+class Fleet:
+    """Looks are values: readers keep what they were given while another thread looks again."""
+
+    def __init__(self, system: System, clock: Clock, pace: Pace) -> None:
+        self.system, self.clock, self.pace = system, clock, pace
+        self.ledger = Ledger()
+        self.closed = threading.Event()
+        self._changing = threading.Lock()
+        self._look: Look | None = None
+
+    def close(self) -> None:
+        self.closed.set()
+        self.system.close()
+
+    def recent(self, *, deadline: float) -> Look:
+        """The system as seen at most a refresh interval ago."""
+        known = self._look
+        if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
+            return known
+        return self.look(deadline=deadline)
+
+    def look(self, *, deadline: float) -> Look:
+        """The system as it is; a failure leaves the last look in place."""
+        view = self.system.look(deadline=deadline)
+        self.ledger.seen((machine.key for machine in view.machines), self._settled())
+        look = Look(view, Index(view.machines, self.system.key_of), self.clock.monotonic())
+        self._look = look
+        return look
+
+    def forget(self) -> None:
+        """Something was changed: the next reader looks again."""
+        self._look = None
+
+    def pause(self, why: str, deadline: float) -> None:
+        """Wait one poll interval; DeadlineExceeded where there is no time for it."""
+        interval = self.pace.poll
+        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, self.closed):
+            raise DeadlineExceeded(f"{self.system.name}: {why}")
+
+    @contextmanager
+    def changing(self, *, deadline: float) -> Iterator[None]:
+        """One change at a time: each is decided on what the one before left."""
+        if not self._changing.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
+            raise DeadlineExceeded(f"{self.system.name}: another change is under way")
+        try:
+            yield
+        finally:
+            self.forget()
+            self._changing.release()
+
+    def group(self, look: Look, name: str) -> NodeGroup:
+        for group in look.view.groups:
+            if group.id == name:
+                return group
+        known = ", ".join(group.id for group in look.view.groups) or "none"
+        raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
+
+    def size(self, look: Look, group: str) -> int:
+        """Machines that are there or on their way, less those that were ordered away."""
+        alive = [one for one in look.view.members(group) if one.alive and not self.leaving(one)]
+        return len(alive) + len(self._unlisted(look, group))
+
+    def leaving(self, machine: Machine) -> bool:
+        """Whether an order to end the machine may be at work, however alive it looks."""
+        return self.ledger.open(machine.key, self._settled())
+
+    def instances(self, look: Look, group: str) -> Sequence[Instance]:
+        return [machine.instance for machine in look.view.members(group)]
+
+    def increase(self, name: str, delta: int, *, deadline: float) -> None:
+        with self.changing(deadline=deadline):
+            look = self.look(deadline=deadline)
+            group = self.group(look, name)
+            wanted = self.size(look, name) + delta
+            if wanted > group.max_size:
+                raise AboveMaximum(f"{self.system.name}: group {name}: {wanted} is above {group.max_size}")
+            self.system.create(
+                group, delta, lambda key: self.ledger.expect(key, name, self.clock.now()), deadline=deadline
+            )
+
+    def decrease_unfulfilled(self, name: str, delta: int, *, deadline: float) -> None:
+        """Give up *delta* machines that are being made: those that failed first, then the newest."""
+        with self.changing(deadline=deadline):
+            look = self.look(deadline=deadline)
+            group = self.group(look, name)
+            size = self.size(look, name)
+            unfinished = [one for one in look.view.members(name) if self._unfinished(one)]
+            unfinished.sort(key=lambda one: one.error is None)
+            floor = max(group.min_size, size - len(unfinished))
+            if size - delta < floor:
+                raise BelowMinimum(f"{self.system.name}: group {name}: {size - delta} is below {floor}, "
+                                   "which run or must be")  # fmt: skip
+            for machine in unfinished[:delta]:
+                self.system.end(machine, deadline=deadline)
+                self.ledger.record(machine.key, Order(self.clock.now(), taken=True, open=True))
+
+    def _settled(self) -> dt.datetime:
+        """Whatever was ordered before shows by now."""
+        return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
+
+    def _unfinished(self, machine: Machine) -> bool:
+        creating = machine.state is InstanceState.CREATING and not machine.protected
+        return creating and machine.alive and not self.leaving(machine)
+
+    def _unlisted(self, look: Look, group: str) -> list[str]:
+        return [key for key in self.ledger.expected(group) if look.index.get(key) is None]

@@ -1,0 +1,150 @@
+"""Cherry Servers to test against: the stand-in over HTTP, on a clock in hand."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deploy.local.cherry.app import application
+from deploy.local.cherry.cloud import Cloud, ServerState, Settings
+from deploy.local.cloudpool.faults import Fault
+from deploy.local.standin.server import Server
+from rescheduler.backends.base import CloudProvider, NodeGroup, NodeRef
+from rescheduler.backends.cherryservers import config
+from rescheduler.backends.cherryservers.provider import CherryProvider
+from rescheduler.backends.config import Duration, Endpoint
+from tests.backends.clocks import StepClock
+
+PROJECT, CLUSTER, POOL = 10001, "cluster1", "pool1"
+TOKEN = "cherry-secret-token"
+ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
+ENVIRONMENT = {
+    "CHERRY_AUTH_TOKEN": TOKEN,
+    "BOOTSTRAP_TOKEN_ID": "abcdef",
+    "BOOTSTRAP_TOKEN_SECRET": "0123456789abcdef",
+}
+
+
+def definition(**changes: Any) -> config.Definition:
+    values: dict[str, Any] = {
+        "cluster_name": CLUSTER,
+        "project_id": PROJECT,
+        "api_server_endpoint": "10.0.0.1:6443",
+        "region": ORDER["region"],
+        "plan": ORDER["plan"],
+        "os": ORDER["image"],
+        "cloudinit": "join {{.BootstrapTokenID}}.{{.BootstrapTokenSecret}} {{.APIServerEndpoint}} {{.NodeGroup}}",
+    }
+    return config.Definition(**(values | changes))
+
+
+@contextlib.contextmanager
+def serving(clock: StepClock, *, per_second: int | None = None, **settings: Any) -> Iterator[Server[Cloud]]:
+    cloud = Cloud(Settings(token=TOKEN, **settings), clock)
+    with Server(cloud, application(cloud, per_second=per_second), path="/v1").running() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def providing(
+    server: Server[Cloud],
+    clock: StepClock,
+    *pools: config.Pool,
+    environ: Mapping[str, str] = ENVIRONMENT,
+    label: str = "",
+) -> Iterator[CherryProvider]:
+    endpoint = Endpoint(url=server.url, timeout=Duration(5))
+    provider = CherryProvider(config.Settings(pools or (pool(),), endpoint, label), environ, clock)
+    try:
+        yield provider
+    finally:
+        provider.close()
+
+
+def pool(name: str = POOL, minimum: int = 0, maximum: int = 10, **changes: Any) -> config.Pool:
+    return config.Pool(NodeGroup(name, minimum, maximum), definition(**changes))
+
+
+def add(server: Server[Cloud], name: str = POOL, cluster: str = CLUSTER, **more: Any) -> ServerState:
+    """A server of a pool; without a name, one of no pool."""
+    project = more.pop("project", PROJECT)
+    tags = {"k8s-cluster": cluster} | ({"k8s-nodepool": name} if name else {})
+    made = server.cloud.create(project, {**ORDER, "tags": tags}, **more)
+    server.cloud.change(made.id, hostname=more.get("hostname", f"server-{made.id}"))
+    return server.cloud.server(made.id) or made
+
+
+def node_of(server: ServerState, **changes: Any) -> NodeRef:
+    """The Node with which the server joins, as the daemon sees it."""
+    values: dict[str, Any] = {
+        "provider_id": f"cherryservers://{server.id}",
+        "internal_ips": (server.private_ip,),
+    } | changes
+    return NodeRef(server.hostname, **values)
+
+
+class CherryWorld:
+    """The conformance table's world (see `conformance`)."""
+
+    group = POOL
+
+    def __init__(self, server: Server[Cloud], clock: StepClock, minimum: int, stack: contextlib.ExitStack) -> None:
+        self.server, self.clock = server, clock
+        self._minimum, self._stack = minimum, stack
+        self.provider: CloudProvider = self._open()
+
+    def _open(self) -> CloudProvider:
+        return self._stack.enter_context(providing(self.server, self.clock, pool(minimum=self._minimum)))
+
+    def restart(self) -> None:
+        self.provider = self._open()
+
+    def nodes(self) -> list[NodeRef]:
+        now = self.clock.now()
+        return [node_of(one) for one in self._pool() if one.runs(now)]
+
+    def foreign(self) -> NodeRef:
+        return node_of(add(self.server, name="pool-of-others"))
+
+    def placeholder(self) -> NodeRef:
+        node = self.nodes()[0]
+        return NodeRef(node.provider_id, node.provider_id)
+
+    def runs(self, node: NodeRef) -> bool:
+        number = int(node.provider_id.rsplit("/", 1)[-1])
+        found = self.server.cloud.server(number)
+        return found is not None and found.runs(self.clock.now())
+
+    def target(self) -> int:
+        now = self.clock.now()
+        return sum(one.state(now) != "terminating" for one in self._pool())
+
+    def _pool(self) -> list[ServerState]:
+        return [one for one in self.server.cloud.servers(PROJECT) if one.tags.get("k8s-nodepool") == POOL]
+
+    def _inject(self, **fault: Any) -> None:
+        path = f"/v1/servers/{self._pool()[0].id}"
+        self.server.face.inject(Fault(method="DELETE", path=path, **fault))
+
+    def fail_deletions(self, times: int) -> None:
+        self._inject(times=times)
+
+    def lose_answers(self, times: int) -> None:
+        self._inject(kind="reset", acted=True, times=times)
+
+    def lose_orders(self, times: int) -> None:
+        self._inject(kind="reset", times=times)
+
+    def go_down(self) -> None:
+        for path in (f"/v1/projects/{PROJECT}/servers", "/v1/plans"):
+            self.server.face.inject(Fault(method="GET", path=path, status=503, times=1000))
+        self.fail_deletions(1000)
+
+
+@contextlib.contextmanager
+def cherry_world(machines: int, minimum: int) -> Iterator[CherryWorld]:
+    clock = StepClock()
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(clock, terminating=5.0))
+        for _ in range(machines):
+            add(server)
+        yield CherryWorld(server, clock, minimum, stack)
