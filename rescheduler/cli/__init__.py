@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "run": ("rescheduler.cli.run", "Empty on-demand nodes, round after round (the daemon)."),
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be emptied now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Show for pods why which spot node does not take them."),
+    "proxy": ("rescheduler.cli.proxy", "Stand before a cloudpool, and drain nodes before their machines are removed."),
     "version": ("rescheduler.cli.version", "Print the version."),
 }
 _OWN_FLAGS: Final = ("-h", "--help", "-help")

@@ -1,0 +1,50 @@
+"""``rescheduler proxy``: in place of kubeaware-cloudpool-proxy, before a cloudpool."""
+
+from pathlib import Path
+
+import click
+
+from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.options import logging_options
+from rescheduler.cli.run import ADDRESS, ignored_options
+from rescheduler.settings import Address, Logging
+
+_PORTS = click.IntRange(0, 65535)
+
+
+@click.command("proxy", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@Option(
+    "--config-file",
+    click.Path(path_type=Path),
+    default="/etc/elastisys/kubeaware-cloudpool-proxy.json",
+    metavar="FILE",
+    help="The configuration, as kubeaware-cloudpool-proxy's: JSON with server, apiServer and backend.",
+)
+# A Service named rescheduler puts a RESCHEDULER_PORT of another meaning into every pod's environment.
+@Option(
+    "--port",
+    _PORTS,
+    envvar="RESCHEDULER_PROXY_PORT",
+    default="8080",
+    help="Where the pool's clients are served; 0: any free port.",
+)
+@Option("--host", envvar="RESCHEDULER_PROXY_HOST", default="", help="The address to serve them on; empty: all.")
+@Option(
+    "--listen-address",
+    ADDRESS,
+    default="localhost:9235",
+    help="Where /metrics, /healthz and /readyz are served. A Prometheus elsewhere needs 0.0.0.0:9235.",
+)
+@logging_options
+@ignored_options
+def command(config_file: Path, port: int, host: str, listen_address: Address, logs: Logging) -> int:
+    """Serve a cloudpool's REST API before a cloudpool, and drain nodes before their machines are removed.
+
+    POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status are done gracefully; all else
+    is forwarded as it is.
+    """
+    from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported when it is needed
+    from rescheduler.proxy import config, service  # noqa: PLC0415
+
+    log_lines.configure(logs)
+    return service.run(config.read(config_file), host, port, listen_address)

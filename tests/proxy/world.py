@@ -1,0 +1,190 @@
+"""The proxy as a process, between a real control plane and the reference cloudpool, whose machines are its Nodes."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from deploy.local import manifests
+from deploy.local.api import Json
+from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.machines import Machine
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from deploy.local.plane import ControlPlane
+from rescheduler.clock import SystemClock
+from tests.backends.cloudpools import document
+
+ROOT = Path(__file__).parents[2]
+LABEL = "pool-worker"
+
+
+class World:
+    """Everything that there is, and what tests ask of it."""
+
+    def __init__(self, plane: ControlPlane, server: Server, folder: Path) -> None:
+        self.plane, self.server, self._folder = plane, server, folder
+        self.process: subprocess.Popen[str]
+        self.url = ""
+        self.lines: list[str] = []
+
+    # -- the proxy
+
+    def start(self) -> None:
+        config = {
+            "apiServer": {"url": self.plane.server, "auth": {"kubeConfigPath": str(self.plane.kubeconfig)}},
+            "backend": {"url": self.server.url, "timeout": "10s", "settleTime": "2s"},
+            "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "10s"},
+        }
+        file = self._folder / "config.json"
+        file.write_text(json.dumps(config))
+        arguments = [
+            "proxy",
+            f"--config-file={file}",
+            "--port=0",
+            "--host=127.0.0.1",
+            "-v=3",
+            "--listen-address=127.0.0.1:0",
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rescheduler", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "no_proxy": "127.0.0.1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines = []
+        ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, args=(self.process, ready))
+        self._reader.start()
+        assert ready.wait(timeout=60), self.lines
+
+    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.lines.append(line.rstrip())
+            if "forwarding port " in line:
+                port = line.partition("forwarding port ")[2].split()[0]
+                self.url = f"http://127.0.0.1:{port}"
+                ready.set()
+        ready.set()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End the process by a signal, if it has not ended; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait(timeout=60)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+    def post(self, path: str, body: Any, timeout: float = 90) -> httpx.Response:
+        """The answer, once the proxy has read the cluster."""
+
+        def answered() -> httpx.Response | None:
+            answer = httpx.post(f"{self.url}{path}", json=body, timeout=timeout)
+            return (
+                None
+                if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "not read yet" in answer.text
+                else answer
+            )
+
+        found = self.plane.wait_for(answered, "the proxy to read the cluster")
+        assert found is not None
+        return found
+
+    # -- the cloud
+
+    def machine(self, node: str) -> Machine:
+        return next(one for one in self.server.pool.machines() if one.name == node)
+
+    def id(self, node: str) -> str:
+        return self.machine(node).id(SystemClock().now())
+
+    def states(self) -> dict[str, str]:
+        now = SystemClock().now()
+        return {one.name: one.state(now) for one in self.server.pool.machines()}
+
+    def running(self) -> list[str]:
+        return sorted(name for name, state in self.states().items() if state == "RUNNING")
+
+    @property
+    def desired(self) -> int:
+        return int(self.server.pool.size()["desiredSize"])
+
+    def orders(self) -> list[Json]:
+        return [json.loads(one.body) for one in self.server.face.requests if one.path == "/pool/terminate"]
+
+    # -- the cluster
+
+    def nodes(self) -> list[str]:
+        return sorted(one["metadata"]["name"] for one in self.plane.api.items("/api/v1/nodes"))
+
+    def tainted(self) -> list[str]:
+        return sorted(
+            one["metadata"]["name"]
+            for one in self.plane.api.items("/api/v1/nodes")
+            if any("spot-rescheduler" in taint["key"] for taint in one["spec"].get("taints", []))
+            or any("spot-rescheduler" in key for key in one["metadata"].get("annotations", {}))
+        )
+
+    def pods(self) -> dict[str, str]:
+        """Pods that run and are not on their way out: name → node."""
+        found = self.plane.api.items("/api/v1/namespaces/default/pods")
+        return {
+            one["metadata"]["name"]: one["spec"].get("nodeName", "")
+            for one in found
+            if one["status"].get("phase") == "Running" and "deletionTimestamp" not in one["metadata"]
+        }
+
+    def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
+        """A Deployment whose pods run; with *on*, it is made while only that node takes pods."""
+        others = [one for one in self.nodes() if on and one != on]
+        self._cordon(others, off=True)
+        self.plane.apply([manifests.deployment(name, replicas, **spec)])
+        self.plane.wait_for(
+            lambda: sum(pod.startswith(f"{name}-") for pod in self.pods()) == replicas, f"the pods of {name}"
+        )
+        self._cordon(others, off=False)
+
+    def _cordon(self, nodes: list[str], *, off: bool) -> None:
+        for name in nodes:
+            self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": off or None}})
+
+
+@contextlib.contextmanager
+def world(plane: ControlPlane, folder: Path, machines: int, **settings: Any) -> Iterator[World]:
+    """Machines that have joined, and the proxy before their pool."""
+    values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1} | settings
+    clock = SystemClock()
+    of = Settings(pool=document(name="od", labels={LABEL: "true"}), desired_size=machines, **values)
+    with Server(of, folder, clock).running() as server:
+        cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
+        cluster.start()
+        made = World(plane, server, folder)
+        try:
+            plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
+            made.start()
+            yield made
+        finally:
+            if hasattr(made, "process"):
+                made.stop(signal.SIGKILL)
+            cluster.close()
+
+
+def _ready(plane: ControlPlane) -> list[str]:
+    nodes = plane.api.items("/api/v1/nodes")
+    return [one["metadata"]["name"] for one in nodes if _is_ready(one["status"].get("conditions", []))]
+
+
+def _is_ready(conditions: list[Json]) -> bool:
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
