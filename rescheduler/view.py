@@ -71,7 +71,7 @@ class View:
         """A verdict for one node. Its own cool-down does not count: it is being drained already."""
         circumstances = self._circumstances()
         cooling = {name: until for name, until in circumstances.cooling.items() if name != node}
-        return self._planner.plan_node(node, Circumstances(circumstances.now, cooling, self._holder))
+        return self._planner.look_again(node, Circumstances(circumstances.now, cooling, self._holder))
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Pods that wait for a place which drains could take from them; none after *patience*."""

@@ -7,6 +7,9 @@ filters that still hold. Nothing here reads a clock, logs or acts.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
+
+import numpy as np
 
 from predicates.framework import Filters
 from predicates.objects import Pod
@@ -16,10 +19,16 @@ from rescheduler.planning.budgets import Budgets, Purse
 from rescheduler.planning.candidates import Groups, groups, node_blockers
 from rescheduler.planning.drainability import Context, Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
+from rescheduler.planning.forecast import PLAYS, Forecaster, foretold, objection
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Candidate, Search, Victims
+
+#: Seconds that may be spent on forecasts of plans that are shown, not carried out.
+_AHEAD: Final = 0.25
+
+_NOT_PLAYED: Final = "it was not played through: --planning-timeout was spent on nodes before it; its turn will come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,7 @@ class Ground:
     room: Room
     context: Context
     circumstances: Circumstances
+    forecaster: Forecaster
 
 
 class Planner:
@@ -40,6 +50,7 @@ class Planner:
         self._policy = policy
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
+        self._objections: dict[str, Rejected] = {}  #: of nodes weighed in rounds that ended before all were
 
     @property
     def filters(self) -> Filters:
@@ -50,28 +61,46 @@ class Planner:
         """Each on-demand node judged by itself, as things are."""
         ground = self._ground(circumstances)
         purse = self._purse()
-        verdicts = (self._alone(name, ground, purse.copy()) for name in ground.groups.on_demand)
-        return self._planning(ground, self._above_minimum(verdicts, ground))
+        verdicts = [self._alone(name, ground, purse.copy()) for name in ground.groups.on_demand]
+        verdicts = self._above_minimum(verdicts, ground)
+        effort = ground.forecaster.effort(_AHEAD)
+        return self._planning(ground, (self._shown(one, ground, effort) for one in verdicts))
 
     def first_plan(self, circumstances: Circumstances, *, take_empty: bool = False) -> Planning:
-        """Verdicts in drain order up to the first node that can be emptied.
+        """Verdicts in drain order up to the first node that can be emptied, and whose plan may be trusted.
 
-        A node with nothing to move is a plan too, but ends the search only with *take_empty*: where nobody
-        takes the node away there is nothing to do for it.
+        A plan that does not come true when it is played through, or mostly shuffles pods between nodes that are not
+        spot, is rejected. A node with nothing to move is a plan too, but ends the search only with *take_empty*:
+        where nobody takes the node away there is nothing to do for it.
         """
         ground = self._ground(circumstances)
         found: list[Verdict] = []
+        effort = ground.forecaster.effort(self._policy.planning_timeout)
         for name in ground.groups.on_demand:
             verdict = self._alone(name, ground, self._purse())
+            if isinstance(verdict, Plan):
+                verdict = self._weighed(verdict, ground, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
             found.append(verdict)
             if isinstance(verdict, Plan) and (take_empty or not empty):
                 break
+        if not effort.exhausted:
+            self._objections.clear()
         return self._planning(ground, self._above_minimum(found, ground))
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
-        """One node judged by itself, as things are: asked again once our taint is on it."""
+        """One node judged by itself, as things are: whether its pods may be evicted and fit."""
         return self._alone(node, self._ground(circumstances), self._purse())
+
+    def look_again(self, node: str, circumstances: Circumstances) -> Verdict:
+        """One node judged as by :meth:`first_plan`: asked again once our taint is on it."""
+        ground = self._ground(circumstances)
+        verdict = self._alone(node, ground, self._purse())
+        return self._trusted(verdict, ground) if isinstance(verdict, Plan) else verdict
+
+    def forecast(self, plan: Plan, circumstances: Circumstances) -> Plan:
+        """*plan*, made of the snapshot as it is, with what becomes of it by the scheduler's own scoring."""
+        return foretold(plan, self._ground(circumstances).forecaster.forecast(plan))
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Pods that the scheduler finds no place for and that a spot node could take if it had room, by name.
@@ -143,13 +172,15 @@ class Planner:
         """Place the *victims*, then say of every other node why it stays beside them."""
         purse = self._purse()
         plans: dict[str, Verdict] = {}
+        shown = ground.forecaster.effort(_AHEAD)
         for victim in victims:
             purse.pay(victim.candidate.movers)
+            plan = self._shown(self._plan(victim.candidate, victim.placed), ground, shown)
             self._empty(victim.candidate, trial)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)
             trial.keep()
-            plans[victim.candidate.node] = self._plan(victim.candidate, victim.placed)
+            plans[victim.candidate.node] = plan
         stay: list[Verdict] = []
         for node, one in examined.items():
             if node in plans:
@@ -196,6 +227,33 @@ class Planner:
         )
         return Plan(candidate.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
+    def _shown(self, verdict: Verdict, ground: Ground, effort: Effort) -> Verdict:
+        """A plan with its forecast, as far as *effort* reaches; it stays a plan whatever that says."""
+        if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
+            return foretold(verdict, ground.forecaster.forecast(verdict))
+        return verdict
+
+    def _weighed(self, plan: Plan, ground: Ground, effort: Effort) -> Verdict:
+        """*plan* if it may be trusted.
+
+        Where *effort* ends first the objections found so far stand, so that the next round gets to other nodes.
+        """
+        if (known := self._objections.get(plan.node)) is not None:
+            return known
+        if effort.exhausted:
+            return Rejected(plan.node, (Blocker(Reason.TIMEOUT, _NOT_PLAYED),))
+        effort.spend(PLAYS * len(plan.placements))
+        verdict = self._trusted(plan, ground)
+        if isinstance(verdict, Rejected):
+            self._objections[plan.node] = verdict
+        return verdict
+
+    def _trusted(self, plan: Plan, ground: Ground) -> Verdict:
+        """*plan* with its forecast, or why it is better not carried out."""
+        forecast = ground.forecaster.forecast(plan)
+        trouble = objection(plan, forecast, allow_fragile=self._policy.allow_fragile_plans)
+        return foretold(plan, forecast) if trouble is None else Rejected(plan.node, (trouble,))
+
     def _examined(self, node: str, ground: Ground) -> Candidate | Rejected:
         """What the rules say of a node and its pods; budgets and room are asked later."""
         row = self._snapshot.nodes.row[node]
@@ -231,7 +289,9 @@ class Planner:
         found = groups(self._snapshot, self._policy)
         context = Context(self._policy, circumstances.now, self._budgets.guards)
         room = Room(self._snapshot, self._filters, found.spot, Sizes(self._snapshot, found.spot))
-        return Ground(found, room, context, circumstances)
+        spot = np.zeros(len(self._snapshot.nodes), np.bool_)
+        spot[found.spot_rows] = True
+        return Ground(found, room, context, circumstances, Forecaster(self._snapshot, self._filters, spot))
 
     def _purse(self) -> Purse:
         return Purse(self._budgets, self._policy.budgets_in_steps)
