@@ -133,7 +133,8 @@ CASES: dict[str, tuple[list[Json], Json]] = {
     "a broken selector refuses the pod": (
         [A, _asking(_constraint(labels=None, labelSelector={"matchExpressions": [{"key": "a", "operator": "Is"}]}))],
         {
-            "a": "get constraints from pod: obtaining pod's hard topology spread constraints: "
+            "a": 'running PreFilter plugin "PodTopologySpread": '
+            "get constraints from pod: obtaining pod's hard topology spread constraints: "
             '"Is" is not a valid label selector operator'
         },
     ),
