@@ -27,6 +27,10 @@ from rescheduler.planning.packing import Effort
 _PODS_PER_SECOND: Final = 4_000
 _NODES_FOR_TWICE: Final = 3_000
 
+#: Seconds that may be spent on forecasts of plans that are shown, not carried out, and on how many nodes at most.
+_AHEAD: Final = 0.5
+_NODES_TO_LOOK_AHEAD: Final = 1_500
+
 #: How many pods a detail names.
 _NAMED: Final = 3
 
@@ -78,6 +82,11 @@ class Forecaster:
         """How many pods may be played through in about so many *seconds*, one at least."""
         pods = seconds * _PODS_PER_SECOND / (1 + len(self._order) / _NODES_FOR_TWICE)
         return Effort(max(1, int(pods)))
+
+    def ahead(self) -> Effort:
+        """How many pods may be played through for people who look ahead; none where it would be noticed."""
+        few = len(self._order) <= _NODES_TO_LOOK_AHEAD
+        return self.effort(_AHEAD) if few else Effort(0)
 
     def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
         """One play: pods that find no place wait for the others and try again, as long as that helps."""

@@ -25,9 +25,6 @@ from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Siz
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Candidate, Search, Victims
 
-#: Seconds that may be spent on forecasts of plans that are shown, not carried out.
-_AHEAD: Final = 0.25
-
 _NOT_PLAYED: Final = "it was not played through: --planning-timeout was spent on nodes before it; its turn will come"
 
 
@@ -63,7 +60,7 @@ class Planner:
         purse = self._purse()
         verdicts = [self._alone(name, ground, purse.copy()) for name in ground.groups.on_demand]
         verdicts = self._above_minimum(verdicts, ground)
-        effort = ground.forecaster.effort(_AHEAD)
+        effort = ground.forecaster.ahead()
         return self._planning(ground, (self._shown(one, ground, effort) for one in verdicts))
 
     def first_plan(self, circumstances: Circumstances, *, take_empty: bool = False) -> Planning:
@@ -172,7 +169,7 @@ class Planner:
         """Place the *victims*, then say of every other node why it stays beside them."""
         purse = self._purse()
         plans: dict[str, Verdict] = {}
-        shown = ground.forecaster.effort(_AHEAD)
+        shown = ground.forecaster.ahead()
         for victim in victims:
             purse.pay(victim.candidate.movers)
             plan = self._shown(self._plan(victim.candidate, victim.placed), ground, shown)
