@@ -1,0 +1,321 @@
+"""The arithmetic of a pool's size, against the reference cloudpool with its cache and its mind of its own.
+
+Nodes are a snapshot, and draining a node succeeds at once: what is held here is which machines go, and how the pool's
+numbers end. `test_service` has the drains.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.cloudpool.faults import Fault
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from rescheduler.backends.base import CloudProvider, Deleted, NodeRef
+from rescheduler.backends.cloudpool.pool import Pool
+from rescheduler.backends.cloudpool.provider import CloudpoolProvider
+from rescheduler.backends.none import NoProvider
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.planning.outcome import Plan
+from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.updates import PoolUpdates, Way, Ways
+from rescheduler.proxy.victims import Choice, Victims
+from tests.backends.clocks import StepClock
+from tests.backends.cloudpools import node_of, section, serving, settings
+from tests.planning.builders import NOW, Manifest, pod, snapshot
+from tests.proxy.test_victims import node
+
+LIMITS = Limits(eviction=1.0, grace=1.0)
+
+
+class World:
+    """A pool, its Nodes, and what was done to both."""
+
+    def __init__(self, server: Server, clock: StepClock, pool: Pool, objects: Sequence[Manifest]) -> None:
+        self.server, self.clock, self.pool = server, clock, pool
+        self._objects = list(objects)
+        self._joined: list[NodeRef] = []
+        self.tainted: list[str] = []
+        self.drained: list[str] = []
+        self.blind = ""
+        self.broken: dict[str, Failure] = {}
+        shrinking, replacing = (CloudpoolProvider([pool], shrink=shrink) for shrink in (True, False))
+        ways = Ways(
+            shrink=Way(self._drains(shrinking), shrinking),
+            replace=Way(self._drains(replacing), replacing),
+            keep=Way(self._drains(None), NoProvider()),
+        )
+        self.updates = PoolUpdates(pool, self, ways, 600.0)
+
+    def join(self) -> None:
+        """All machines that run have a Node from here on."""
+        machines = [one for one in self.server.pool.machines() if one.state(self.clock.now()) == "RUNNING"]
+        self._joined = [node_of(one) for one in machines]
+        self._objects += [node(one.name) for one in self._joined]
+
+    # -- what updates need of the cluster
+
+    def unfit(self) -> str:
+        return self.blind
+
+    def refs(self) -> list[NodeRef]:
+        return self._joined
+
+    def choose(self, nodes: Sequence[str], most: int) -> Choice:
+        return Victims(snapshot(self._objects), NOW).choose(nodes, most)
+
+    def taint(self, nodes: Sequence[str]) -> None:
+        assert not self.drained
+        self.tainted += nodes
+
+    def release(self, nodes: Sequence[str]) -> None:
+        self.tainted = [one for one in self.tainted if one not in nodes]
+
+    def _drains(self, provider: CloudProvider | None) -> Callable[[Plan], Drain | None]:
+        def drain(plan: Plan) -> Drain | None:
+            if plan.node in self.broken:
+                return Drain(plan.node, LIMITS, Phase.DONE, failure=self.broken[plan.node], released=True)
+            ref = next(one for one in self._joined if one.name == plan.node)
+            if provider is not None:
+                group = provider.groups(deadline=0.0)[0].id
+                outcome = provider.delete_nodes(group, [ref], deadline=self.clock.monotonic() + 600)[ref.name]
+                assert isinstance(outcome, Deleted)
+            self.drained.append(plan.node)
+            return Drain(plan.node, LIMITS, Phase.DONE, released=True)
+
+        return drain
+
+    # -- what came of it
+
+    def running(self) -> list[str]:
+        now = self.clock.now()
+        return [one.name for one in self.server.pool.machines() if one.state(now) == "RUNNING"]
+
+    @property
+    def desired(self) -> int:
+        return int(self.server.pool.size()["desiredSize"])
+
+    def sizes(self) -> list[int]:
+        """The numbers that the pool was told."""
+        sent = [one for one in self.server.face.requests if (one.method, one.path) == ("POST", "/pool/size")]
+        return [json.loads(one.body)["desiredSize"] for one in sent]
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.server.pool.advance()
+
+
+@contextlib.contextmanager
+def world(served: Settings | None = None, objects: Sequence[Manifest] = (), **keys: Any) -> Iterator[World]:
+    clock = StepClock()
+    with serving(served or settings(pool_update=3600), clock) as server:
+        pool = Pool(section(server.url, settleTime="60s", maxSize=99, **keys), Path(), clock)
+        made = World(server, clock, pool, objects)
+        clock.advance(300)
+        made.join()
+        try:
+            yield made
+        finally:
+            pool.close()
+
+
+BLOCKED = [pod(f"a-{n}", f"pool-{n}", owner=None) for n in (1, 2, 3)]
+
+
+def test_growing_and_standing_still_are_forwarded() -> None:
+    for size in (3, 4):
+        with world() as made:
+            assert made.updates.set_size(size) == ""
+            assert (made.sizes(), made.drained) == ([size], [])
+
+
+def test_shrinking_takes_victims_and_ends_at_the_size_asked_for() -> None:
+    with world() as made:
+        assert made.updates.set_size(1) == ""
+        assert (made.drained, made.running(), made.desired) == (["pool-1", "pool-2"], ["pool-3"], 1)
+        assert made.sizes() == []  # the terminations lowered it
+
+
+def test_the_kubernetes_side_is_not_asked_for_growing() -> None:
+    with world() as made:
+        made.blind = "the API server is away"
+        assert made.updates.set_size(5) == ""
+        with pytest.raises(UpdateFailed, match="the API server is away") as caught:
+            made.updates.set_size(2)
+        assert caught.value.status == 503
+
+
+def test_machines_that_have_not_joined_go_before_any_node_does() -> None:
+    """The defect of the original: three of five machines had joined, and a size of 4 was forwarded blindly."""
+    with world(objects=BLOCKED) as made:
+        made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
+        made.server.pool.set_size(5)
+        assert made.updates.set_size(4) == ""
+        assert (made.drained, made.running(), made.desired) == ([], ["pool-1", "pool-2", "pool-3"], 4)
+        assert made.updates.set_size(3) == ""
+        assert (made.drained, len(made.running()), made.desired) == ([], 3, 3)
+
+
+def test_a_pool_that_wants_more_than_it_has_stops_growing_first() -> None:
+    """The defect of the original: one victim, and the pool grew on towards 9."""
+    with world(settings(pool_update=3600)) as made:
+        made.server.pool.cloud_down = True
+        made.server.pool.set_size(10)
+        made.server.pool.cloud_down = False
+        assert made.updates.set_size(2) == ""
+        made.wait(7200)
+        assert (made.sizes()[0], made.drained, len(made.running()), made.desired) == (3, ["pool-1"], 2, 2)
+
+
+def test_a_wish_between_what_there_is_and_what_is_wanted_is_forwarded() -> None:
+    with world(settings(pool_update=3600)) as made:
+        made.server.pool.cloud_down = True
+        made.server.pool.set_size(10)
+        made.server.pool.cloud_down = False
+        assert made.updates.set_size(5) == ""
+        assert (made.sizes(), made.drained, made.desired) == ([5], [], 5)
+
+
+def test_a_view_from_before_the_call_is_not_believed() -> None:
+    """The pool grew since: what it shows from its cache would let it choose victims of its own."""
+    with world() as made:
+        made.server.pool.pool()
+        made.server.pool.set_size(5)
+        made.join()
+        assert made.updates.set_size(4) == ""
+        assert (len(made.drained), len(made.running()), made.desired) == (1, 4, 4)
+
+
+def test_masters_in_the_pool_count_and_stay() -> None:
+    master = pod("kube-system/kube-apiserver-pool-1", "pool-1", owner="Node")
+    with world(objects=[master]) as made:
+        said = made.updates.set_size(1)
+        assert (made.drained, made.running(), made.desired) == (["pool-2"], ["pool-1", "pool-3"], 2)
+        assert said.startswith("1 of 2 machines were removed: ")
+        assert "node pool-1: it belongs to the control plane" in said
+
+
+def test_nobody_may_go() -> None:
+    with world(objects=BLOCKED) as made:
+        with pytest.raises(UpdateFailed) as caught:
+            made.updates.set_size(1)
+        assert caught.value.status == 500
+        assert [f"node pool-{n}: pod default/a-{n}: " in caught.value.detail for n in (1, 2, 3)] == [True] * 3
+        assert (made.running(), made.desired, made.sizes()) == (["pool-1", "pool-2", "pool-3"], 3, [])
+
+
+def test_the_protected_and_the_inactive_are_no_victims() -> None:
+    with world(settings(refresh_interval=0, pool_update=3600)) as made:
+        ids = [one.id(made.clock.now()) for one in made.server.pool.machines()]
+        made.server.pool.set_membership(ids[0], active=True, evictable=False)
+        said = made.updates.set_size(1)
+        assert said == ""
+        assert (made.drained, made.running()) == (["pool-2", "pool-3"], ["pool-1"])
+
+
+def test_a_victim_that_fails_is_released_and_the_others_go_on() -> None:
+    with world() as made:
+        made.broken["pool-1"] = Failure(Why.EVICTION_TIMEOUT, "a budget says no")
+        said = made.updates.set_size(1)
+        assert said == "1 of 2 machines were removed: node pool-1: eviction-timeout: a budget says no"
+        assert (made.drained, made.tainted, made.running(), made.desired) == (
+            ["pool-2"],
+            ["pool-2"],
+            ["pool-1", "pool-3"],
+            2,
+        )
+
+
+STATUSES = {Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504, Why.PROVIDER: 502, Why.API_ERROR: 503}
+
+
+@pytest.mark.parametrize("why", Why)
+def test_a_failure_tells_whose_it_is(why: Why) -> None:
+    with world(settings(desired_size=2)) as made:
+        made.broken = {f"pool-{n}": Failure(why, "why") for n in (1, 2)}
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        updates: list[Callable[[], str]] = [
+            lambda: made.updates.set_size(1),
+            lambda: made.updates.terminate(machine, decrement=True),
+        ]
+        for update in updates:
+            with pytest.raises(UpdateFailed) as caught:
+                update()
+            assert caught.value.status == STATUSES.get(why, 500)
+        assert (made.tainted, made.desired) == ([], 2)
+
+
+@pytest.mark.parametrize(("fault", "status"), [({"status": 500}, 502), ({"status": 404, "body": ""}, 502)])
+def test_a_pool_that_cannot_be_asked(fault: dict[str, Any], status: int) -> None:
+    with world(backend={"attempts": 1}) as made:
+        made.server.face.inject(Fault(path="/pool", method="GET", times=9, **fault))
+        updates: list[Callable[[], str]] = [
+            lambda: made.updates.set_size(1),
+            lambda: made.updates.terminate("x", decrement=True),
+        ]
+        for update in updates:
+            with pytest.raises(UpdateFailed) as caught:
+                update()
+            assert caught.value.status == status
+
+
+def test_a_machine_that_is_requested_is_terminated_without_more_ado() -> None:
+    with world() as made:
+        made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
+        made.server.pool.set_size(4)
+        machine = made.server.pool.machines()[3]
+        assert made.updates.terminate(machine.id(made.clock.now()), decrement=True) == ""
+        assert (len(made.running()), made.desired, made.drained) == (3, 3, [])
+
+
+def test_a_machine_that_may_be_about_to_register_stays() -> None:
+    with world() as made:
+        made._joined = made._joined[1:]
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        with pytest.raises(UpdateFailed, match="it may be about to register") as caught:
+            made.updates.terminate(machine, decrement=True)
+        assert (caught.value.status, made.running()) == (500, ["pool-1", "pool-2", "pool-3"])
+
+
+def test_a_machine_that_could_be_an_unpaired_node_is_nobodys() -> None:
+    with world(objects=BLOCKED) as made:
+        made._joined = [NodeRef("stranger"), *made._joined[1:]]
+        with pytest.raises(UpdateFailed) as caught:
+            made.updates.set_size(1)
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        assert f"machine {machine}: it cannot be told which node it is" in caught.value.detail
+        assert made.running() == ["pool-1", "pool-2", "pool-3"]
+
+
+def test_terminated_twice_and_unknown() -> None:
+    with world() as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        for _ in range(2):
+            assert made.updates.terminate(machine, decrement=True) == ""
+        made.wait(3600)
+        assert made.updates.terminate(machine, decrement=True) == ""
+        assert (made.desired, made.drained) == (2, ["pool-1"])
+        with pytest.raises(UpdateFailed, match="is no member of the pool") as caught:
+            made.updates.terminate("i-0", decrement=True)
+        assert caught.value.status == 404
+
+
+def test_a_machine_that_is_protected_is_not_terminated() -> None:
+    with world(settings(refresh_interval=0)) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        made.server.pool.set_membership(machine, active=True, evictable=False)
+        with pytest.raises(UpdateFailed, match="it is not evictable"):
+            made.updates.terminate(machine, decrement=True)
+
+
+@pytest.mark.parametrize("decrement", [True, False])
+def test_a_machine_is_detached_drained(decrement: bool) -> None:
+    with world() as made:
+        machine = made.server.pool.machines()[0]
+        assert made.updates.detach(machine.id(made.clock.now()), decrement=decrement) == ""
+        assert (made.drained, made.desired) == (["pool-1"], 2 if decrement else 3)
+        assert not made.server.pool.machines()[0].member
