@@ -12,6 +12,8 @@ BACKENDS = {
     "none": "rescheduler.backends.none",
     "cloudpool": "rescheduler.backends.cloudpool",
     "cherryservers": "rescheduler.backends.cherryservers",
+    "stackpoint": "rescheduler.backends.stackpoint",
+    "spc": "rescheduler.backends.stackpoint",
 }
 
 

@@ -5,10 +5,13 @@ import pytest
 from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
 from tests.backends.conformance import CHECKS, MakeWorld
+from tests.backends.stackpoints import first_generation, second_generation
 
 BACKENDS: dict[str, MakeWorld] = {
     "cloudpool": cloudpool_world,
     "cherryservers": cherry_world,
+    "stackpoint, first generation": first_generation,
+    "stackpoint, second generation": second_generation,
 }
 
 

@@ -78,6 +78,9 @@ class CherrySystem:
     def controls(self, node: NodeRef) -> bool:
         return bool(self.config.control_label) and self.config.control_label in node.labels
 
+    def doubts(self, node: NodeRef, machine: Machine) -> str:  # noqa: ARG002
+        return ""
+
     def exists(self, key: str, *, deadline: float) -> bool | None:
         try:
             return self.client.server(key, deadline=deadline) is not None

@@ -69,6 +69,10 @@ class System(Protocol):
         """Whether the node is of the control plane by the system's own signs."""
         ...
 
+    def doubts(self, node: NodeRef, machine: Machine) -> str:
+        """What speaks against the machine being the node's and of its group, by signs of the Node; or nothing."""
+        ...
+
     def exists(self, key: str, *, deadline: float) -> bool | None:
         """Whether there is such a machine anywhere in the system; `None` where that cannot be asked."""
         ...

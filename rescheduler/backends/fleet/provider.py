@@ -31,7 +31,7 @@ class FleetProvider(CloudProvider):
             return None
         look = self._fleet.recent(deadline=deadline)
         machine = look.index.match([node]).machines.get(node.name)
-        if machine is None or machine.protected or not machine.group:
+        if machine is None or machine.protected or not machine.group or self._system.doubts(node, machine):
             return None
         return self._fleet.group(look, machine.group)
 

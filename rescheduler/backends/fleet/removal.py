@@ -116,14 +116,14 @@ class Removal:
         if unsure := matches.unsure.get(node.name):
             return Refused(Refusal.AMBIGUOUS, unsure)
         machine = matches.machines.get(node.name)
-        if machine is None:
-            return None
-        if machine.protected:
-            return machine.protected
+        return machine and (machine.protected or self._outside(node, machine, group) or machine)
+
+    def _outside(self, node: NodeRef, machine: Machine, group: str) -> Refused | None:
         if machine.group != group:
             owner = f"group {machine.group}" if machine.group else "no group"
             return Refused(Refusal.NOT_IN_GROUP, f"its machine {machine.key} is of {owner}")
-        return machine
+        doubt = self._system.doubts(node, machine)
+        return Refused(Refusal.NOT_IN_GROUP, doubt) if doubt else None
 
     def _of_absent(self, node: NodeRef, deadline: float) -> DeleteOutcome | None:
         """A machine that is not listed: gone if it was ordered away or the system says so; else never ours."""

@@ -1,0 +1,112 @@
+"""The environment of the original, its ``--nodes``, and an optional file of our own for what it had as constants."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
+from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
+
+PREFIX = "autoscaling-"  #: of all group ids
+TOKEN = "CLUSTER_API_TOKEN"  # noqa: S105 -- its name
+_URLS = ("SPC_API_BASE_URL", "SPC_BASE_API_URL")  #: the second is how the original's documentation spells it
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+class File(Section, frozen=True, kw_only=True):
+    """``--cloud-config``. Paths count from the file."""
+
+    node_pools_file: str | None = None  #: the key nodepools of the ConfigMap stackpoint-node-pools, mounted
+    refresh_interval: Duration = Duration(60)  #: for how long one look serves
+    poll_interval: Duration = Duration(15)  #: between two looks while nodes are ending
+    settle_time: Duration = Duration(120)  #: how long an order may be at work without being seen
+    build_timeout: Duration = Duration(1200)  #: a node that is being made for longer counts as failed
+    timeout: Duration = Duration(60)  #: of one request
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A group of the first generation: ``--nodes=min:max:type[:id]``."""
+
+    group: NodeGroup
+    size: str  #: the cloud's own type
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    endpoint: Endpoint
+    token: str = field(repr=False)
+    organization: int
+    cluster: int
+    specs: tuple[Spec, ...]  #: empty: the second generation, whose pools have their own limits
+    file: File
+    node_pools: Path | None = None
+
+
+def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> Settings:
+    """All of it, checked; ConfigError names file and key, flag or variable."""
+    token = environ.get(TOKEN, "")
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{TOKEN}: expected a token of StackPointCloud's API in the environment")
+    name = next((one for one in _URLS if environ.get(one)), _URLS[0])
+    if not environ.get(name):
+        raise ConfigError(f"{name}: expected the URL of StackPointCloud's API in the environment")
+    file = File() if path is None else read(path, File)
+    _check(file, path)
+    endpoint = Endpoint(url=environ[name], timeout=file.timeout)
+    check_endpoint(endpoint, "environment", name)
+    pools = path.parent / file.node_pools_file if path and file.node_pools_file else None
+    specs = group_specs(flags.nodes)
+    if specs and pools:
+        raise ConfigError(f"--nodes={flags.nodes[0]}: either group specs or nodePoolsFile of {path}, not both")
+    return Settings(
+        endpoint=endpoint,
+        token=token,
+        organization=_id("ORGANIZATION_ID", environ),
+        cluster=_id("CLUSTER_ID", environ),
+        specs=tuple(specs),
+        file=file,
+        node_pools=pools,
+    )
+
+
+def group_specs(texts: Sequence[str]) -> Sequence[Spec]:
+    found: list[Spec] = []
+    for text in texts:
+        spec = _spec(text)
+        if spec.group.id in {other.group.id for other in found}:
+            raise ConfigError(f"--nodes={text}: the group {spec.group.id!r} is there twice")
+        found.append(spec)
+    return found
+
+
+def _spec(text: str) -> Spec:
+    parts = text.split(":", 3)
+    if len(parts) < 3 or not all(parts):  # noqa: PLR2004
+        raise ConfigError(f"--nodes={text}: expected min:max:type or min:max:type:id")
+    low, high, size = parts[:3]
+    if not _NUMBER.fullmatch(low):
+        raise ConfigError(f"--nodes={text}: min: expected a number, 0 or more, got {low!r}")
+    if not _NUMBER.fullmatch(high) or int(high) < int(low):
+        raise ConfigError(f"--nodes={text}: max: expected a number, {low} or more, got {high!r}")
+    name = PREFIX + (parts[3] if len(parts) > 3 else "default")  # noqa: PLR2004
+    return Spec(NodeGroup(name, int(low), int(high), f"StackPointCloud nodes of the size {size}"), size)
+
+
+def _id(name: str, environ: Mapping[str, str]) -> int:
+    text = environ.get(name, "")
+    if not _NUMBER.fullmatch(text):
+        raise ConfigError(f"{name}: expected a number in the environment, got {text!r}")
+    return int(text)
+
+
+def _check(file: File, path: Path | None) -> None:
+    positive = {
+        "pollInterval": file.poll_interval,
+        "buildTimeout": file.build_timeout,
+        "timeout": file.timeout,
+    }
+    for key, value in positive.items():
+        if value <= 0:
+            raise ConfigError(f"cloud configuration {path}: {key}: expected more than 0s")

@@ -1,0 +1,124 @@
+"""The documents of StackPointCloud's API, as far as they are read."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+
+from rescheduler.backends.base import InstanceError, InstanceState, Refusal, Refused
+from rescheduler.backends.fleet.machine import Machine
+
+SCHEME = "spc://"
+_STATES = {
+    "draft": InstanceState.CREATING,
+    "building": InstanceState.CREATING,
+    "provisioned": InstanceState.CREATING,
+    "failed": InstanceState.CREATING,
+    "running": InstanceState.RUNNING,
+    "deleting": InstanceState.DELETING,
+    "deleted": InstanceState.DELETING,
+}
+
+
+class Node(msgspec.Struct):
+    pk: int
+    instance_id: str | None = None
+    role: str | None = None
+    group_name: str | None = None
+    private_ip: str | None = None
+    name: str | None = None
+    size: str | None = None
+    state: str | None = None
+    created: str | None = None
+    pool: int | None = None
+    provider_node_id: str | None = None
+    etcd_state: str | None = None
+    is_failed: bool | None = None
+
+    @property
+    def key(self) -> str:
+        return self.instance_id or f"pk-{self.pk}"
+
+
+class NodePool(msgspec.Struct):
+    pk: int
+    instance_id: str
+    instance_size: str | None = None
+    cpu: str | int | None = None
+    memory: str | int | None = None  #: MB
+    autoscaled: bool | None = None
+    min_count: int | None = None
+    max_count: int | None = None
+    state: str | None = None
+    name: str | None = None
+
+
+class NodeAdd(msgspec.Struct, omit_defaults=True):
+    size: str
+    node_count: int
+    group: str = ""
+    node_pool: int = 0
+
+
+class Eligible(msgspec.Struct):
+    eligible: bool
+
+
+class Detail(msgspec.Struct):
+    detail: str | None = None
+
+
+def machines(nodes: Sequence[Node], groups: Sequence[str], now: dt.datetime, patience: float) -> Sequence[Machine]:
+    """*groups* are those of *nodes*, in order; what is being made for *patience* seconds failed."""
+    keys = [node.key for node in nodes]
+    return [
+        Machine(
+            key=node.key,
+            id=f"{SCHEME}{node.key}",
+            group=group,
+            state=_STATES.get(node.state or "", InstanceState.UNKNOWN),
+            gone=node.state == "deleted",
+            names=frozenset(name.lower() for name in (node.name, node.private_ip) if name),
+            addresses=frozenset(address for address in (node.private_ip,) if address),
+            error=_error(node, now, patience),
+            protected=_protection(node) or _twice(node, keys),
+        )
+        for node, group in zip(nodes, groups, strict=True)
+    ]
+
+
+def words(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=Detail).detail or ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body.decode("utf-8", "replace")
+
+
+def _protection(node: Node) -> Refused | None:
+    """Kubernetes cannot know of an etcd beside it; role and etcd state are the API's own words."""
+    if node.role != "worker":
+        return Refused(Refusal.CONTROL_PLANE, f"StackPointCloud's role of the node is {node.role or 'not told'}")
+    if node.etcd_state not in {None, "", "none"}:
+        return Refused(Refusal.CONTROL_PLANE, f"the node is a member of etcd: {node.etcd_state}")
+    return None
+
+
+def _twice(node: Node, keys: Sequence[str]) -> Refused | None:
+    if keys.count(node.key) > 1:
+        return Refused(Refusal.AMBIGUOUS, f"several nodes have the instance id {node.key}")
+    return None
+
+
+def _error(node: Node, now: dt.datetime, patience: float) -> InstanceError | None:
+    if node.state == "failed" or node.is_failed:
+        return InstanceError("BUILD_FAILED", "StackPointCloud could not make the node")
+    if _STATES.get(node.state or "") is not InstanceState.CREATING:
+        return None
+    try:
+        created = dt.datetime.fromisoformat(node.created or "")
+    except ValueError:
+        return None
+    age = (now - created.replace(tzinfo=created.tzinfo or dt.UTC)).total_seconds()
+    if age < patience:
+        return None
+    return InstanceError("BUILD_TIMEOUT", f"the node is {node.state} for more than {patience:.0f} seconds")

@@ -1,0 +1,156 @@
+"""A StackPointCloud cluster as a cloud provider."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rescheduler.backends.base import (
+    CloudProvider,
+    GroupFlags,
+    Instance,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    Refusal,
+    Refused,
+)
+from rescheduler.backends.fleet.machine import Machine, Pace, View
+from rescheduler.backends.fleet.provider import FleetProvider
+from rescheduler.backends.http import Missing, Rejected
+from rescheduler.backends.stackpoint import pools
+from rescheduler.backends.stackpoint.client import StackpointClient
+from rescheduler.backends.stackpoint.config import Settings, settings
+from rescheduler.backends.stackpoint.messages import SCHEME, Node, machines
+from rescheduler.clock import Clock
+
+INSTANCE_LABEL, ROLE_LABEL = "stackpoint.io/instance_id", "stackpoint.io/role"
+
+
+def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
+    """The provider of the environment, of `--nodes` (first generation) and of the file, if any; ConfigError."""
+    return StackpointProvider(settings(config, flags, os.environ), clock)
+
+
+class StackpointSystem:
+    """StackPointCloud's API in the verbs of a fleet. A machine's key is its node's `instance_id`."""
+
+    name = "stackpoint"
+    going_is_enough = False  #: a node that is being deleted may still fail to go
+
+    def __init__(self, config: Settings, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self._client = StackpointClient(config, clock)
+        self._lock = threading.Lock()
+        self._learned: dict[str, str] = {}  #: instance id → provider ID or name of its Node
+        self._ordered: dict[str, int] = {}  #: instance id → primary key
+        self.groups: Mapping[str, pools.Group] = pools.of_specs(config.specs)
+        self._nodes: Mapping[str, Node] = {}
+
+    def look(self, *, deadline: float) -> View:
+        groups = self.groups if self._config.specs else self._pools(deadline)
+        nodes = self._client.nodes(deadline=deadline)
+        self.groups, self._nodes = groups, {node.key: node for node in nodes}
+        members = [pools.group_of(node, groups) for node in nodes]
+        patience = float(self._config.file.build_timeout)
+        return View([group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience))
+
+    def key_of(self, node: NodeRef) -> str | None:
+        """By the system's label, which holds the instance id; else by the id at the cloud, if the API tells it."""
+        if label := node.labels.get(INSTANCE_LABEL):
+            return label
+        if node.provider_id.startswith(SCHEME):
+            return node.provider_id.removeprefix(SCHEME)
+        if not node.provider_id:
+            return ""
+        with self._lock:
+            learned = [key for key, known in self._learned.items() if known == node.provider_id]
+        at_cloud = [key for key, one in self._nodes.items() if one.provider_node_id == _last(node.provider_id)]
+        found = {*learned, *at_cloud}
+        return found.pop() if len(found) == 1 else None
+
+    def doubts(self, node: NodeRef, machine: Machine) -> str:
+        group = node.labels.get(pools.GROUP_LABEL)
+        if group is not None and group != machine.group:
+            return f"its label {pools.GROUP_LABEL} is {group!r}, StackPointCloud's group is {machine.group!r}"
+        known = self._nodes.get(machine.key)
+        at_cloud = known.provider_node_id if known else None
+        if at_cloud and node.provider_id and not node.placeholder and _last(node.provider_id) != at_cloud:
+            return f"its provider ID is {node.provider_id}, StackPointCloud's node is {at_cloud}"
+        return ""
+
+    def controls(self, node: NodeRef) -> bool:
+        return node.labels.get(ROLE_LABEL, "worker") != "worker"
+
+    def exists(self, key: str, *, deadline: float) -> bool | None:
+        known = self._nodes.get(key)
+        pk = known.pk if known else self._ordered.get(key)
+        if pk is None:
+            return None
+        node = self._client.node(pk, deadline=deadline)
+        return node is not None and node.state != "deleted"
+
+    def forbids(self, machine: Machine, *, deadline: float) -> Refused | None:
+        """`can_delete`, where the API has it; the first generation may not, and role and etcd state decide alone."""
+        try:
+            if self._client.can_delete(self._nodes[machine.key].pk, deadline=deadline):
+                return None
+        except Missing:
+            return None
+        except Rejected as error:
+            return Refused(Refusal.PROTECTED, str(error))
+        return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
+
+    def end(self, machine: Machine, *, deadline: float) -> None:
+        pk = self._nodes[machine.key].pk
+        self._ordered[machine.key] = pk
+        self._client.delete(pk, deadline=deadline)
+
+    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+        known = self._nodes
+        for node in self._client.add(self.groups[group.id].order(count), deadline=deadline):
+            if node.key not in known and pools.group_of(node, self.groups) == group.id:
+                made(node.key)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def learn(self, node: NodeRef) -> None:
+        """Under which ID the cluster knows a machine: the API does not tell in its first years."""
+        key = node.labels.get(INSTANCE_LABEL)
+        if key and not node.placeholder:
+            with self._lock:
+                self._learned[key] = node.provider_id or node.name
+
+    def known_as(self, instance: Instance) -> Instance:
+        with self._lock:
+            return replace(instance, id=self._learned.get(instance.id.removeprefix(SCHEME), instance.id))
+
+    def _pools(self, deadline: float) -> Mapping[str, pools.Group]:
+        found = pools.mounted(self._config.node_pools) if self._config.node_pools else None
+        return pools.of_pools(self._client.pools(deadline=deadline) if found is None else found)
+
+
+class StackpointProvider(FleetProvider):
+    def __init__(self, config: Settings, clock: Clock) -> None:
+        self._stackpoint = StackpointSystem(config, clock)
+        file = config.file
+        pace = Pace(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
+        super().__init__(self._stackpoint, clock, pace)
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        group = super().group_for(node, deadline=deadline)
+        if group is not None:
+            self._stackpoint.learn(node)
+        return group
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        return [self._stackpoint.known_as(one) for one in super().instances(group, deadline=deadline)]
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return self._stackpoint.groups[self.group(group, deadline=deadline).id].template()
+
+
+def _last(provider_id: str) -> str:
+    return provider_id.rstrip("/").rsplit("/", 1)[-1]
