@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be emptied now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Show for pods why which spot node does not take them."),
     "proxy": ("rescheduler.cli.proxy", "Stand before a cloudpool, and drain nodes before their machines are removed."),
+    "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "version": ("rescheduler.cli.version", "Print the version."),
 }
 _OWN_FLAGS: Final = ("-h", "--help", "-help")

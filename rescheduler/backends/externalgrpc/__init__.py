@@ -1,0 +1,16 @@
+"""Any service of Cluster Autoscaler's external gRPC protocol as a backend; `codec` serves our own service, too."""
+
+import importlib.util
+from pathlib import Path
+
+from rescheduler.backends.base import CloudProvider, ConfigError
+from rescheduler.clock import Clock
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    """The provider of the file `--cloud-config`; ConfigError names what is wrong with it."""
+    if importlib.util.find_spec("grpc") is None:
+        raise ConfigError("--cloud-provider externalgrpc: gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
+    from rescheduler.backends.externalgrpc import provider  # noqa: PLC0415 -- the extra is imported when it is chosen
+
+    return provider.load(config, clock)

@@ -1,0 +1,88 @@
+"""The PEM files of mutual TLS, read again when they change; both ends use it."""
+
+import logging
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from rescheduler.backends.base import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    name: str  #: the flag or the key that named it, for messages
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.path}"
+
+    def read(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{self}: cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Pems:
+    key: bytes
+    cert: bytes
+    ca: bytes
+
+    def __repr__(self) -> str:
+        return "Pems(…)"  # a key is in it
+
+
+class Certificates:
+    """Our certificate, its key, and the authority that the other side's certificate must be of."""
+
+    def __init__(self, *, key: File, cert: File, ca: File) -> None:
+        """Raises ConfigError for files of no use."""
+        self._key, self._cert, self._ca = key, cert, ca
+        self._lock = threading.Lock()
+        self.current = self._seen = self._read()
+        self._check()
+
+    def renewed(self) -> Pems | None:
+        """What the files hold, if that is news and of use; broken files are told of once, and change nothing."""
+        with self._lock:
+            try:
+                found = self._read()
+                if found == self._seen:
+                    return None
+                self._seen = found
+                self._check()
+                if self._read() != found:
+                    self._seen = self.current  # in the middle of a change: the next call looks again
+                    return None
+            except ConfigError as error:
+                log.warning("certificates changed and are of no use, the old ones go on: %s", error)
+                return None
+            if found == self.current:
+                return None
+            self.current = found
+        log.warning("%s: the certificate changed, the new one is used", self._cert)
+        return found
+
+    def _read(self) -> Pems:
+        return Pems(self._key.read(), self._cert.read(), self._ca.read())
+
+    def _check(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
+            context.load_cert_chain(self._cert.path, self._key.path, password=lambda: b"")
+        except (OSError, ssl.SSLError) as error:
+            text = f"{self._cert}, {self._key}: expected a certificate in PEM and its key without a password"
+            raise ConfigError(f"{text}: {_reason(error)}") from error
+        try:
+            context.load_verify_locations(cafile=self._ca.path)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{self._ca}: expected certificates in PEM: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or type(error).__name__

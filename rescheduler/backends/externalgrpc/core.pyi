@@ -1,0 +1,179 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+class Quantity(_message.Message):
+    __slots__ = ("string",)
+    STRING_FIELD_NUMBER: _ClassVar[int]
+    string: str
+    def __init__(self, string: _Optional[str] = ...) -> None: ...
+
+class Time(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
+
+class ObjectMeta(_message.Message):
+    __slots__ = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+    class AnnotationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CREATIONTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    uid: str
+    creationTimestamp: Time
+    labels: _containers.ScalarMap[str, str]
+    annotations: _containers.ScalarMap[str, str]
+    def __init__(
+        self,
+        name: _Optional[str] = ...,
+        namespace: _Optional[str] = ...,
+        uid: _Optional[str] = ...,
+        creationTimestamp: _Optional[_Union[Time, _Mapping]] = ...,
+        labels: _Optional[_Mapping[str, str]] = ...,
+        annotations: _Optional[_Mapping[str, str]] = ...,
+    ) -> None: ...
+
+class Taint(_message.Message):
+    __slots__ = ("key", "value", "effect", "timeAdded")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TIMEADDED_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    effect: str
+    timeAdded: Time
+    def __init__(
+        self,
+        key: _Optional[str] = ...,
+        value: _Optional[str] = ...,
+        effect: _Optional[str] = ...,
+        timeAdded: _Optional[_Union[Time, _Mapping]] = ...,
+    ) -> None: ...
+
+class NodeSpec(_message.Message):
+    __slots__ = ("podCIDR", "providerID", "unschedulable", "taints")
+    PODCIDR_FIELD_NUMBER: _ClassVar[int]
+    PROVIDERID_FIELD_NUMBER: _ClassVar[int]
+    UNSCHEDULABLE_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    podCIDR: str
+    providerID: str
+    unschedulable: bool
+    taints: _containers.RepeatedCompositeFieldContainer[Taint]
+    def __init__(
+        self,
+        podCIDR: _Optional[str] = ...,
+        providerID: _Optional[str] = ...,
+        unschedulable: _Optional[bool] = ...,
+        taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...,
+    ) -> None: ...
+
+class NodeCondition(_message.Message):
+    __slots__ = ("type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTHEARTBEATTIME_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastHeartbeatTime: Time
+    lastTransitionTime: Time
+    reason: str
+    message: str
+    def __init__(
+        self,
+        type: _Optional[str] = ...,
+        status: _Optional[str] = ...,
+        lastHeartbeatTime: _Optional[_Union[Time, _Mapping]] = ...,
+        lastTransitionTime: _Optional[_Union[Time, _Mapping]] = ...,
+        reason: _Optional[str] = ...,
+        message: _Optional[str] = ...,
+    ) -> None: ...
+
+class NodeAddress(_message.Message):
+    __slots__ = ("type", "address")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    address: str
+    def __init__(self, type: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("capacity", "allocatable", "phase", "conditions", "addresses")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
+    class AllocatableEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    capacity: _containers.MessageMap[str, Quantity]
+    allocatable: _containers.MessageMap[str, Quantity]
+    phase: str
+    conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
+    addresses: _containers.RepeatedCompositeFieldContainer[NodeAddress]
+    def __init__(
+        self,
+        capacity: _Optional[_Mapping[str, Quantity]] = ...,
+        allocatable: _Optional[_Mapping[str, Quantity]] = ...,
+        phase: _Optional[str] = ...,
+        conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ...,
+        addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...,
+    ) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: NodeSpec
+    status: NodeStatus
+    def __init__(
+        self,
+        metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ...,
+        spec: _Optional[_Union[NodeSpec, _Mapping]] = ...,
+        status: _Optional[_Union[NodeStatus, _Mapping]] = ...,
+    ) -> None: ...

@@ -1,0 +1,77 @@
+"""``rescheduler provider serve``: a backend as the external gRPC service of Cluster Autoscaler."""
+
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rescheduler.backends import BACKENDS
+from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.options import logging_options
+from rescheduler.cli.run import ADDRESS, ignored_options
+from rescheduler.errors import ReschedulerError
+from rescheduler.settings import Address, Logging, Provider
+
+FILE: Final = click.Path(path_type=Path)
+
+
+@click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Offer the systems that own machines to other programs."""
+
+
+@command.command("serve", cls=GoCommand)
+@Option(
+    "--cloud-provider",
+    click.Choice(list(BACKENDS)),
+    default="none",
+    help="The system that is offered.",
+)
+@Option(
+    "--cloud-config", FILE, metavar="FILE", help="Configuration of the cloud provider; its page in docs/ has the keys."
+)
+@Option(
+    "--nodes",
+    multiple=True,
+    metavar="MIN:MAX:GROUP",
+    help="A group and its sizes, for cloud providers that know no groups by themselves. Repeatable.",
+)
+@Option("--cluster-name", default="", help="The cluster's name, where the cloud provider marks its machines with it.")
+@Option(
+    "--address",
+    ADDRESS,
+    default=":8086",
+    help="Where to listen. The default is every interface, as Cluster Autoscaler's example server does.",
+)
+@Option(
+    "--key-cert",
+    FILE,
+    metavar="FILE",
+    help="Private key of --cert, PEM. The three files are read again when they change.",
+)
+@Option("--cert", FILE, metavar="FILE", help="Certificate that callers are shown, PEM.")
+@Option("--ca-cert", FILE, metavar="FILE", help="Callers must show a certificate of this authority, PEM.")
+@logging_options
+@ignored_options
+def serve(
+    cloud_provider: str,
+    cloud_config: Path | None,
+    nodes: tuple[str, ...],
+    cluster_name: str,
+    address: Address,
+    key_cert: Path | None,
+    cert: Path | None,
+    ca_cert: Path | None,
+    logs: Logging,
+) -> int:
+    """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
+
+    Mutual TLS with --key-cert, --cert and --ca-cert; without them plain text. Health and reflection are served too.
+    """
+    if importlib.util.find_spec("grpc") is None:
+        raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
+    from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed
+
+    provider = Provider(cloud_provider, cloud_config, nodes, cluster_name)
+    return run(Serving(address, provider, key_cert, cert, ca_cert), logs)

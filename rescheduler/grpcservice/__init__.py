@@ -1,0 +1,1 @@
+"""Any backend as the external gRPC service that Cluster Autoscaler calls."""

@@ -1,0 +1,141 @@
+"""The listener: the service with its deadlines and statuses, health and reflection, over plain TCP or mutual TLS."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from rescheduler.backends.externalgrpc import outcomes, statuses, wire
+from rescheduler.backends.externalgrpc.certificates import Certificates, Pems
+from rescheduler.backends.externalgrpc.channel import SERVICE
+from rescheduler.clock import Clock
+from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.grpcservice.service import Call, Service
+from rescheduler.settings import Address
+
+#: Seconds: for calls without a deadline, and at most.
+LONGEST: Final = 300.0
+#: The share of the caller's time that the answer's way back gets, and at most so many seconds.
+_MARGIN: Final = 0.1
+_LARGEST_MARGIN: Final = 0.5
+
+THREADS: Final = 32
+_AT_ONCE: Final = 256  #: calls, those that wait for a thread included; the next ones are refused
+_GRACE: Final = 30.0  #: seconds for calls under way when the service stops
+_OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def serving(service: Service, address: Address, clock: Clock, certificates: Certificates | None) -> Iterator[int]:
+    """Serve for the length of the block; yields the port. At the end calls under way are waited for.
+
+    Raises ReschedulerError where the address cannot be listened on.
+    """
+    threads = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
+    server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
+    standing = health.HealthServicer()
+    server.add_generic_rpc_handlers((_handlers(service, clock),))
+    health_pb2_grpc.add_HealthServicer_to_server(standing, server)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=_described())
+    port = _listen(server, address, certificates)
+    for name in ("", SERVICE):
+        standing.set(name, health_pb2.HealthCheckResponse.SERVING)
+    server.start()
+    try:
+        yield port
+    finally:
+        standing.enter_graceful_shutdown()
+        server.stop(_GRACE).wait()
+        threads.shutdown()
+
+
+def _listen(server: Any, address: Address, certificates: Certificates | None) -> int:
+    where = str(Address(address.host or "::", address.port))
+    try:
+        if certificates is None:
+            port: int = server.add_insecure_port(where)
+        else:
+            port = server.add_secure_port(where, _credentials(certificates))
+    except RuntimeError as error:
+        raise ReschedulerError(f"--address {address}: cannot listen there") from error
+    return port
+
+
+def _credentials(certificates: Certificates) -> Any:
+    """Callers must show a certificate. Each handshake asks whether the files are new."""
+
+    def changed() -> Any:
+        pems = certificates.renewed()
+        return _configuration(pems) if pems else None
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(certificates.current), changed, True)
+
+
+def _configuration(pems: Pems) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pems.key, pems.cert)], pems.ca)
+
+
+def _described() -> DescriptorPool:
+    """Reflection's view: our protocol beside those of health and reflection, which live in the process's own pool."""
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        wire.POOL.AddSerializedFile(file.serialized_pb)
+    return wire.POOL
+
+
+def _handlers(service: Service, clock: Clock) -> Any:
+    methods = wire.POOL.FindServiceByName(SERVICE).methods_by_name
+    verbs = service.verbs()
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _answering(name, verbs[name], clock),
+            request_deserializer=GetMessageClass(method.input_type).FromString,
+            response_serializer=GetMessageClass(method.output_type).SerializeToString,
+        )
+        for name, method in methods.items()
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _answering(name: str, verb: Callable[[Message, Call], Message], clock: Clock) -> Callable[[Message, Any], Message]:
+    def answer(request: Message, context: Any) -> Message:
+        call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
+        code, message = grpc.StatusCode.OK, ""
+        try:
+            response = verb(request, call)
+        except ReschedulerError as error:
+            code, message = _status(error)
+            if (after := getattr(error, "retry_after", None)) is not None:
+                call.trailers.append((outcomes.RETRY_AFTER, str(after)))
+        except Exception as error:
+            log.exception("%s", name)
+            code, message = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+        log.debug("%s %s %s", name, code.name, message)
+        context.set_trailing_metadata(tuple(call.trailers))
+        if code is not grpc.StatusCode.OK:
+            context.abort(code, message)
+        return response
+
+    return answer
+
+
+def _patience(remaining: float | None) -> float:
+    """Seconds until the answer must be on its way."""
+    if remaining is None or remaining > LONGEST:
+        return LONGEST
+    return remaining - min(_LARGEST_MARGIN, remaining * _MARGIN)
+
+
+def _status(error: ReschedulerError) -> tuple[grpc.StatusCode, str]:
+    code = grpc.StatusCode.INVALID_ARGUMENT if isinstance(error, UsageError) else statuses.code_of(error)
+    return code, " ".join(str(error).split())

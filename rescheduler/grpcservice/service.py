@@ -1,0 +1,221 @@
+"""The verbs of the service: a message and a deadline in, a message out; what goes wrong is an error of ours.
+
+Reactions of Cluster Autoscaler that answers are made for (cluster-autoscaler/cloudprovider/externalgrpc):
+
+* UNIMPLEMENTED is "does without" for prices, templates and options, but releases up to 1.28 take it for a failure
+  of options. They are told from later ones by the defaults that they send (no provision time) and get the answer
+  without options, which to them means the defaults.
+* DeleteNodes that fails takes the deletion taint back. An order that may be at work is therefore answered OK: pods
+  must not come to a machine that is about to end. Cluster Autoscaler sees by NodeGroupNodes what becomes of it.
+* Cleanup is what a caller says that goes away. Other callers and its next start need the backend.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from predicates import requests
+from predicates.objects import PodObject
+from rescheduler import errors
+from rescheduler.backends.base import Accepted, CloudProvider, DeleteOutcome, NotSupported, error_of
+from rescheduler.backends.externalgrpc import codec, outcomes, wire
+from rescheduler.kube import schema
+from rescheduler.kube.proto_structs import reader
+
+T = TypeVar("T", bound=Message)
+
+_LONGEST_MESSAGE: Final = 1500  #: characters of the nodes that a deletion leaves; status messages travel in headers
+
+_read_pod = reader(PodObject, schema.Pod)
+
+
+@dataclass(slots=True)
+class Call:
+    """What a verb knows about its call, and what it adds to the answer."""
+
+    deadline: float  #: by the provider's clock
+    metadata: Iterable[tuple[str, str | bytes]] = ()
+    trailers: list[tuple[str, str | bytes]] = field(default_factory=list)
+
+
+class Service:
+    """One method an rpc. Errors are ReschedulerError; UsageError means that the request was wrong."""
+
+    def __init__(self, provider: CloudProvider) -> None:
+        self._provider = provider
+
+    def verbs(self) -> Mapping[str, Callable[[Message, Call], Message]]:
+        """By the names of the rpcs."""
+        return {
+            "NodeGroups": _verb(wire.NodeGroupsRequest, self.node_groups),
+            "NodeGroupForNode": _verb(wire.NodeGroupForNodeRequest, self.node_group_for_node),
+            "PricingNodePrice": _verb(wire.PricingNodePriceRequest, self.node_price),
+            "PricingPodPrice": _verb(wire.PricingPodPriceRequest, self.pod_price),
+            "GPULabel": _verb(wire.GPULabelRequest, self.gpu_label),
+            "GetAvailableGPUTypes": _verb(wire.GetAvailableGPUTypesRequest, self.gpu_types),
+            "Cleanup": _verb(wire.CleanupRequest, self.cleanup),
+            "Refresh": _verb(wire.RefreshRequest, self.refresh),
+            "NodeGroupTargetSize": _verb(wire.NodeGroupTargetSizeRequest, self.target_size),
+            "NodeGroupIncreaseSize": _verb(wire.NodeGroupIncreaseSizeRequest, self.increase_size),
+            "NodeGroupDeleteNodes": _verb(wire.NodeGroupDeleteNodesRequest, self.delete_nodes),
+            "NodeGroupDecreaseTargetSize": _verb(wire.NodeGroupDecreaseTargetSizeRequest, self.decrease_target_size),
+            "NodeGroupNodes": _verb(wire.NodeGroupNodesRequest, self.nodes),
+            "NodeGroupTemplateNodeInfo": _verb(wire.NodeGroupTemplateNodeInfoRequest, self.template),
+            "NodeGroupGetOptions": _verb(wire.NodeGroupAutoscalingOptionsRequest, self.options),
+        }
+
+    def node_groups(self, _: wire.NodeGroupsRequest, call: Call) -> wire.NodeGroupsResponse:
+        groups = self._provider.groups(deadline=call.deadline)
+        return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(one) for one in groups])
+
+    def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
+        """An empty group for a node that is not ours."""
+        _need(request, "node")
+        group = self._provider.group_for(codec.node(request.node), deadline=call.deadline)
+        return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
+
+    def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
+        _need(request, "node")
+        start, end = _times(request)
+        node = codec.node(request.node)
+        return wire.PricingNodePriceResponse(price=self._provider.node_price(node, start, end, deadline=call.deadline))
+
+    def pod_price(self, request: wire.PricingPodPriceRequest, call: Call) -> wire.PricingPodPriceResponse:
+        start, end = _times(request)
+        amounts = _requests(request.pod_bytes or request.pod)
+        return wire.PricingPodPriceResponse(price=self._provider.pod_price(amounts, start, end, deadline=call.deadline))
+
+    def gpu_label(self, _: wire.GPULabelRequest, __: Call) -> wire.GPULabelResponse:
+        return wire.GPULabelResponse(label=self._provider.gpu_label())
+
+    def gpu_types(self, _: wire.GetAvailableGPUTypesRequest, __: Call) -> wire.GetAvailableGPUTypesResponse:
+        """Only the keys mean anything."""
+        answer = wire.GetAvailableGPUTypesResponse()
+        for name in self._provider.gpu_types():
+            answer.gpuTypes[name].SetInParent()
+        return answer
+
+    def cleanup(self, _: wire.CleanupRequest, __: Call) -> wire.CleanupResponse:
+        return wire.CleanupResponse()
+
+    def refresh(self, _: wire.RefreshRequest, call: Call) -> wire.RefreshResponse:
+        self._provider.refresh(deadline=call.deadline)
+        return wire.RefreshResponse()
+
+    def target_size(self, request: wire.NodeGroupTargetSizeRequest, call: Call) -> wire.NodeGroupTargetSizeResponse:
+        size = self._provider.target_size(request.id, deadline=call.deadline)
+        return wire.NodeGroupTargetSizeResponse(targetSize=codec.int32(size))
+
+    def increase_size(
+        self, request: wire.NodeGroupIncreaseSizeRequest, call: Call
+    ) -> wire.NodeGroupIncreaseSizeResponse:
+        if request.delta <= 0:
+            raise errors.UsageError(f"delta: expected more than 0, got {request.delta}")
+        self._provider.increase_size(request.id, request.delta, deadline=call.deadline)
+        return wire.NodeGroupIncreaseSizeResponse()
+
+    def decrease_target_size(
+        self, request: wire.NodeGroupDecreaseTargetSizeRequest, call: Call
+    ) -> wire.NodeGroupDecreaseTargetSizeResponse:
+        if request.delta >= 0:
+            raise errors.UsageError(f"delta: expected less than 0, got {request.delta}")
+        self._provider.decrease_target_size(request.id, request.delta, deadline=call.deadline)
+        return wire.NodeGroupDecreaseTargetSizeResponse()
+
+    def delete_nodes(self, request: wire.NodeGroupDeleteNodesRequest, call: Call) -> wire.NodeGroupDeleteNodesResponse:
+        """The error is that of the first node that stays; it names them all."""
+        try:
+            ordered_at = outcomes.ordered_at(call.metadata)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+        nodes = {node.name: node for node in (codec.node(one, ordered_at) for one in request.nodes)}
+        if "" in nodes:
+            raise errors.UsageError("nodes: expected a provider ID or a name")
+        found = self._provider.delete_nodes(request.id, list(nodes.values()), deadline=call.deadline)
+        call.trailers += outcomes.trailer(found)
+        if problem := _problem(found):
+            raise problem
+        return wire.NodeGroupDeleteNodesResponse()
+
+    def nodes(self, request: wire.NodeGroupNodesRequest, call: Call) -> wire.NodeGroupNodesResponse:
+        found = self._provider.instances(request.id, deadline=call.deadline)
+        return wire.NodeGroupNodesResponse(instances=[codec.instance_message(one) for one in found])
+
+    def template(
+        self, request: wire.NodeGroupTemplateNodeInfoRequest, call: Call
+    ) -> wire.NodeGroupTemplateNodeInfoResponse:
+        raw = codec.template_bytes(request.id, self._provider.template(request.id, deadline=call.deadline))
+        return wire.NodeGroupTemplateNodeInfoResponse(nodeInfo=raw, nodeBytes=raw)
+
+    def options(
+        self, request: wire.NodeGroupAutoscalingOptionsRequest, call: Call
+    ) -> wire.NodeGroupAutoscalingOptionsResponse:
+        found = self._provider.options(request.id, deadline=call.deadline)
+        if found is not None:
+            try:
+                merged = codec.options_message(found, request.defaults)
+            except ValueError as error:
+                raise errors.UsageError(f"defaults: {error}") from error
+            return wire.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=merged)
+        if _until_1_28(request.defaults):
+            return wire.NodeGroupAutoscalingOptionsResponse()
+        raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
+
+
+def _verb(kind: type[T], method: Callable[[T, Call], Message]) -> Callable[[Message, Call], Message]:
+    """*method* on the bytes' message: generic handlers know no types."""
+
+    def verb(message: Message, call: Call) -> Message:
+        assert isinstance(message, kind)
+        return method(message, call)
+
+    return verb
+
+
+def _need(message: Message, name: str) -> None:
+    if not message.HasField(name):
+        raise errors.UsageError(f"{name}: missing")
+
+
+def _times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
+    try:
+        start = codec.moment(request, "startTimestamp", "startTime")
+        end = codec.moment(request, "endTimestamp", "endTime")
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    if start is None or end is None:
+        raise errors.UsageError("start and end: expected both")
+    return start, end
+
+
+def _requests(pod: bytes) -> dict[str, Decimal]:
+    """In cores, bytes and pieces."""
+    if not pod:
+        raise errors.UsageError("pod: missing")
+    try:
+        amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
+    except (DecodeError, ValueError, OverflowError) as error:
+        raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
+    return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
+
+
+def _until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
+    provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
+    return defaults.HasField("scaleDownUnneededTime") and not provision
+
+
+def _problem(found: Mapping[str, DeleteOutcome]) -> errors.ReschedulerError | None:
+    problems = [
+        problem
+        for name, outcome in found.items()
+        if not isinstance(outcome, Accepted) and (problem := error_of(name, outcome))
+    ]
+    if not problems:
+        return None
+    text = "; ".join(str(problem) for problem in problems)
+    if len(text) > _LONGEST_MESSAGE:
+        text = text[:_LONGEST_MESSAGE] + " …"
+    return type(problems[0])(f"{len(problems)} of {len(found)} nodes are not deleted: {text}")
