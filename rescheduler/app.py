@@ -62,15 +62,15 @@ log = logging.getLogger(__name__)
 class Standing:
     """Whether we may act: not told to stop, and leading where there is an election."""
 
-    def __init__(self, clock: Clock, elector: Elector | None) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.elector: Elector | None = None
         self._clock = clock
-        self._elector = elector
         self._stop = threading.Event()
         self.health: Health | None = None
 
     @property
     def leading(self) -> bool:
-        return self._elector is None or self._elector.leading
+        return self.elector is None or self.elector.leading
 
     @property
     def stopping(self) -> bool:
@@ -97,11 +97,13 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     """The daemon, to its end; the exit code. Raises UsageError and ReschedulerError for what keeps it from starting."""
     log_lines.configure(logs)
     clock = SystemClock()
+    standing = Standing(clock)
     with contextlib.ExitStack() as parts:
+        parts.enter_context(_signals(standing))
         provider = _provider(running.provider, clock)
         parts.callback(provider.close)
         policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
-        loop = _assembled(parts, _client(connection, clock), provider, connection, policy, running, clock)
+        loop = _assembled(parts, _client(connection, clock), provider, standing, connection, policy, running, clock)
         if running.once:
             return _exit_code(loop.once(ONCE_PATIENCE))
         loop.run()
@@ -130,6 +132,7 @@ def _assembled(
     parts: contextlib.ExitStack,
     client: Client,
     provider: CloudProvider,
+    standing: Standing,
     connection: Connection,
     policy: Policy,
     running: Running,
@@ -139,7 +142,7 @@ def _assembled(
     elector = None
     if running.leader_elect and not running.dry_run:
         elector = Elector(client, clock, running.namespace, LEASE)
-    standing = Standing(clock, elector)
+    standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
     interval = running.timing.housekeeping_interval.total_seconds()
     standing.health = Health(clock, interval, lambda: state.synced)
@@ -158,7 +161,6 @@ def _assembled(
     if elector is not None:
         elector.start()
         parts.callback(elector.stop)
-    parts.enter_context(_signals(standing))
 
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from deploy.local.api import Json
-from deploy.local.manifests import ON_DEMAND, mixed_nodes
+from deploy.local.manifests import ON_DEMAND, deployment, mixed_nodes
 from deploy.local.plane import ControlPlane
+from deploy.local.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
 
@@ -186,6 +187,25 @@ class Look:
 
     def eventually(self, predicate: Any, what: str, seconds: float = 120) -> Any:
         return self._plane.wait_for(predicate, what, seconds=seconds)
+
+
+def put_stuck(plane: ControlPlane, look: Look) -> None:
+    """An on-demand node that can be emptied but for a pod that does not end."""
+    look.nodes(1, 2)
+    plane.apply([deployment("web", 2), deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})])
+    look.running(3)
+    look.open_spot()
+
+
+def terminating(plane: ControlPlane) -> list[str]:
+    found = plane.api.items("/api/v1/pods", labelSelector="app=stuck")
+    return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
+
+
+def let_go(plane: ControlPlane) -> None:
+    """The stuck pods that are being deleted end."""
+    for name in terminating(plane):
+        plane.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
 
 
 def prefers(node: str) -> Json:

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, TERMINATE_AFTER
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import Daemon, Look
+from tests.cluster.daemon import Daemon, Look, let_go, put_stuck, terminating
 
 ONE = "on-demand-1"
 ELECTED = ("--leader-elect", "--namespace=default")
@@ -23,21 +21,7 @@ def look(cluster: ControlPlane) -> Look:
 @pytest.fixture
 def stuck(cluster: ControlPlane, look: Look) -> None:
     """An on-demand node that can be emptied but for a pod that does not end."""
-    look.nodes(1, 2)
-    cluster.apply([deployment("web", 2), deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})])
-    look.running(3)
-    look.open_spot()
-
-
-def terminating(cluster: ControlPlane) -> list[str]:
-    found = cluster.api.items("/api/v1/pods", labelSelector="app=stuck")
-    return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
-
-
-def let_go(cluster: ControlPlane) -> None:
-    """The stuck pods that are being deleted end."""
-    for name in terminating(cluster):
-        cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
+    put_stuck(cluster, look)
 
 
 def holder(annotation: str) -> str:
@@ -114,36 +98,6 @@ def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: 
         assert daemon.running
         assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{ONE}")["metadata"]["annotations"]
     let_go(cluster)
-
-
-def test_the_api_server_away_at_the_start_is_waited_for(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
-    cluster.apply([deployment("web", 1)])
-    look.running(1)
-    look.open_spot()
-    cluster.stop_component("kube-apiserver")
-    with Daemon(cluster, "--once") as daemon:
-        try:
-            look.eventually(lambda: daemon.told("cannot read"), "the refusal told")
-        finally:
-            cluster.start_component("kube-apiserver")
-        assert daemon.end() == 0
-    look.running(1)
-    assert look.kinds() == {"spot": 1}
-
-
-@pytest.mark.usefixtures("stuck")
-def test_an_api_server_that_goes_away_in_the_middle_of_a_drain(cluster: ControlPlane, look: Look) -> None:
-    with Daemon(cluster) as daemon:
-        look.eventually(lambda: terminating(cluster), "the drain under way")
-        cluster.stop_component("kube-apiserver")
-        look.eventually(lambda: daemon.told("cannot read"), "the loss noticed")
-        cluster.start_component("kube-apiserver")
-        let_go(cluster)
-        look.eventually(lambda: daemon.told("drained after", node=ONE) or daemon.told("drain failed"), "its end")
-        look.eventually(lambda: look.marks() == {}, "the taint taken off")
-        assert daemon.running
-    look.running(3)
 
 
 def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look) -> None:
