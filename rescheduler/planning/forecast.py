@@ -20,7 +20,7 @@ from predicates.scores import totals
 from predicates.scores.frame import Question
 from predicates.scores.pod_topology_spread import kept_apart_from
 from predicates.snapshot import Snapshot, Trial
-from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Reason
+from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.packing import Effort
 
 #: How many pods a second of planning is taken to play through on few nodes, and how many nodes make it half of them.
@@ -47,7 +47,7 @@ _MOST_PERCENT, _NODES_A_PERCENT, _LEAST_PERCENT = 50, 125, 5
 class Forecast:
     """How the plays went. In the first, pods arrive in the plan's order, those of higher priority first."""
 
-    nodes: Mapping[str, str]  #: by pod key, where it went in the first play
+    nodes: Mapping[str, str]  #: by pod key, where it went in the first play, in the order of arriving
     landing: Landing  #: of the first play
     returning: int  #: how many pods went back to nodes that are not spot in the play with the fewest
     stuck: Mapping[str, int]  #: by pod key, in how many plays it found no place
@@ -179,11 +179,8 @@ def _in_order(pods: Sequence[Pod], number: int, dice: np.random.Generator) -> li
 
 def foretold(plan: Plan, forecast: Forecast) -> Plan:
     """*plan* with what the forecast says of it."""
-    went = (
-        Placement(one.pod, forecast.nodes[str(one.pod)], one.grace_period)
-        for one in plan.placements
-        if str(one.pod) in forecast.nodes
-    )
+    of = {str(one.pod): one for one in plan.placements}
+    went = (replace(of[key], node=node) for key, node in forecast.nodes.items())
     return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(went))
 
 

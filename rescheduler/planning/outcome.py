@@ -79,7 +79,7 @@ class Plan:
     leaving: tuple[PodRef, ...] = ()  #: being deleted already: waited for, not evicted
     robust: bool | None = None  #: None where it was not played through
     landing: Landing | None = None
-    forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring puts the pods, as far as it finds them places
+    forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring puts the pods, as they arrive
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Planner:
         effort = ground.forecaster.effort(self._policy.planning_timeout)
         for name in ground.groups.on_demand:
             verdict = self._alone(name, ground, self._purse())
-            if isinstance(verdict, Plan):
+            if isinstance(verdict, Plan) and verdict.placements:
                 verdict = self._weighed(verdict, ground, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
             found.append(verdict)

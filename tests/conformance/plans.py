@@ -17,10 +17,10 @@ from tests.conformance.oracle import Oracle
 
 TAINT: Final[Json] = {"key": DRAIN_TAINT.key, "value": DRAIN_TAINT.value, "effect": DRAIN_TAINT.effect}
 #: With the guards off that have nothing to do with placing pods.
-_POLICY: Final = Policy(
+POLICY: Final = Policy(
     delete_non_replicated_pods=True, skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False
 )
-_NOW: Final = datetime(2024, 3, 1, 11, tzinfo=UTC)
+NOW: Final = datetime(2024, 3, 1, 11, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Replayed:
 
 def plan(snapshot: Json, *, independent: bool) -> Json:
     """What ``rescheduler plan -o json`` prints for *snapshot*."""
-    planner = Planner(ours.load(snapshot), _POLICY)
-    circumstances = Circumstances(_NOW)
+    planner = Planner(ours.load(snapshot), POLICY)
+    circumstances = Circumstances(NOW)
     planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
     printed: Json = msgspec.json.decode(msgspec.json.encode(as_json(planning, 0.0)))
     return printed

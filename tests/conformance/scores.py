@@ -1,6 +1,7 @@
 """What makes a random cluster worth scoring: images, soft taints, soft constraints, and the owners of pods."""
 
 import random
+from copy import deepcopy
 
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
@@ -75,3 +76,14 @@ def _replica_sets(pods: list[Json]) -> list[Json]:
         for (namespace, name), found in labels.items()
         if found[0] and all(one == found[0] for one in found)
     ]
+
+
+def with_known_owners(snapshot: Json) -> Json:
+    """*snapshot* without owners that the scheduler would look up in vain: their pods become those of Jobs."""
+    items = deepcopy(snapshot["items"])
+    known = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in items if one["kind"] == "ReplicaSet"}
+    for one in items:
+        for owner in one["metadata"].get("ownerReferences") or () if one["kind"] == "Pod" else ():
+            if owner["kind"] != "DaemonSet" and (one["metadata"]["namespace"], owner["name"]) not in known:
+                owner.update(kind="Job", apiVersion="batch/v1")
+    return {**snapshot, "items": items}
