@@ -68,14 +68,14 @@ class Forecaster:
         self._spot = spot
         self._order = np.flatnonzero(snapshot.nodes.alive)
 
-    def forecast(self, plan: Plan, plays: int = PLAYS) -> Forecast:
+    def forecast(self, plan: Plan) -> Forecast:
         """What becomes of *plan*, which was made of the snapshot as it is, trial under way included."""
         pods = [self._snapshot.pods[str(one.pod)] for one in plan.placements]
         with self._snapshot.trial() as trial:
             for pod in pods:
                 trial.evict(pod)
             trial.drain(self._snapshot.nodes.row[plan.node])
-            seen = [self._play(plan.node, number, pods, trial) for number in range(plays)]
+            seen = [self._play(plan.node, number, pods, trial) for number in range(PLAYS)]
         return self._summed_up(pods, seen)
 
     def effort(self, seconds: float) -> Effort:
