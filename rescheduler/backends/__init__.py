@@ -11,6 +11,7 @@ from rescheduler.clock import Clock
 BACKENDS = {
     "none": "rescheduler.backends.none",
     "cloudpool": "rescheduler.backends.cloudpool",
+    "externalgrpc": "rescheduler.backends.externalgrpc",
     "cherryservers": "rescheduler.backends.cherryservers",
     "stackpoint": "rescheduler.backends.stackpoint",
     "spc": "rescheduler.backends.stackpoint",

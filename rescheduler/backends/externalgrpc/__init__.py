@@ -1,10 +1,14 @@
 """Any service of Cluster Autoscaler's external gRPC protocol as a backend; `codec` serves our own service, too."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 from rescheduler.backends.base import CloudProvider, ConfigError
 from rescheduler.clock import Clock
+
+# gRPC's core writes lines of its own to standard error, for what calls and binding report anyway.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:

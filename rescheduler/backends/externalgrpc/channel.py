@@ -67,7 +67,11 @@ class Channel:
         self._retired: Any = None  #: calls may still be under way there
 
     def read(self, rpc: str, request: Message, *, deadline: float) -> Any:
-        """The answer's message; UNAVAILABLE is tried again, as far as there is time."""
+        """The message of `ask`, or its error."""
+        return self.message_of(rpc, self.ask(rpc, request, deadline=deadline))
+
+    def ask(self, rpc: str, request: Message, *, deadline: float) -> Answer:
+        """The answer to a call that only reads; UNAVAILABLE is tried again, as far as there is time."""
         pause = _FIRST_PAUSE
         for attempt in range(1, _ATTEMPTS + 1):
             answer = self.attempt(rpc, request, deadline=deadline)
@@ -77,7 +81,7 @@ class Channel:
             if self._clock.wait(pause, self._stop):
                 break
             pause *= 2
-        return self.message_of(rpc, answer)
+        return answer
 
     def write(self, rpc: str, request: Message, *, deadline: float, raising: bool = False) -> Any:
         """The answer's message, of a call that is made once; *raising* as in `statuses.error_of`."""

@@ -5,6 +5,8 @@ protocol's 32 bits are brought to the nearest that it knows.
 """
 
 import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -117,6 +119,15 @@ def template(raw: bytes) -> NodeTemplate:
         capacity,
         allocatable or capacity,
     )
+
+
+def pod_bytes(requests: Mapping[str, Decimal]) -> bytes:
+    """core/v1 Pod in protobuf with one container that asks for *requests* (cores, bytes, pieces)."""
+    pod = core.Pod(metadata=core.ObjectMeta(name="pod", namespace="default"))
+    wanted = pod.spec.containers.add(name="pod").resources.requests
+    for name, amount in requests.items():
+        wanted[name].string = f"{amount:f}"
+    return pod.SerializeToString(deterministic=True)
 
 
 def moment(message: Any, new: str, old: str) -> dt.datetime | None:

@@ -4,6 +4,7 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
+
 class Quantity(_message.Message):
     __slots__ = ("string",)
     STRING_FIELD_NUMBER: _ClassVar[int]
@@ -27,7 +28,6 @@ class ObjectMeta(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     class AnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,7 +35,6 @@ class ObjectMeta(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -48,15 +47,7 @@ class ObjectMeta(_message.Message):
     creationTimestamp: Time
     labels: _containers.ScalarMap[str, str]
     annotations: _containers.ScalarMap[str, str]
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        namespace: _Optional[str] = ...,
-        uid: _Optional[str] = ...,
-        creationTimestamp: _Optional[_Union[Time, _Mapping]] = ...,
-        labels: _Optional[_Mapping[str, str]] = ...,
-        annotations: _Optional[_Mapping[str, str]] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., creationTimestamp: _Optional[_Union[Time, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Taint(_message.Message):
     __slots__ = ("key", "value", "effect", "timeAdded")
@@ -68,13 +59,7 @@ class Taint(_message.Message):
     value: str
     effect: str
     timeAdded: Time
-    def __init__(
-        self,
-        key: _Optional[str] = ...,
-        value: _Optional[str] = ...,
-        effect: _Optional[str] = ...,
-        timeAdded: _Optional[_Union[Time, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., timeAdded: _Optional[_Union[Time, _Mapping]] = ...) -> None: ...
 
 class NodeSpec(_message.Message):
     __slots__ = ("podCIDR", "providerID", "unschedulable", "taints")
@@ -86,13 +71,7 @@ class NodeSpec(_message.Message):
     providerID: str
     unschedulable: bool
     taints: _containers.RepeatedCompositeFieldContainer[Taint]
-    def __init__(
-        self,
-        podCIDR: _Optional[str] = ...,
-        providerID: _Optional[str] = ...,
-        unschedulable: _Optional[bool] = ...,
-        taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, podCIDR: _Optional[str] = ..., providerID: _Optional[str] = ..., unschedulable: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...) -> None: ...
 
 class NodeCondition(_message.Message):
     __slots__ = ("type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message")
@@ -108,15 +87,7 @@ class NodeCondition(_message.Message):
     lastTransitionTime: Time
     reason: str
     message: str
-    def __init__(
-        self,
-        type: _Optional[str] = ...,
-        status: _Optional[str] = ...,
-        lastHeartbeatTime: _Optional[_Union[Time, _Mapping]] = ...,
-        lastTransitionTime: _Optional[_Union[Time, _Mapping]] = ...,
-        reason: _Optional[str] = ...,
-        message: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastHeartbeatTime: _Optional[_Union[Time, _Mapping]] = ..., lastTransitionTime: _Optional[_Union[Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class NodeAddress(_message.Message):
     __slots__ = ("type", "address")
@@ -135,7 +106,6 @@ class NodeStatus(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
-
     class AllocatableEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,7 +113,6 @@ class NodeStatus(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
-
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -154,14 +123,7 @@ class NodeStatus(_message.Message):
     phase: str
     conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
     addresses: _containers.RepeatedCompositeFieldContainer[NodeAddress]
-    def __init__(
-        self,
-        capacity: _Optional[_Mapping[str, Quantity]] = ...,
-        allocatable: _Optional[_Mapping[str, Quantity]] = ...,
-        phase: _Optional[str] = ...,
-        conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ...,
-        addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")
@@ -171,9 +133,48 @@ class Node(_message.Message):
     metadata: ObjectMeta
     spec: NodeSpec
     status: NodeStatus
-    def __init__(
-        self,
-        metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ...,
-        spec: _Optional[_Union[NodeSpec, _Mapping]] = ...,
-        status: _Optional[_Union[NodeStatus, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[NodeSpec, _Mapping]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ...) -> None: ...
+
+class ResourceRequirements(_message.Message):
+    __slots__ = ("limits", "requests")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.MessageMap[str, Quantity]
+    requests: _containers.MessageMap[str, Quantity]
+    def __init__(self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+
+class Container(_message.Message):
+    __slots__ = ("name", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    resources: ResourceRequirements
+    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+
+class PodSpec(_message.Message):
+    __slots__ = ("containers",)
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    containers: _containers.RepeatedCompositeFieldContainer[Container]
+    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...) -> None: ...
+
+class Pod(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PodSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,22 @@
+"""The one table of `conformance` over external gRPC in front of the other backends."""
+
+import pytest
+
+from tests.backends.cherry import cherry_world
+from tests.backends.cloudpools import cloudpool_world
+from tests.backends.conformance import CHECKS, MakeWorld
+from tests.backends.externalgrpcs import through
+from tests.backends.stackpoints import first_generation, second_generation
+
+BEHIND: dict[str, MakeWorld] = {
+    "cloudpool": through(cloudpool_world),
+    "cherryservers": through(cherry_world),
+    "stackpoint, first generation": through(first_generation),
+    "stackpoint, second generation": through(second_generation),
+}
+
+
+@pytest.mark.parametrize("fact", CHECKS)
+@pytest.mark.parametrize("backend", BEHIND)
+def test_in_front_of(backend: str, fact: str) -> None:
+    CHECKS[fact](BEHIND[backend])
