@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from predicates.objects import Node
+from predicates.objects import Node, Pod
 from rescheduler.clock import Clock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import ReschedulerError
+from rescheduler.landing import Landings
 from rescheduler.observe.events import (
+    Compared,
     CoolingDown,
     ErrorKind,
     Held,
@@ -110,6 +112,7 @@ class Loop:
         self._drained_at: float | None = None
         self._led: bool | None = None
         self._judged_at: float | None = None  # when all nodes were last judged
+        self._landings = Landings()
 
     def run(self) -> None:
         """Rounds until we are told to stop."""
@@ -161,6 +164,7 @@ class Loop:
             self._report(Held(Waiting.NOT_SYNCED, why))
             return Outcome.UNFIT
         self._observe()
+        self._compare()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
             for drain in self._drainer.sweep():
@@ -183,6 +187,10 @@ class Loop:
             left = self._drained_at + self._timing.node_drain_delay.total_seconds() - self._clock.monotonic()
             if left > 0:
                 return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left:.0f} s more")
+        if (until := self._landings.paused_until(self._clock.now())) is not None:
+            advice = "--manage-soft-taint would keep them away"
+            detail = f"moved pods came back to on-demand nodes; drains wait until {until:%Y-%m-%dT%H:%M:%SZ}; {advice}"
+            return Held(Waiting.RETURNED_PODS, detail)
         if pods := self._view.waiting(self._timing.pending_patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
             return Held(Waiting.PENDING_PODS, f"{len(pods)} pods wait for a place that spot nodes may give: {named}")
@@ -216,13 +224,26 @@ class Loop:
         return planning
 
     def _drain(self, plan: Plan) -> Outcome:
+        left = self._landings.expect(plan, self._moving(plan), self._clock.now())
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
         self._learn(drain)
         if drain.failure is None:
+            left(self._clock.now())
             return Outcome.DRAINED
         return Outcome.HELD if drain.failure.why in _NOT_THE_NODES else Outcome.FAILED
+
+    def _moving(self, plan: Plan) -> dict[str, Pod]:
+        pods = self._view.pods()
+        return {str(one.pod): pods[str(one.pod)] for one in plan.placements if str(one.pod) in pods}
+
+    def _compare(self) -> None:
+        """Tell how the pods of earlier drains have landed."""
+        for landed in self._landings.look(self._view.pods().values(), self._view.is_spot, self._clock.now()):
+            self._report(
+                Compared(landed.node, {str(one): pods for one, pods in landed.outcomes.items()}, landed.returned)
+            )
 
     def _learn(self, drain: Drain) -> None:
         """Start the delay after a drain that did something, cool the node down after one that failed."""

@@ -107,6 +107,15 @@ class View:
         """UIDs of the pods on *node* that have not ended."""
         return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
 
+    def pods(self) -> dict[str, Pod]:
+        """All pods that have not ended, by key."""
+        return self._state.snapshot().pods
+
+    def is_spot(self, node: str) -> bool:
+        """Whether *node* is there and is spot."""
+        found = self.node(node)
+        return found is not None and self._label_of(found) == self._policy.spot_label
+
     def counts(self) -> dict[str, dict[str, int]]:
         """How many pods that count each labelled node runs: label string of the flag → node → pods."""
         snapshot = self._state.snapshot()

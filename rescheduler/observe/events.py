@@ -28,6 +28,7 @@ class Waiting(enum.StrEnum):
     NOT_SYNCED = "not-synced"
     DRAIN_DELAY = "drain-delay"
     PENDING_PODS = "pending-pods"
+    RETURNED_PODS = "returned-pods"
 
 
 class EvictionResult(enum.StrEnum):
@@ -161,6 +162,15 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """The pods of a drained node came up again: how that compares with the forecast."""
+
+    node: str
+    outcomes: Mapping[str, int]  #: outcome (:class:`rescheduler.landing.Outcome`) → pods
+    returned: int  #: those that came back to nodes that are not spot
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Something went wrong that is no failed drain; it is tried again in the next round."""
 
@@ -179,7 +189,15 @@ class RoundEnded:
 #: What a round tells, and what becomes of single nodes.
 RoundEvent: TypeAlias = Started | LeadershipChanged | Observed | Held | Planned | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
-    DrainStarted | Tainted | EvictionAnswered | MachineOrdered | MachineAnswered | DrainEnded | CoolingDown | Swept
+    DrainStarted
+    | Tainted
+    | EvictionAnswered
+    | MachineOrdered
+    | MachineAnswered
+    | DrainEnded
+    | Compared
+    | CoolingDown
+    | Swept
 )
 Event: TypeAlias = RoundEvent | NodeEvent
 Report: TypeAlias = Callable[[Event], None]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO, assert_never
 
 from rescheduler.observe.events import (
+    Compared,
     CoolingDown,
     DrainEnded,
     DrainStarted,
@@ -177,12 +178,13 @@ def _of_node(event: NodeEvent) -> None:
             _say(logging.INFO, "tainted, it takes no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
-        case MachineOrdered(node, provider, group):
-            _say(NOTICE, f"empty: {provider} is told to take its machine out of group {group}", node=node)
-        case MachineAnswered(node, provider, outcome, detail):
-            _say(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
+        case MachineOrdered() | MachineAnswered():
+            _machine(event)
         case DrainEnded():
             _drain_ended(event)
+        case Compared(node, outcomes):
+            found = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
+            _say(logging.INFO, f"its pods came up again, beside the forecast: {found}", node=node)
         case CoolingDown(node, until, failures):
             text = f"left alone until {until:%Y-%m-%dT%H:%M:%SZ} after {failures} failed drains in a row"
             _say(NOTICE, text, node=node, reason="cooling-down")
@@ -190,6 +192,14 @@ def _of_node(event: NodeEvent) -> None:
             _say(NOTICE, f"found marks of a drain by {holder or 'nobody known'}: {done}", node=node, reason=done)
         case _:
             assert_never(event)
+
+
+def _machine(event: MachineOrdered | MachineAnswered) -> None:
+    match event:
+        case MachineOrdered(node, provider, group):
+            _say(NOTICE, f"empty: {provider} is told to take its machine out of group {group}", node=node)
+        case MachineAnswered(node, provider, outcome, detail):
+            _say(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
 
 
 def _eviction(event: EvictionAnswered) -> None:

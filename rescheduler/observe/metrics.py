@@ -15,6 +15,7 @@ from prometheus_client.core import Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
 from rescheduler.observe.events import (
+    Compared,
     CoolingDown,
     DrainEnded,
     DrainStarted,
@@ -82,6 +83,10 @@ class Metrics:
         self._evictions = self._counter("evictions", "Answers to eviction requests.", "result", "code")
         self._errors = self._counter("errors", "What went wrong beside drains, by where.", "type")
         self._failures = self._counter("drain_failures", "Failed drains by cause.", "cause")
+        self._predictions = self._counter(
+            "placement_predictions", "Moved pods by where they came up, beside the forecast.", "outcome"
+        )
+        self._returned = self._counter("returned_pods", "Moved pods that came back to nodes that are not spot.")
         self._removals = self._counter("node_removals", "Answers of the cloud provider.", "backend", "result")
 
     def _make_histograms(self) -> None:
@@ -117,6 +122,10 @@ class Metrics:
         match event:
             case DrainStarted():
                 self._draining.set(1)
+            case Compared(outcomes=outcomes, returned=returned):
+                for outcome, pods in outcomes.items():
+                    self._predictions.labels(outcome).inc(pods)
+                self._returned.inc(returned)
             case EvictionAnswered(result=result):
                 self._evictions.labels(result, _CODES.get(result, "")).inc()
                 self._evicted.inc(result is EvictionResult.EVICTED)
