@@ -149,7 +149,8 @@ class StackpointProvider(FleetProvider):
         return [self._stackpoint.known_as(one) for one in super().instances(group, deadline=deadline)]
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        return self._stackpoint.groups[self.group(group, deadline=deadline).id].template()
+        name = self.group(group, deadline=deadline).id  # looks, and so finds the groups
+        return self._stackpoint.groups[name].template()
 
 
 def _last(provider_id: str) -> str:

@@ -1,0 +1,326 @@
+"""Cherry Servers' backend against the stand-in: what goes over the wire, and what is made of the answers."""
+
+import base64
+import datetime as dt
+import logging
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from deploy.local.cloudpool.faults import Fault
+from rescheduler import errors
+from rescheduler.backends.base import (
+    AlreadyGone,
+    AuthError,
+    BackendUnavailable,
+    BelowMinimum,
+    ConfigError,
+    Deleted,
+    Failed,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeRef,
+    NodeTemplate,
+    NotSupported,
+    Refusal,
+    Refused,
+)
+from rescheduler.backends.cherryservers.messages import notice, words
+from tests.backends.cherry import CLUSTER, ENVIRONMENT, POOL, PROJECT, TOKEN, add, node_of, pool, providing, serving
+from tests.backends.clocks import START, StepClock
+
+MINUTES = 600.0
+HOUR = dt.timedelta(hours=1)
+
+
+def test_servers_are_listed_page_by_page() -> None:
+    """100 on a page: the 101st is found as well."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock, pool(maximum=500)) as provider:
+        for _ in range(205):
+            add(server)
+        assert provider.target_size(POOL, deadline=MINUTES) == 205
+        assert len(server.face.requests) == 3
+
+
+def test_only_both_tags_make_a_member() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        add(server, cluster="cluster2")
+        add(server, name="")
+        add(server, project=10002)
+        member = add(server)
+        assert [one.id for one in provider.instances(POOL, deadline=MINUTES)] == [f"cherryservers://{member.id}"]
+
+
+def test_each_pool_may_have_a_project_of_its_own() -> None:
+    clock = StepClock()
+    pools = (pool("pool1"), pool("pool2", project_id=10002))
+    with serving(clock) as server, providing(server, clock, *pools) as provider:
+        add(server, name="pool1")
+        add(server, name="pool2", project=10002)
+        add(server, name="pool2", project=10002)
+        sizes = [provider.target_size(name, deadline=MINUTES) for name in ("pool1", "pool2")]
+        assert sizes == [1, 2]
+
+
+def test_states_errors_spot_and_notices() -> None:
+    clock = StepClock()
+    end = START + dt.timedelta(minutes=2)
+    with serving(clock, provisioning=10.0, deploying=10.0, terminating=600.0) as server:
+        deploying = add(server, provisioning=0.0, deploying=50.0)
+        failed = add(server, provisioning=0.0, fails=True)
+        leaving = add(server, provisioning=0.0, deploying=0.0)
+        server.cloud.end(leaving.id)
+        spot = add(server, provisioning=0.0, deploying=0.0, spot=True)
+        server.cloud.change(spot.id, notice=end)
+        young = add(server)
+        with providing(server, clock) as provider:
+            found = provider.instances(POOL, deadline=MINUTES)
+            size = provider.target_size(POOL, deadline=MINUTES)
+    error = InstanceError("FAILED_DEPLOYMENT", "the deployment of the server failed")
+    assert list(found) == [
+        Instance(f"cherryservers://{deploying.id}", InstanceState.CREATING, spot=False),
+        Instance(f"cherryservers://{failed.id}", InstanceState.CREATING, error, spot=False),
+        Instance(f"cherryservers://{leaving.id}", InstanceState.DELETING, spot=False),
+        Instance(f"cherryservers://{spot.id}", InstanceState.RUNNING, spot=True, terminates_at=end),
+        Instance(f"cherryservers://{young.id}", InstanceState.CREATING, spot=False),
+    ]
+    assert size == 4  # what is ending does not count
+
+
+@pytest.mark.parametrize("text", ["None", "", None, "soon"])
+def test_no_notice(text: str | None) -> None:
+    assert notice(text) is None
+
+
+def test_an_order_says_what_the_pool_is() -> None:
+    clock = StepClock()
+    options: dict[str, Any] = {"ssh_key_ids": (3, 4), "os_partition_size": 60, "spot_market": True}
+    with serving(clock) as server, providing(server, clock, pool(**options)) as provider:
+        provider.increase_size(POOL, 1, deadline=MINUTES)
+        sent = [msgspec.json.decode(one.body) for one in server.face.requests if one.method == "POST"]
+        (made,) = server.cloud.servers()
+    hostname = sent[0].pop("hostname")
+    user_data = base64.b64decode(sent[0].pop("user_data")).decode()
+    assert sent == [
+        {
+            "project_id": PROJECT,
+            "plan": "e5_1620v4",
+            "image": "ubuntu_24_04",
+            "region": "eu_nord_1",
+            "tags": {"k8s-cluster": CLUSTER, "k8s-nodepool": POOL},
+            "ssh_keys": [3, 4],
+            "os_partition_size": 60,
+            "spot_market": True,
+        }
+    ]
+    assert user_data == "join abcdef.0123456789abcdef 10.0.0.1:6443 pool1"
+    assert hostname.startswith("k8s-cluster1-pool1-")
+    assert (len(hostname.rsplit("-", 1)[-1]), made.spot, made.hostname) == (8, True, hostname)
+
+
+def test_all_orders_are_tried_and_the_error_counts_those_that_failed() -> None:
+    """What was ordered stays, and the target is what there is: nothing has to be rolled back."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        path = f"/v1/projects/{PROJECT}/servers"
+        server.face.inject(Fault(path=path, status=400, body='{"errors": ["no stock"], "error": "sorry"}'))
+        with pytest.raises(errors.Permanent, match=r"1 of 3 servers were not ordered: .*400.*no stock; sorry"):
+            provider.increase_size(POOL, 3, deadline=MINUTES)
+        assert (len(server.cloud.servers()), provider.target_size(POOL, deadline=MINUTES)) == (2, 2)
+
+
+def test_an_order_whose_answer_is_lost_is_not_repeated() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        path = f"/v1/projects/{PROJECT}/servers"
+        server.face.inject(Fault(path=path, kind="reset", acted=True))
+        with pytest.raises(BackendUnavailable):
+            provider.increase_size(POOL, 1, deadline=MINUTES)
+        assert (len(server.cloud.servers()), provider.target_size(POOL, deadline=MINUTES)) == (1, 1)
+
+
+def test_a_pool_that_cannot_be_ordered_names_its_missing_keys() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock, pool(region="", os="")) as provider:
+        with pytest.raises(ConfigError, match="pool pool1: expected region, os in the cloud configuration"):
+            provider.increase_size(POOL, 1, deadline=MINUTES)
+        assert not server.cloud.servers()
+
+
+def test_a_failed_server_is_given_up_before_one_that_is_being_made() -> None:
+    clock = StepClock()
+    with serving(clock, provisioning=100.0) as server, providing(server, clock) as provider:
+        young = add(server)
+        failed = add(server, fails=True)
+        provider.decrease_target_size(POOL, -1, deadline=MINUTES)
+        assert [one.id for one in server.cloud.servers()] == [young.id]
+        with pytest.raises(BelowMinimum):
+            provider.decrease_target_size(POOL, -2, deadline=MINUTES)
+        assert failed.id not in {one.id for one in server.cloud.servers()}
+
+
+def test_the_pace_keeps_below_the_rate_limit() -> None:
+    """Four requests a second; nothing is ever answered 429."""
+    clock = StepClock()
+    with serving(clock, per_second=4) as server, providing(server, clock) as provider:
+        provider.increase_size(POOL, 9, deadline=MINUTES)
+        assert len([one for one in server.face.requests if one.method == "POST"]) == 9
+        assert clock.monotonic() >= 9 / 4
+
+
+def test_retry_after_is_waited_for() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        path = f"/v1/projects/{PROJECT}/servers"
+        server.face.inject(Fault(method="GET", path=path, status=429, headers={"retry-after": "17"}))
+        assert provider.target_size(POOL, deadline=MINUTES) == 0
+        assert 17 <= clock.monotonic() < 20
+
+
+def test_a_failed_look_leaves_the_last_one_and_is_not_waited_for() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        add(server)
+        provider.refresh(deadline=MINUTES)
+        clock.advance(60)
+        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=400))
+        with pytest.raises(errors.ReschedulerError):
+            provider.refresh(deadline=MINUTES)
+        provider.refresh(deadline=MINUTES)
+        assert provider.target_size(POOL, deadline=MINUTES) == 1
+
+
+def test_a_template_is_made_of_the_plan() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        capacity = {"cpu": "4", "memory": str(32 << 30), "pods": "110"}
+        assert provider.template(POOL, deadline=MINUTES) == NodeTemplate(
+            {
+                "pool": POOL,
+                "node.kubernetes.io/instance-type": "e5_1620v4",
+                "beta.kubernetes.io/instance-type": "e5_1620v4",
+                "topology.kubernetes.io/region": "eu_nord_1",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+            },
+            (),
+            capacity,
+            capacity,
+        )
+        provider.template(POOL, deadline=MINUTES)
+        assert [one.path for one in server.face.requests].count("/v1/plans") == 1
+
+
+def test_prices_are_the_plans_by_the_hour_and_by_the_market() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        plain, spot, small = add(server), add(server, spot=True), add(server, spot=True)
+        server.cloud.change(small.id, plan="cloud_vps_2")
+        prices = [provider.node_price(node_of(one), START, START + 2 * HOUR, deadline=MINUTES) for one in (plain, spot)]
+        assert prices == pytest.approx([0.418, 0.168])
+        with pytest.raises(NotSupported, match="the plan cloud_vps_2 has no spot price by the hour"):
+            provider.node_price(node_of(small), START, START + HOUR, deadline=MINUTES)
+        half = {"cpu": Decimal(2), "memory": Decimal(16 << 30)}
+        assert provider.pod_price(half, START, START + HOUR, deadline=MINUTES) == pytest.approx(0.209 / 2)
+
+
+#: fact: (a Node's changes, whether it is the server's)
+MATCHES: dict[str, tuple[dict[str, Any], bool]] = {
+    "by the provider ID, whatever its name": ({"internal_ips": ()}, True),
+    "by the bare id": ({"provider_id": "{id}", "internal_ips": ()}, True),
+    "by its private address where it has no provider ID": ({"provider_id": ""}, True),
+    "not by its address where it is another cloud's": ({"provider_id": "aws:///z/i-0"}, False),
+    "not by the label pool": ({"provider_id": "", "internal_ips": (), "labels": {"pool": POOL}}, False),
+}
+
+
+@pytest.mark.parametrize("fact", MATCHES)
+def test_whose_node_it_is(fact: str) -> None:
+    changes, is_its = MATCHES[fact]
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        made = add(server)
+        changes = {key: value.format(id=made.id) if isinstance(value, str) else value for key, value in changes.items()}
+        node = NodeRef("some-name", **({"provider_id": f"cherryservers://{made.id}",
+                                        "internal_ips": (made.private_ip,)} | changes))  # fmt: skip
+        assert (provider.group_for(node, deadline=MINUTES) is not None) == is_its
+        (outcome,) = provider.delete_nodes(POOL, [node], deadline=MINUTES).values()
+        assert isinstance(outcome, Deleted) == is_its
+
+
+def test_two_servers_of_one_hostname_are_both_left_alone() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        for _ in range(2):
+            server.cloud.change(add(server).id, hostname="twin")
+        (outcome,) = provider.delete_nodes(POOL, [NodeRef("twin")], deadline=MINUTES).values()
+        assert outcome == Refused(Refusal.AMBIGUOUS, "several machines could be its machine: 400001, 400002")
+        assert len(server.cloud.servers()) == 2
+
+
+def test_the_configured_label_marks_the_control_plane() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock, label="example.com/controller") as provider:
+        node = node_of(add(server), labels={"example.com/controller": ""})
+        assert provider.group_for(node, deadline=MINUTES) is None
+        (outcome,) = provider.delete_nodes(POOL, [node], deadline=MINUTES).values()
+        assert outcome == Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
+
+
+def test_a_server_that_the_api_no_longer_knows_is_gone() -> None:
+    """A new process is asked about a node that another one ended: no order, no error."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        node = node_of(add(server))
+        server.cloud.end(400001)
+        outcomes = provider.delete_nodes(POOL, [node], deadline=MINUTES)
+        assert outcomes == {node.name: AlreadyGone("no longer there")}
+        assert not [one for one in server.face.requests if one.method == "DELETE"]
+
+
+def test_what_the_api_will_not_delete_runs_on_and_is_no_retry() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        node = node_of(add(server))
+        body = '{"code": 409, "message": "Server is locked"}'
+        server.face.inject(Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body))
+        (outcome,) = provider.delete_nodes(POOL, [node], deadline=MINUTES).values()
+        said = "Cherry Servers: DELETE /servers/400001: 409 Conflict: Server is locked"
+        assert outcome == Failed(said, retryable=False)
+        assert provider.target_size(POOL, deadline=MINUTES + clock.monotonic()) == 1
+
+
+def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The API echoes the token and the user data; neither the error nor any log line of DEBUG has them."""
+    caplog.set_level(logging.DEBUG)
+    clock = StepClock()
+    secret = ENVIRONMENT["BOOTSTRAP_TOKEN_SECRET"]
+    user_data = base64.b64encode(f"join abcdef.{secret} 10.0.0.1:6443 pool1 and so on and on".encode()).decode()
+    with serving(clock) as server, providing(server, clock) as provider:
+        body = msgspec.json.encode({"code": 401, "message": f"bad token {TOKEN}, sent {user_data}"}).decode()
+        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=401, body=body))
+        with pytest.raises(AuthError) as caught:
+            provider.refresh(deadline=MINUTES)
+        provider.increase_size(POOL, 1, deadline=MINUTES)
+    texts = [str(caught.value), repr(provider), caplog.text]
+    assert [secret for secret in (TOKEN, user_data, secret) if any(secret in text for text in texts)] == []
+    assert "bad token ***, sent ***" in texts[0]
+
+
+#: body of an error: what a person reads
+WORDS = {
+    b'{"errors": ["a", "b"], "error": "c"}': "a; b; c",
+    b'{"code": 404, "message": "not here"}': "not here",
+    b"<html>down</html>": "<html>down</html>",
+    b'{"error": null}': "",
+}
+
+
+@pytest.mark.parametrize("body", WORDS)
+def test_words_of_an_error(body: bytes) -> None:
+    assert words(body) == WORDS[body]

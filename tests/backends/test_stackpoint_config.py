@@ -1,0 +1,114 @@
+"""StackPointCloud's environment, group specs and file: what is read, and the one line for what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
+from rescheduler.backends.stackpoint import config, sizes
+from rescheduler.backends.stackpoint.config import File, Spec
+from tests.backends.stackpoints import TOKEN, environment
+
+GOOD = environment("https://api.stackpoint.io/")
+
+
+def test_both_spellings_of_the_url_are_taken() -> None:
+    other = {key: value for key, value in GOOD.items() if key != "SPC_API_BASE_URL"} | {"SPC_BASE_API_URL": "http://x"}
+    found = [config.settings(None, GroupFlags(), environ).endpoint.url for environ in (GOOD, other)]
+    assert found == ["https://api.stackpoint.io/", "http://x"]
+
+
+def test_group_specs_of_the_first_generation() -> None:
+    specs = config.settings(None, GroupFlags(("0:3:t2.medium", "1:1:n1-standard-1:b")), GOOD).specs
+    assert specs == (
+        Spec(NodeGroup("autoscaling-default", 0, 3, "StackPointCloud nodes of the size t2.medium"), "t2.medium"),
+        Spec(NodeGroup("autoscaling-b", 1, 1, "StackPointCloud nodes of the size n1-standard-1"), "n1-standard-1"),
+    )
+
+
+def test_the_file_has_what_the_original_had_as_constants(tmp_path: Path) -> None:
+    file = tmp_path / "spc.yaml"
+    file.write_text("nodePoolsFile: pools/nodepools\npollInterval: 5s\nbuildTimeout: 10m\n")
+    found = config.settings(file, GroupFlags(), GOOD)
+    assert found.node_pools == tmp_path / "pools/nodepools"
+    read = [found.file.poll_interval, found.file.build_timeout, found.file.refresh_interval]
+    assert [float(one) for one in read] == [5.0, 600.0, 60.0]
+
+
+def test_the_token_is_in_no_text_of_the_settings() -> None:
+    assert TOKEN not in repr(config.settings(None, GroupFlags(), GOOD))
+
+
+#: fact: (environment's changes, --nodes, what is said)
+WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
+    "no token": ({"CLUSTER_API_TOKEN": ""}, (), "CLUSTER_API_TOKEN: expected a token"),
+    "no URL": ({"SPC_API_BASE_URL": ""}, (), "SPC_API_BASE_URL: expected the URL"),
+    "a URL that is none": ({"SPC_API_BASE_URL": "spc"}, (), "environment: SPC_API_BASE_URL.url: expected http(s)"),
+    "no organization": ({"ORGANIZATION_ID": ""}, (), "ORGANIZATION_ID: expected a number in the environment, got ''"),
+    "a cluster's name": ({"CLUSTER_ID": "mine"}, (), "CLUSTER_ID: expected a number in the environment, got 'mine'"),
+    "too few parts": ({}, ("1:2",), "--nodes=1:2: expected min:max:type or min:max:type:id"),
+    "an empty part": ({}, ("1:2:",), "--nodes=1:2:: expected min:max:type or min:max:type:id"),
+    "a minimum that is no number": ({}, ("a:2:t",), "--nodes=a:2:t: min: expected a number, 0 or more, got 'a'"),
+    "a negative minimum": ({}, ("-1:2:t",), "--nodes=-1:2:t: min: expected a number, 0 or more, got '-1'"),
+    "a maximum below it": ({}, ("3:2:t",), "--nodes=3:2:t: max: expected a number, 3 or more, got '2'"),
+    "an id twice": ({}, ("0:1:t", "0:2:u:default"), "--nodes=0:2:u:default: the group 'autoscaling-default' is there"),
+}
+
+
+@pytest.mark.parametrize("fact", WRONG)
+def test_wrong(fact: str) -> None:
+    changes, nodes, said = WRONG[fact]
+    with pytest.raises(ConfigError) as caught:
+        config.settings(None, GroupFlags(nodes), GOOD | changes)
+    assert str(caught.value).startswith(said)
+
+
+#: the file: (--nodes, what is said after the file's name)
+WRONG_FILES: dict[str, tuple[tuple[str, ...], str]] = {
+    "nodePools: x\n": ((), ": Object contains unknown field `nodePools`"),
+    "pollInterval: 0s\n": ((), ": pollInterval: expected more than 0s"),
+    "pollInterval: 5\n": ((), ': expected a duration such as "90s"'),
+    "nodePoolsFile: x\n": (("0:1:t",), ", not both"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG_FILES)
+def test_wrong_file(text: str, tmp_path: Path) -> None:
+    nodes, said = WRONG_FILES[text]
+    file = tmp_path / "spc.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.settings(file, GroupFlags(nodes), GOOD)
+    assert f"{file}{said}" in str(caught.value)
+
+
+def test_no_file_means_the_defaults() -> None:
+    assert config.settings(None, GroupFlags(), GOOD).file == File()
+
+
+#: size: (CPUs, MB)
+SIZES = {
+    "n1-standard-4": (4, 15000),
+    "n1-highmem-2": (2, 13000),
+    "n1-highcpu-64": (64, 57600),
+    "n1-highmem-1": None,
+    "t2.medium": (2, 4000),
+    "m4.16xlarge": (64, 256000),
+    "c4.8xlarge": (36, 60000),
+    "2gb": (2, 2000),
+    "m-224gb": (32, 224000),
+    "XL": (2, 4000),
+    "2,INTEL_XEON,4096,50,SSD": (2, 4000),
+    "standard_a3": (4, 7000),
+    "basic_a2": (2, 3500),
+    "standard_a8m_v2": (8, 64000),
+    "standard_ds14_v2": (16, 112000),
+    "standard_f8s": (8, 16000),
+    "standard_g5": (32, 448000),
+    "x1.large": None,
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_that_the_api_may_not_tell(size: str) -> None:
+    assert sizes.of(size) == SIZES[size]
