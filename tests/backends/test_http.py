@@ -21,6 +21,7 @@ from rescheduler.backends.http import BadAnswer, JsonClient, Missing, Rejected, 
 from tests.backends import pki
 from tests.backends.clocks import StepClock
 from tests.backends.cloudpools import serving, settings
+from tests.proxy.backend import Backend, running
 
 SOON = 60.0  #: seconds
 PASSWORD = "correct horse/battery=="
@@ -104,6 +105,16 @@ def test_a_post_that_may_be_repeated_is(clock: StepClock) -> None:
         server.face.inject(Fault(path="/stop", kind="reset", acted=True))
         http.send("POST", "/stop", deadline=SOON, repeatable=True)
         assert (server.pool.status()["started"], count(server)) == (False, 2)
+
+
+def test_what_must_not_be_repeated_has_a_connection_of_its_own(clock: StepClock) -> None:
+    with running(Backend()) as backend:
+        http = JsonClient("system", Endpoint(url=backend.url), Path(), clock)
+        for method in ("GET", "GET", "POST", "POST", "GET"):
+            http.send(method, "/x", deadline=SOON, repeatable=method == "GET")
+        http.close()
+    first, second, *posts, last = (one.connection for one in backend.seen)
+    assert (first == second == last, len({first, *posts})) == (True, 3)
 
 
 #: Retry-After: seconds that pass before the second request

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import hypothesis
@@ -300,6 +301,25 @@ def test_an_order_that_may_be_at_work_counts_against_the_minimum() -> None:
         assert world.delete(world.node(1), within=20) == [
             Refused(Refusal.BELOW_MINIMUM, "group on-demand must keep 2, 1 would be left")
         ]
+
+
+def test_the_minimum_is_judged_on_the_size_that_the_change_before_left() -> None:
+    with pool(settings(desired_size=5), minSize=4) as world:
+        size = '{"desiredSize": 5}'
+        world.inject(path="/pool/size", method="GET", status=200, body=size, delay=0.3)
+        with ThreadPoolExecutor(2) as threads:
+            outcomes = list(threads.map(lambda index: world.delete(world.node(index))[0], (0, 1)))
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Deleted", "Refused"]
+        assert world.desired == 4
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_the_failure_of_a_gateway_is_not_the_pools(status: int) -> None:
+    with pool() as world:
+        world.inject(status=status, body="<html>")
+        (outcome,) = world.delete(world.node(), within=90)
+        assert isinstance(outcome, Accepted)
+        assert len(world.orders()) == 1
 
 
 # -- when the pool cannot be asked

@@ -181,13 +181,15 @@ def test_a_wish_between_what_there_is_and_what_is_wanted_is_forwarded() -> None:
 
 
 def test_a_view_from_before_the_call_is_not_believed() -> None:
-    """The pool grew since: what it shows from its cache would let it choose victims of its own."""
+    """A machine was attached since: by what the pool shows from its cache, it would choose a victim of its own."""
     with world() as made:
-        made.server.pool.pool()
-        made.server.pool.set_size(5)
-        made.join()
-        assert made.updates.set_size(4) == ""
-        assert (len(made.drained), len(made.running()), made.desired) == (1, 4, 4)
+        machine = made.server.pool.machines()[2].id(made.clock.now())
+        made.server.pool.detach(machine, decrement=True)
+        made.clock.advance(30)
+        assert len(made.server.pool.pool()["machines"]) == 2
+        made.server.pool.attach(machine)
+        assert made.updates.set_size(2) == ""
+        assert (len(made.drained), len(made.running()), made.desired, made.sizes()) == (1, 2, 2, [])
 
 
 def test_masters_in_the_pool_count_and_stay() -> None:
