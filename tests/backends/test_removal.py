@@ -304,7 +304,8 @@ def test_an_order_that_may_be_at_work_counts_against_the_minimum() -> None:
 
 
 def test_the_minimum_is_judged_on_the_size_that_the_change_before_left() -> None:
-    with pool(settings(desired_size=5), minSize=4) as world:
+    patient = {"timeout": "10m"}  # one thread's waiting is time that passes for the other
+    with pool(settings(desired_size=5), minSize=4, backend=patient) as world:
         size = '{"desiredSize": 5}'
         world.inject(path="/pool/size", method="GET", status=200, body=size, delay=0.3)
         with ThreadPoolExecutor(2) as threads:
