@@ -266,6 +266,7 @@ def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> None:
 #: fact: (arguments after --config, content of the file, what is said)
 MISUSE = {
     "no cluster and none wanted": ([], "{}", "Error: expected one of --kubeconfig FILE and --without-cluster"),
+    "no kubeconfig": (["--kubeconfig=/nowhere"], "{}", "Invalid kube-config file. No configuration found."),
     "an unknown key": (["--without-cluster"], "pools: 1", "Object contains unknown field `pools`"),
     "a file that is none": (["--without-cluster"], None, "cannot be read: No such file or directory"),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from kubernetes.config import ConfigException
 
 from deploy.local.cloudpool.cluster import Cluster
 from deploy.local.cloudpool.server import Server
@@ -31,10 +32,10 @@ def main(file: Path, port: int, database: str | None, kubeconfig: str | None, wi
         if database:
             settings = msgspec.structs.replace(settings, database=database)
         server = Server(settings, file.parent, clock, port=port)
-    except (ConfigError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        cluster = Cluster(kubeconfig, server.pool, clock) if kubeconfig else None
+    except (ConfigError, OSError, ConfigException) as error:
+        click.echo(f"Error: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
-    cluster = Cluster(kubeconfig, server.pool, clock) if kubeconfig else None
     click.echo(server.url)
     sys.stdout.flush()
     # uvicorn stops at a signal and then raises it again, for whoever handled it before.
