@@ -1,12 +1,10 @@
 """``python -m deploy.local.cherry``: the stand-in as a process, with servers that are there from the start."""
 
-from typing import Any
-
 import click
 
-from deploy.local import manifests
 from deploy.local.cherry.app import application
-from deploy.local.cherry.cloud import Cloud, ServerState, Settings
+from deploy.local.cherry.cloud import Cloud, Settings
+from deploy.local.cherry.nodes import nodes
 from deploy.local.standin.nodes import Nodes
 from deploy.local.standin.server import Server, serve
 from rescheduler.clock import SystemClock
@@ -23,6 +21,7 @@ from rescheduler.clock import SystemClock
 @click.option("--terminating", type=float, default=2.0, show_default=True, help="Seconds from DELETE to the end.")
 @click.option("--deploying", type=float, default=5.0, show_default=True, help="Seconds from order to Node.")
 @click.option("--per-second", type=int, default=4, show_default=True, help="More requests are answered 429.")
+@click.option("--label", type=(str, str), multiple=True, metavar="KEY VALUE", help="Of all the Nodes; repeatable.")
 @click.option("--kubeconfig", help="The cluster whose Nodes the servers are; none: servers only.")
 def main(
     port: int,
@@ -35,6 +34,7 @@ def main(
     terminating: float,
     deploying: float,
     per_second: int,
+    label: tuple[tuple[str, str], ...],
     kubeconfig: str | None,
 ) -> None:
     """Serve Cherry Servers' API on 127.0.0.1 and print its URL."""
@@ -46,30 +46,7 @@ def main(
         cloud.create(project, {**order, "tags": tags, "hostname": f"k8s-{cluster}-{pool}-{number + 1}"}, deploying=0)
     server = Server(cloud, application(cloud, per_second=per_second), port=port, path="/v1")
 
-    def wanted() -> dict[str, dict[str, Any]]:
-        now = clock.now()
-        there = [one for one in cloud.servers() if one.runs(now) or one.state(now) == "terminating"]
-        return {one.hostname: node_of(one) for one in there}
-
-    serve(server, (lambda: Nodes(kubeconfig, wanted, clock)) if kubeconfig else None)
-
-
-def node_of(server: ServerState) -> dict[str, Any]:
-    """The Node as the kubelet and the cloud controller make it."""
-    node = manifests.node(
-        server.hostname,
-        labels={
-            "pool": server.tags.get("k8s-nodepool", ""),
-            "node.kubernetes.io/instance-type": server.plan,
-            "topology.kubernetes.io/region": server.region,
-        },
-        providerID=f"cherryservers://{server.id}",
-    )
-    node["status"]["addresses"] = [
-        {"type": "InternalIP", "address": server.private_ip},
-        {"type": "Hostname", "address": server.hostname},
-    ]
-    return node
+    serve(server, (lambda: Nodes(kubeconfig, lambda: nodes(cloud, dict(label)), clock)) if kubeconfig else None)
 
 
 if __name__ == "__main__":

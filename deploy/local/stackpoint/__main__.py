@@ -1,12 +1,10 @@
 """``python -m deploy.local.stackpoint``: the API as a process; one master, one free worker, and a group's nodes."""
 
-from typing import Any
-
 import click
 
-from deploy.local import manifests
 from deploy.local.stackpoint.app import application
-from deploy.local.stackpoint.cloud import Cloud, NodeState, Pool, Settings
+from deploy.local.stackpoint.cloud import Cloud, Pool, Settings
+from deploy.local.stackpoint.nodes import nodes as nodes_of
 from deploy.local.standin.nodes import Nodes
 from deploy.local.standin.server import Server, serve
 from rescheduler.clock import SystemClock
@@ -21,6 +19,7 @@ from rescheduler.clock import SystemClock
 @click.option("--nodes", type=int, default=3, show_default=True, help="Of the group or pool, at the first start.")
 @click.option("--building", type=float, default=1.0, show_default=True, help="Seconds in each state of a build.")
 @click.option("--deleting", type=float, default=2.0, show_default=True, help="Seconds from DELETE to the end.")
+@click.option("--label", type=(str, str), multiple=True, metavar="KEY VALUE", help="Of all the Nodes; repeatable.")
 @click.option("--kubeconfig", help="The cluster whose Nodes the nodes are; none: the API only.")
 def main(
     port: int,
@@ -31,6 +30,7 @@ def main(
     nodes: int,
     building: float,
     deleting: float,
+    label: tuple[tuple[str, str], ...],
     kubeconfig: str | None,
 ) -> None:
     """Serve StackPointCloud's API (organization 6, cluster 810) on 127.0.0.1 and print its URL."""
@@ -44,28 +44,8 @@ def main(
         for _ in range(nodes):
             cloud.add(group_name=f"autoscaling-{pool or group}", pool=1 if pool else None, building=0)
 
-    def wanted() -> dict[str, dict[str, Any]]:
-        now = clock.now()
-        there = [one for one in cloud.nodes() if one.state(now) in {"running", "deleting"}]
-        return {name_of(one): node_of(one) for one in there}
-
     server = Server(cloud, application(cloud), port=port)
-    serve(server, (lambda: Nodes(kubeconfig, wanted, clock)) if kubeconfig else None)
-
-
-def name_of(node: NodeState) -> str:
-    """A Node's name: the address, as the cloud's DNS has it."""
-    return f"ip-{node.private_ip.replace('.', '-')}"
-
-
-def node_of(node: NodeState) -> dict[str, Any]:
-    """The Node as StackPointCloud's builder labels it."""
-    labels = {"stackpoint.io/instance_id": node.instance_id, "stackpoint.io/role": node.role}
-    if node.group_name:
-        labels["stackpoint.io/node_group"] = node.group_name
-    manifest = manifests.node(name_of(node), labels=labels)
-    manifest["status"]["addresses"] = [{"type": "InternalIP", "address": node.private_ip}]
-    return manifest
+    serve(server, (lambda: Nodes(kubeconfig, lambda: nodes_of(cloud, dict(label)), clock)) if kubeconfig else None)
 
 
 if __name__ == "__main__":

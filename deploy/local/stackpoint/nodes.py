@@ -1,0 +1,29 @@
+"""The Nodes of StackPointCloud's machines, as its builder labels them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from deploy.local import manifests
+from deploy.local.stackpoint.cloud import Cloud, NodeState
+
+
+def nodes(cloud: Cloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """By name, of the machines that run or are ending; all workers with *labels*."""
+    now = cloud.now()
+    there = [one for one in cloud.nodes() if one.state(now) in {"running", "deleting"}]
+    return {name_of(one): node_of(one, labels if one.role == "worker" else {}) for one in there}
+
+
+def name_of(node: NodeState) -> str:
+    """A Node's name: the address, as the cloud's DNS has it."""
+    return f"ip-{node.private_ip.replace('.', '-')}"
+
+
+def node_of(node: NodeState, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The Node as StackPointCloud's builder labels it."""
+    own = {"stackpoint.io/instance_id": node.instance_id, "stackpoint.io/role": node.role}
+    if node.group_name:
+        own["stackpoint.io/node_group"] = node.group_name
+    manifest = manifests.node(name_of(node), labels={**own, **labels})
+    manifest["status"]["addresses"] = [{"type": "InternalIP", "address": node.private_ip}]
+    return manifest

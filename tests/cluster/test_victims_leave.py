@@ -1,0 +1,97 @@
+"""Emptied nodes really leave: the daemon gives them to Cherry Servers' and StackPointCloud's stand-ins."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from deploy.local.cherry import app as cherry_app
+from deploy.local.cherry import cloud as cherry
+from deploy.local.cherry.nodes import nodes as cherry_nodes
+from deploy.local.manifests import ON_DEMAND, deployment, spot
+from deploy.local.plane import ControlPlane
+from deploy.local.stackpoint import app as stackpoint_app
+from deploy.local.stackpoint import cloud as stackpoint
+from deploy.local.stackpoint.nodes import nodes as stackpoint_nodes
+from deploy.local.standin.nodes import Nodes
+from deploy.local.standin.server import Server
+from rescheduler.clock import SystemClock
+from tests.cluster.daemon import NO_DELAY, Daemon, Look
+
+LABELS = {ON_DEMAND: "true"}
+INI = "[global]\ncluster-name = c1\nproject-id = 7\n"
+ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
+TAGS = {"k8s-cluster": "c1", "k8s-nodepool": "od"}
+
+World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: the names of the machines that there are
+
+
+@contextlib.contextmanager
+def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+    """Two servers of the pool, of which one must stay, and none of a third party."""
+    cloud = cherry.Cloud(cherry.Settings(terminating=2), SystemClock())
+    for name in ("od-1", "od-2"):
+        cloud.create(7, {**ORDER, "tags": TAGS, "hostname": name})
+    nodes = Nodes(str(plane.kubeconfig), lambda: cherry_nodes(cloud, LABELS), SystemClock())
+    with Server(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
+        environ.setenv("CHERRY_AUTH_TOKEN", "token")
+        environ.setenv("CHERRY_API_URL", server.url)
+        with joined(nodes):
+            yield lambda: [one.hostname for one in cloud.servers()]
+
+
+@contextlib.contextmanager
+def stackpoint_world(plane: ControlPlane, environ: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+    """Two nodes of the group, of which one must stay."""
+    cloud = stackpoint.Cloud(stackpoint.Settings(deleting=2), SystemClock())
+    for _ in range(2):
+        cloud.add(group_name="autoscaling-od")
+    nodes = Nodes(str(plane.kubeconfig), lambda: stackpoint_nodes(cloud, LABELS), SystemClock())
+    with Server(cloud, stackpoint_app.application(cloud)).running() as server:
+        environ.setenv("CLUSTER_API_TOKEN", "token")
+        environ.setenv("SPC_API_BASE_URL", server.url)
+        environ.setenv("ORGANIZATION_ID", "6")
+        environ.setenv("CLUSTER_ID", "810")
+        with joined(nodes):
+            yield lambda: [one.instance_id for one in cloud.nodes() if one.deleted_at is None]
+
+
+@contextlib.contextmanager
+def joined(nodes: Nodes) -> Iterator[None]:
+    nodes.start()
+    try:
+        yield
+    finally:
+        nodes.close()
+
+
+WORLDS: dict[str, tuple[Callable[[ControlPlane, pytest.MonkeyPatch], World], tuple[str, ...]]] = {
+    "cherryservers": (cherry_world, ("--cloud-provider=cherryservers", "--cloud-config={ini}", "--nodes=1:3:od")),
+    "stackpoint": (stackpoint_world, ("--cloud-provider=spc", "--nodes=1:3:t2.medium:od")),
+}
+
+
+@pytest.mark.parametrize("system", WORLDS)
+def test_a_victim_leaves_and_the_minimum_stays(
+    system: str, cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both on-demand nodes could be emptied; the group must keep one, so one drain is all there is."""
+    for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    ini = tmp_path_factory.mktemp("cloud") / "cloud-config"
+    ini.write_text(INI)
+    look = Look(cluster)
+    world, flags = WORLDS[system]
+    with world(cluster, monkeypatch) as machines:
+        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"})])
+        look.running(2)
+        cluster.apply([spot("spot-1"), spot("spot-2")])
+        with Daemon(cluster, NO_DELAY, *(flag.format(ini=ini) for flag in flags)) as daemon:
+            look.eventually(lambda: len(machines()) == 1, "one machine to end")
+            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "its Node to go")
+            look.eventually(lambda: daemon.told("must keep 1, 0 would be left"), "the other to be refused")
+            assert len(machines()) == 1
+            assert not daemon.told("token")
+        look.running(2)
+        assert look.marks() == {}
