@@ -147,8 +147,8 @@ def _definition_name(entry: ini.Entry, where: str) -> str | None:
 def _add(keys: dict[str, object], entry: ini.Entry, where: str) -> None:
     """One entry under the name of its field; only lists take a key twice."""
     line = f"{where}: line {entry.line}: {entry.key}"
-    if entry.key not in _READERS:
-        raise ConfigError(f"{line}: no such key; expected one of {', '.join(_READERS)}")
+    if entry.key not in READERS:
+        raise ConfigError(f"{line}: no such key; expected one of {', '.join(READERS)}")
     field = entry.key.replace("-", "_")
     listed = keys.get(field, ()) if entry.key in _LISTS else None
     if isinstance(listed, tuple):
@@ -156,7 +156,7 @@ def _add(keys: dict[str, object], entry: ini.Entry, where: str) -> None:
     elif field in keys:
         raise ConfigError(f"{line}: is there twice")
     try:
-        value = _READERS[entry.key](entry.value)
+        value = READERS[entry.key](entry.value)
     except ValueError as error:
         raise ConfigError(f"{line}: {error}") from error
     keys[field] = (*listed, value) if isinstance(listed, tuple) else value
@@ -188,7 +188,7 @@ def _cloud_init(text: str) -> str:
     return decoded
 
 
-_READERS: dict[str, Callable[[str], object]] = {
+READERS: dict[str, Callable[[str], object]] = {
     "cluster-name": str,
     "project-id": _number,
     "api-server-endpoint": str,
