@@ -4,15 +4,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from rescheduler.backends.base import ConfigError
 from rescheduler.backends.externalgrpc import outcomes, statuses, wire
 from rescheduler.backends.externalgrpc.certificates import Certificates, Pems
 from rescheduler.backends.externalgrpc.channel import SERVICE
@@ -29,8 +30,12 @@ _LARGEST_MARGIN: Final = 0.5
 
 THREADS: Final = 32
 _AT_ONCE: Final = 256  #: calls, those that wait for a thread included; the next ones are refused
+_LONGEST_MESSAGE: Final = 1500  #: characters
+_WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
 _GRACE: Final = 30.0  #: seconds for calls under way when the service stops
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
+
+Verb: TypeAlias = Callable[[Message, Call], Message]
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +103,8 @@ def _handlers(service: Service, clock: Clock) -> Any:
     verbs = service.verbs()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(name, verbs[name], clock),
-            request_deserializer=GetMessageClass(method.input_type).FromString,
+            _answering(name, GetMessageClass(method.input_type), verbs[name], clock),
+            # Requests are parsed with the verb: gRPC's own answer to bytes that are none would be INTERNAL.
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
         for name, method in methods.items()
@@ -107,19 +112,10 @@ def _handlers(service: Service, clock: Clock) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _answering(name: str, verb: Callable[[Message, Call], Message], clock: Clock) -> Callable[[Message, Any], Message]:
-    def answer(request: Message, context: Any) -> Message:
+def _answering(name: str, kind: Any, verb: Verb, clock: Clock) -> Callable[[bytes, Any], Message | None]:
+    def answer(raw: bytes, context: Any) -> Message | None:
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
-        code, message = grpc.StatusCode.OK, ""
-        try:
-            response = verb(request, call)
-        except ReschedulerError as error:
-            code, message = _status(error)
-            if (after := getattr(error, "retry_after", None)) is not None:
-                call.trailers.append((outcomes.RETRY_AFTER, str(after)))
-        except Exception as error:
-            log.exception("%s", name)
-            code, message = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+        response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
         log.debug("%s %s %s", name, code.name, message)
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:
@@ -129,6 +125,30 @@ def _answering(name: str, verb: Callable[[Message, Call], Message], clock: Clock
     return answer
 
 
+def _answer(name: str, verb: Callable[[], Message], call: Call) -> tuple[Message | None, grpc.StatusCode, str]:
+    """The answer, its status and the words of a failure."""
+    try:
+        return verb(), grpc.StatusCode.OK, ""
+    except UsageError as error:
+        code = grpc.StatusCode.FAILED_PRECONDITION if isinstance(error, ConfigError) else _WRONG_USE
+        return None, code, _line(error)
+    except ReschedulerError as error:
+        if (after := getattr(error, "retry_after", None)) is not None:
+            call.trailers.append((outcomes.RETRY_AFTER, str(after)))
+        return None, statuses.code_of(error), _line(error)
+    except Exception as error:
+        log.exception("%s", name)
+        return None, grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+
+
+def _parsed(kind: Any, raw: bytes) -> Message:
+    try:
+        message: Message = kind.FromString(raw)
+    except DecodeError as error:
+        raise UsageError(f"the request is no {kind.DESCRIPTOR.name}") from error
+    return message
+
+
 def _patience(remaining: float | None) -> float:
     """Seconds until the answer must be on its way."""
     if remaining is None or remaining > LONGEST:
@@ -136,6 +156,7 @@ def _patience(remaining: float | None) -> float:
     return remaining - min(_LARGEST_MARGIN, remaining * _MARGIN)
 
 
-def _status(error: ReschedulerError) -> tuple[grpc.StatusCode, str]:
-    code = grpc.StatusCode.INVALID_ARGUMENT if isinstance(error, UsageError) else statuses.code_of(error)
-    return code, " ".join(str(error).split())
+def _line(error: ReschedulerError) -> str:
+    """Status messages travel in headers, which are short."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"

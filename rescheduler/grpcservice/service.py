@@ -13,7 +13,7 @@ Reactions of Cluster Autoscaler that answers are made for (cluster-autoscaler/cl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -26,8 +26,6 @@ from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import reader
 
 T = TypeVar("T", bound=Message)
-
-_LONGEST_MESSAGE: Final = 1500  #: characters of the nodes that a deletion leaves; status messages travel in headers
 
 _read_pod = reader(PodObject, schema.Pod)
 
@@ -216,6 +214,4 @@ def _problem(found: Mapping[str, DeleteOutcome]) -> errors.ReschedulerError | No
     if not problems:
         return None
     text = "; ".join(str(problem) for problem in problems)
-    if len(text) > _LONGEST_MESSAGE:
-        text = text[:_LONGEST_MESSAGE] + " …"
     return type(problems[0])(f"{len(problems)} of {len(found)} nodes are not deleted: {text}")

@@ -109,10 +109,12 @@ def end(node: NodeRef, instance: Instance | None, order: Order | None, *, before
     return None
 
 
-def give_up(node: NodeRef, order: Order | None, why: str) -> DeleteOutcome:
+def give_up(node: NodeRef, order: Order | None, before: Order | None, why: str) -> DeleteOutcome:
     """The outcome when time is out."""
-    if order is not None:
-        return order.outcome if not order.at_work else Accepted(f"the machine is still listed: {why}")
+    if order is not None and order.at_work:
+        return Accepted(f"the machine is still listed: {why}")
+    if order is not None and order != before:
+        return order.outcome
     if node.ordered_at is not None:
         return Accepted(f"an earlier process may have ordered it: {why}")
     return Failed(why, retryable=True)

@@ -1,0 +1,130 @@
+"""A provider of the service's tests that answers what it is filled with, and callers that speak in raw bytes."""
+
+# ruff: noqa: ARG002 -- signatures are the protocol's
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from rescheduler.backends.base import (
+    CloudProvider,
+    Deleted,
+    DeleteOutcome,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    Taint,
+)
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.channel import SERVICE
+
+TEMPLATE = NodeTemplate(
+    {"zone": "a"}, (Taint("spot", "yes", "NoSchedule"),), {"cpu": "4", "memory": "16Gi"}, {"cpu": "3900m"}
+)
+
+
+class Shelf(CloudProvider):
+    """A provider of one group "g" that answers what it is filled with, and remembers what it was asked."""
+
+    name = "shelf"
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.outcomes: dict[str, DeleteOutcome] = {}
+        self.asked: list[Any] = []
+        self.deadlines: list[float] = []
+        self.given: GroupOptions | None = None
+
+    def _ask(self, deadline: float, *what: Any) -> None:
+        self.deadlines.append(deadline)
+        self.asked.append(what)
+        if self.error is not None:
+            raise self.error
+
+    def refresh(self, *, deadline: float) -> None:
+        self._ask(deadline)
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
+        self._ask(deadline)
+        return [NodeGroup("g", 1, 2**40, "for tests")]
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        self._ask(deadline, node)
+        return NodeGroup("g", 1, 3) if node.provider_id.startswith("shelf://") else None
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        self._ask(deadline, group)
+        return 2
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        self._ask(deadline, group)
+        return [
+            Instance("shelf://1", InstanceState.RUNNING),
+            Instance("shelf://2", InstanceState.CREATING, InstanceError("quota", "no more", out_of_resources=True)),
+            Instance("shelf://3", InstanceState.DELETING, InstanceError("", "odd")),
+            Instance("shelf://4", InstanceState.UNKNOWN),
+        ]
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+        self._ask(deadline, group, *nodes)
+        return {node.name: self.outcomes.get(node.name, Deleted()) for node in nodes}
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._ask(deadline, group, delta)
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._ask(deadline, group, delta)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return TEMPLATE
+
+    def options(self, group: str, *, deadline: float) -> GroupOptions | None:
+        return self.given
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        self._ask(deadline, node.name, start, end)
+        return 1.5
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        self._ask(deadline, dict(requests), start, end)
+        return 0.25
+
+    def gpu_label(self) -> str:
+        return "gpu"
+
+    def gpu_types(self) -> frozenset[str]:
+        return frozenset({"a100", "t4"})
+
+    def close(self) -> None:
+        self.asked.append("closed")
+
+
+class Caller:
+    """Calls by raw bytes, as any implementation would make them."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+
+    def raw(self, rpc: str, request: bytes, timeout: float | None = 20, service: str = SERVICE) -> bytes:
+        answer: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
+        return answer
+
+    def __call__(self, rpc: str, request: Any, timeout: float | None = 20) -> Any:
+        kind = GetMessageClass(wire.POOL.FindServiceByName(SERVICE).methods_by_name[rpc].output_type)
+        return kind.FromString(self.raw(rpc, request.SerializeToString(), timeout))
+
+    def failure(self, rpc: str, request: Any) -> tuple[str, str]:
+        with pytest.raises(grpc.RpcError) as caught:
+            self(rpc, request)
+        return caught.value.code().name, caught.value.details()

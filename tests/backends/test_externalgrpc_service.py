@@ -1,0 +1,378 @@
+"""The service on the wire: statuses, both generations of fields, deadlines, health, reflection."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc_tools
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_tools import protoc
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rescheduler import errors
+from rescheduler.backends.base import (
+    AboveMaximum,
+    Accepted,
+    AlreadyGone,
+    AuthError,
+    BackendUnavailable,
+    BelowMinimum,
+    ConfigError,
+    DeadlineExceeded,
+    DeleteOutcome,
+    Failed,
+    GroupOptions,
+    NodeRef,
+    NotSupported,
+    RateLimited,
+    Refusal,
+    Refused,
+    UnknownGroup,
+)
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.channel import SERVICE
+from rescheduler.backends.none import NoProvider
+from rescheduler.clock import SystemClock
+from tests.backends.externalgrpcs import offered
+from tests.backends.shelf import Caller, Shelf
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def call(shelf: Shelf) -> Iterator[Caller]:
+    with offered(shelf, SystemClock()) as address:
+        caller = Caller(address)
+        yield caller
+        caller.channel.close()
+
+
+def node(name: str = "n", provider_id: str = "shelf://1") -> wire.ExternalGrpcNode:
+    return wire.ExternalGrpcNode(name=name, providerID=provider_id, labels={"a": "b"}, annotations={"c": "d"})
+
+
+def test_groups_keep_to_32_bits(call: Caller) -> None:
+    (group,) = call("NodeGroups", wire.NodeGroupsRequest()).nodeGroups
+    assert (group.id, group.minSize, group.maxSize, group.debug) == ("g", 1, 2**31 - 1, "for tests")
+
+
+def test_a_node_is_handed_on_whole_and_finds_its_group(call: Caller, shelf: Shelf) -> None:
+    answer = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node()))
+    assert answer.nodeGroup.id == "g"
+    assert shelf.asked == [(NodeRef("n", "shelf://1", {"a": "b"}, {"c": "d"}),)]
+
+
+def test_a_node_of_elsewhere_has_an_empty_group(call: Caller) -> None:
+    answer = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node(provider_id="aws://1")))
+    assert (answer.HasField("nodeGroup"), answer.nodeGroup.id) == (True, "")
+
+
+def test_instances_carry_states_and_errors(call: Caller) -> None:
+    found = call("NodeGroupNodes", wire.NodeGroupNodesRequest(id="g")).instances
+    assert [
+        (one.id, one.status.instanceState, one.status.errorInfo.errorCode, one.status.errorInfo.instanceErrorClass)
+        for one in found
+    ] == [
+        ("shelf://1", 1, "", 0),
+        ("shelf://2", 2, "quota", 1),
+        ("shelf://3", 3, "error", 99),
+        ("shelf://4", 0, "", 0),
+    ]
+
+
+def test_gpu_types_are_the_keys(call: Caller) -> None:
+    types = call("GetAvailableGPUTypes", wire.GetAvailableGPUTypesRequest()).gpuTypes
+    assert (call("GPULabel", wire.GPULabelRequest()).label, set(types)) == ("gpu", {"a100", "t4"})
+
+
+def test_cleanup_of_one_caller_leaves_the_backend_to_the_others(call: Caller, shelf: Shelf) -> None:
+    call("Cleanup", wire.CleanupRequest())
+    assert call("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id="g")).targetSize == 2
+    assert "closed" not in shelf.asked
+
+
+STATUSES: dict[str, tuple[Exception, str]] = {
+    "unknown group": (UnknownGroup("no group 'x'"), "NOT_FOUND"),
+    "below the minimum": (BelowMinimum("too few"), "FAILED_PRECONDITION"),
+    "above the maximum": (AboveMaximum("too many"), "FAILED_PRECONDITION"),
+    "not supported": (NotSupported("no such verb"), "UNIMPLEMENTED"),
+    "unavailable": (BackendUnavailable("down"), "UNAVAILABLE"),
+    "too late": (DeadlineExceeded("slow"), "DEADLINE_EXCEEDED"),
+    "rate limit": (RateLimited("patience", retry_after=3), "RESOURCE_EXHAUSTED"),
+    "credentials": (AuthError("401"), "UNAUTHENTICATED"),
+    "configuration": (ConfigError("a key"), "FAILED_PRECONDITION"),
+    "wrong use": (errors.UsageError("wrong"), "INVALID_ARGUMENT"),
+    "broken answer": (errors.InputError("no JSON"), "INTERNAL"),
+}
+
+
+@pytest.mark.parametrize("fact", STATUSES)
+def test_an_error_is_its_status(fact: str, call: Caller, shelf: Shelf) -> None:
+    shelf.error, status = STATUSES[fact]
+    found = call.failure("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id="x"))
+    assert found == (status, str(shelf.error))
+
+
+def test_a_mistake_of_ours_tells_callers_its_kind_only(call: Caller, shelf: Shelf) -> None:
+    shelf.error = KeyError("a secret")
+    assert call.failure("Refresh", wire.RefreshRequest()) == ("INTERNAL", "internal error: KeyError")
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "no node": ("NodeGroupForNode", wire.NodeGroupForNodeRequest(), "node: missing"),
+    "a price of no node": ("PricingNodePrice", wire.PricingNodePriceRequest(), "node: missing"),
+    "a price of no time": (
+        "PricingNodePrice",
+        wire.PricingNodePriceRequest(node=node()),
+        "start and end: expected both",
+    ),
+    "growing by nothing": (
+        "NodeGroupIncreaseSize",
+        wire.NodeGroupIncreaseSizeRequest(id="g", delta=0),
+        "delta: expected more than 0, got 0",
+    ),
+    "shrinking by more": (
+        "NodeGroupDecreaseTargetSize",
+        wire.NodeGroupDecreaseTargetSizeRequest(id="g", delta=1),
+        "delta: expected less than 0, got 1",
+    ),
+    "nodes without names": (
+        "NodeGroupDeleteNodes",
+        wire.NodeGroupDeleteNodesRequest(id="g", nodes=[wire.ExternalGrpcNode()]),
+        "nodes: expected a provider ID or a name",
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", WRONG)
+def test_a_wrong_request_is_refused_before_the_backend_hears_of_it(fact: str, call: Caller, shelf: Shelf) -> None:
+    rpc, request, words = WRONG[fact]
+    assert call.failure(rpc, request) == ("INVALID_ARGUMENT", words)
+    assert shelf.asked == []
+
+
+DELETIONS: dict[str, tuple[dict[str, DeleteOutcome], tuple[str, str]]] = {
+    "below the minimum": (
+        {"b": Refused(Refusal.BELOW_MINIMUM, "1 must stay")},
+        ("FAILED_PRECONDITION", "1 of 2 nodes are not deleted: node b: 1 must stay"),
+    ),
+    "of another group": (
+        {"a": Refused(Refusal.NOT_IN_GROUP, "not here"), "b": Failed("down", retryable=True)},
+        ("INVALID_ARGUMENT", "2 of 2 nodes are not deleted: node a: not here; node b: down"),
+    ),
+    "of the control plane": (
+        {"a": Refused(Refusal.CONTROL_PLANE, "a master")},
+        ("FAILED_PRECONDITION", "1 of 2 nodes are not deleted: node a: a master"),
+    ),
+    "failed for now": (
+        {"a": Failed("down", retryable=True)},
+        ("UNAVAILABLE", "1 of 2 nodes are not deleted: node a: down"),
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", DELETIONS)
+def test_a_deletion_that_leaves_nodes_names_them(fact: str, call: Caller, shelf: Shelf) -> None:
+    shelf.outcomes, expected = DELETIONS[fact]
+    request = wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node("a"), node("b")])
+    assert call.failure("NodeGroupDeleteNodes", request) == expected
+
+
+def test_a_deletion_that_is_done_or_at_work_is_ok_so_that_no_taint_is_taken_back(call: Caller, shelf: Shelf) -> None:
+    shelf.outcomes = {"a": AlreadyGone(), "b": Accepted("its end was not seen")}
+    request = wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node("a"), node("b"), node("c")])
+    assert call("NodeGroupDeleteNodes", request) == wire.NodeGroupDeleteNodesResponse()
+
+
+def test_a_failure_of_a_thousand_nodes_fits_the_headers(call: Caller, shelf: Shelf) -> None:
+    names = [f"node-{number}" for number in range(1000)]
+    shelf.outcomes = {name: Failed("the system is down", retryable=True) for name in names}
+    request = wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(name) for name in names])
+    code, words = call.failure("NodeGroupDeleteNodes", request)
+    assert (code, words[:47]) == ("UNAVAILABLE", "1000 of 1000 nodes are not deleted: node node-0")
+
+
+@pytest.fixture(scope="module")
+def generations(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The messages of ``generations.proto`` by name."""
+    compiled = tmp_path_factory.mktemp("proto") / "generations.binpb"
+    included = Path(grpc_tools.__file__).parent / "_proto"
+    here = Path(__file__).parent
+    flags = [f"-I{here}", f"-I{included}", "--include_imports", f"--descriptor_set_out={compiled}"]
+    assert protoc.main(["protoc", *flags, str(here / "generations.proto")]) == 0
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(compiled.read_bytes()).file:
+        pool.Add(file)
+    return lambda name: GetMessageClass(pool.FindMessageTypeByName(f"generations.{name}"))
+
+
+def test_both_generations_read_the_template(call: Caller, generations: Any) -> None:
+    raw = call.raw("NodeGroupTemplateNodeInfo", wire.NodeGroupTemplateNodeInfoRequest(id="g").SerializeToString())
+    old = generations("OldTemplate").FromString(raw).nodeInfo
+    new = generations("Node").FromString(generations("NewTemplate").FromString(raw).nodeBytes)
+    assert old == new
+    assert (dict(new.metadata.labels), new.metadata.name) == ({"zone": "a"}, "template-g")
+    assert [(taint.key, taint.value, taint.effect) for taint in new.spec.taints] == [("spot", "yes", "NoSchedule")]
+    assert {name: amount.string for name, amount in new.status.capacity.items()} == {"cpu": "4", "memory": "16Gi"}
+    assert {name: amount.string for name, amount in new.status.allocatable.items()} == {"cpu": "3900m"}
+    assert [(one.type, one.status) for one in new.status.conditions] == [("Ready", "True")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "end"), [("Old", "startTime", "endTime"), ("New", "startTimestamp", "endTimestamp")]
+)
+def test_both_generations_ask_for_prices(
+    kind: str, begin: str, end: str, call: Caller, shelf: Shelf, generations: Any
+) -> None:
+    hour = dt.timedelta(hours=1)
+    pod = generations("Pod")()
+    pod.metadata.name = "p"
+    pod.spec.containers.add(name="c").resources.requests["cpu"].string = "250m"
+    pod.spec.containers.add(name="d").resources.requests["memory"].string = "1Gi"
+    of_node, of_pod = generations(f"{kind}NodePrice")(), generations(f"{kind}PodPrice")()
+    of_node.node.name = "template-node-for-g-1"
+    if kind == "Old":
+        of_pod.pod.CopyFrom(pod)
+    else:
+        of_pod.pod_bytes = pod.SerializeToString()
+    for request in (of_node, of_pod):
+        getattr(request, begin).seconds = int(NOON.timestamp())
+        getattr(request, end).seconds = int((NOON + hour).timestamp())
+    prices = [
+        wire.PricingNodePriceResponse.FromString(call.raw("PricingNodePrice", of_node.SerializeToString())).price,
+        wire.PricingPodPriceResponse.FromString(call.raw("PricingPodPrice", of_pod.SerializeToString())).price,
+    ]
+    assert prices == [1.5, 0.25]
+    assert shelf.asked == [
+        ("template-node-for-g-1", NOON, NOON + hour),
+        ({"cpu": Decimal("0.25"), "memory": Decimal(2**30)}, NOON, NOON + hour),
+    ]
+
+
+def test_options_keep_the_defaults_of_the_old_generation(call: Caller, shelf: Shelf, generations: Any) -> None:
+    shelf.given = GroupOptions(utilization_threshold=0.75, unneeded_time=dt.timedelta(minutes=2))
+    request = generations("OldOptionsRequest")(id="g")
+    request.defaults.gpu = 0.5
+    request.defaults.unneeded.duration = 600 * 10**9
+    request.defaults.provision.duration = 900 * 10**9
+    raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
+    found = generations("OldOptionsResponse").FromString(raw).options
+    assert (found.utilization, found.gpu) == (0.75, 0.5)
+    assert (found.unneeded.duration, found.provision.duration) == (120 * 10**9, 900 * 10**9)
+
+
+def test_options_keep_the_defaults_of_the_new_generation(call: Caller, shelf: Shelf, generations: Any) -> None:
+    shelf.given = GroupOptions(unready_time=dt.timedelta(seconds=1.5), zero_or_max_scaling=True)
+    request = generations("NewOptionsRequest")(id="g")
+    request.defaults.utilization, request.defaults.ignore_daemonsets = 0.5, True
+    request.defaults.provision.seconds = 900
+    raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
+    found = generations("NewOptionsResponse").FromString(raw).options
+    assert (found.utilization, found.zero_or_max, found.ignore_daemonsets) == (0.5, True, True)
+    assert (found.unready.seconds, found.unready.nanos, found.provision.seconds) == (1, 500_000_000, 900)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "known"),
+    [
+        ("Oldest", ("unneeded", "unready"), True),
+        ("Old", ("unneeded", "provision"), False),
+        ("New", ("provision",), False),
+    ],
+)
+def test_a_backend_without_options_says_so_in_the_way_that_the_release_understands(
+    kind: str, fields: tuple[str, ...], known: bool, call: Caller, generations: Any
+) -> None:
+    request = generations(f"{kind}OptionsRequest")(id="g")
+    for field in fields:
+        getattr(request.defaults, field).SetInParent()
+    if known:
+        raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
+        assert not wire.NodeGroupAutoscalingOptionsResponse.FromString(raw).HasField("nodeGroupAutoscalingOptions")
+        return
+    with pytest.raises(grpc.RpcError) as caught:
+        call.raw("NodeGroupGetOptions", request.SerializeToString())
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_what_none_cannot_do_is_unimplemented() -> None:
+    priced = wire.PricingNodePriceRequest(node=node())
+    for field in ("startTimestamp", "endTimestamp"):
+        getattr(priced, field).seconds = 1
+    with offered(NoProvider(), SystemClock()) as address:
+        call = Caller(address)
+        assert call("NodeGroups", wire.NodeGroupsRequest()) == wire.NodeGroupsResponse()
+        assert {
+            call.failure("PricingNodePrice", priced)[0],
+            call.failure("NodeGroupTemplateNodeInfo", wire.NodeGroupTemplateNodeInfoRequest(id="g"))[0],
+            call.failure("NodeGroupGetOptions", wire.NodeGroupAutoscalingOptionsRequest(id="g"))[0],
+        } == {"UNIMPLEMENTED"}
+        call.channel.close()
+
+
+def test_the_backend_gets_less_time_than_the_caller_has(call: Caller, shelf: Shelf) -> None:
+    clock = SystemClock()
+    began = clock.monotonic()
+    call("Refresh", wire.RefreshRequest(), timeout=40)
+    call("Refresh", wire.RefreshRequest(), timeout=None)
+    ended = clock.monotonic()
+    bounded, unbounded = shelf.deadlines
+    assert began < bounded < ended + 40
+    assert began + 300 <= unbounded <= ended + 300
+
+
+class Stuck(NoProvider):
+    """Keeps its promise: it waits for something that does not come, to the deadline and no longer."""
+
+    def refresh(self, *, deadline: float) -> None:
+        SystemClock().wait(deadline - SystemClock().monotonic(), threading.Event())
+        raise DeadlineExceeded("the system is silent")
+
+
+def test_a_backend_that_is_stuck_answers_within_the_callers_time_in_its_own_words() -> None:
+    with offered(Stuck(), SystemClock()) as address:
+        call = Caller(address)
+        with pytest.raises(grpc.RpcError) as caught:
+            call("Refresh", wire.RefreshRequest(), timeout=4)
+        assert (caught.value.code().name, caught.value.details()) == ("DEADLINE_EXCEEDED", "the system is silent")
+        call.channel.close()
+
+
+def test_health_and_reflection_are_served(call: Caller) -> None:
+    for name in ("", SERVICE):
+        request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
+        answer = call.raw("Check", request, service="grpc.health.v1.Health")
+        assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
+    database = ProtoReflectionDescriptorDatabase(call.channel)
+    pool = DescriptorPool(database)
+    assert set(database.get_services()) == {
+        SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    assert len(pool.FindServiceByName(SERVICE).methods) == 15
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rpc=st.sampled_from(sorted(wire.POOL.FindServiceByName(SERVICE).methods_by_name)), body=st.binary(max_size=80))
+def test_no_bytes_bring_a_verb_down(rpc: str, body: bytes, call: Caller) -> None:
+    try:
+        code = call.raw(rpc, body) and "OK"
+    except grpc.RpcError as error:
+        code = error.code().name
+    assert code in {"OK", b"", "INVALID_ARGUMENT", "UNIMPLEMENTED"}

@@ -1,0 +1,118 @@
+"""Mutual TLS between both ends, and certificates that change while both run."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from rescheduler import errors
+from rescheduler.backends.base import BackendUnavailable, NodeGroup
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.certificates import Certificates, File
+from rescheduler.clock import SystemClock
+from tests.backends import pki
+from tests.backends.externalgrpcs import connected, offered
+from tests.backends.shelf import Caller, Shelf
+
+CLOCK = SystemClock()
+OURS = [NodeGroup("g", 1, 2**31 - 1, "for tests")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    pki.make(folder)
+    return folder
+
+
+@pytest.fixture
+def pems(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "pki"))
+
+
+@pytest.fixture
+def address(pems: Path) -> Iterator[str]:
+    flags = {"key": "server.key", "cert": "server.crt", "ca": "ca.pem"}
+    certificates = Certificates(**{name: File(f"--{name}", pems / file) for name, file in flags.items()})
+    with offered(Shelf(), CLOCK, certificates) as where:
+        yield where
+
+
+def groups(address: str, folder: Path, **keys: str) -> object:
+    with connected(address, CLOCK, folder, **keys) as provider:
+        return provider.groups(deadline=CLOCK.monotonic() + 30)
+
+
+def test_who_shows_a_certificate_of_the_authority_is_served(address: str, pems: Path) -> None:
+    assert groups(address, pems, cert="client.crt", key="client.key", cacert="ca.pem") == OURS
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"cert": "stranger.pem", "key": "stranger.key", "cacert": "ca.pem"},
+        {"cert": "client.crt", "key": "client.key", "cacert": "stranger.pem"},
+    ],
+    ids=["plain text", "a certificate of another authority", "a client that trusts another authority"],
+)
+def test_others_are_not(keys: dict[str, str], address: str, pems: Path) -> None:
+    with pytest.raises(BackendUnavailable, match=f"^externalgrpc {address} NodeGroups: UNAVAILABLE: "):
+        groups(address, pems, **keys)
+
+
+def test_a_client_without_a_certificate_is_not(address: str, pems: Path) -> None:
+    credentials = grpc.ssl_channel_credentials((pems / "ca.pem").read_bytes())
+    with grpc.secure_channel(address, credentials) as channel:
+        call = Caller(address)
+        call.channel.close()
+        call.channel = channel
+        assert call.failure("NodeGroups", wire.NodeGroupsRequest())[0] == "UNAVAILABLE"
+
+
+def test_a_new_authority_at_both_ends_is_taken_up_without_a_restart(address: str, pems: Path, tmp_path: Path) -> None:
+    """The client that is up goes over to its new certificate at the next call, the service at the next handshake."""
+    (tmp_path / "new").mkdir()
+    pki.make(tmp_path / "new")
+    before = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"}
+    old = shutil.copytree(pems, tmp_path / "old")
+    with connected(address, CLOCK, pems, **before) as provider:
+        assert provider.groups(deadline=CLOCK.monotonic() + 30) == OURS
+        for file in ("server.crt", "server.key", "client.crt", "client.key", "ca.pem"):
+            shutil.copy(tmp_path / "new" / file, pems / file)
+        assert provider.groups(deadline=CLOCK.monotonic() + 30) == OURS
+    assert groups(address, pems, **before) == OURS
+    with pytest.raises(BackendUnavailable):
+        groups(address, Path(old), **before)
+
+
+def test_a_certificate_that_does_not_fit_its_key_changes_nothing(
+    address: str, pems: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(pems / "client.crt", pems / "server.crt")
+    keys = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"}
+    assert groups(address, pems, **keys) == OURS
+    assert groups(address, pems, **keys) == OURS
+    told = [record.message for record in caplog.records if "of no use" in record.message]
+    assert len(told) == 1
+    assert "PRIVATE KEY" not in told[0]
+
+
+BAD: dict[str, tuple[dict[str, str], str]] = {
+    "a file that is not there": ({"cert": "nowhere.crt"}, "cert {folder}/nowhere.crt: cannot be read: "),
+    "a key of another certificate": ({"key": "server.key"}, "cert {folder}/client.crt, key {folder}/server.key: "),
+    "a key with a password": ({"key": "encrypted.key"}, "cert {folder}/client.crt, key {folder}/encrypted.key: "),
+    "an authority that is none": ({"cacert": "names"}, "cacert {folder}/names: expected certificates in PEM: "),
+}
+
+
+@pytest.mark.parametrize("fact", BAD)
+def test_useless_files_are_named(fact: str, pems: Path) -> None:
+    changes, begin = BAD[fact]
+    keys = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | changes
+    with pytest.raises(errors.UsageError) as caught, connected("127.0.0.1:1", CLOCK, pems, **keys):
+        pass
+    assert str(caught.value).startswith(begin.format(folder=pems))
