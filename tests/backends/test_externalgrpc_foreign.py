@@ -1,0 +1,214 @@
+"""The client before services that are not ours: they tell one status for a call and nothing of its nodes."""
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from grpc import StatusCode
+
+from rescheduler.backends.base import (
+    Accepted,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    InstanceState,
+    NodeRef,
+    NotSupported,
+    Refusal,
+    Refused,
+    UnknownGroup,
+)
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.channel import SERVICE
+from tests.backends.clocks import StepClock
+from tests.backends.externalgrpcs import connected
+
+
+@dataclass
+class Foreign:
+    """A service of one group "g" as plain as upstream's example server."""
+
+    instances: dict[str, int] = field(default_factory=lambda: {"x://1": 1, "x://2": 1})
+    minimum: int = 0
+    target: int = 2
+    deletions: int = 0
+    failures: list[StatusCode] = field(default_factory=list)  #: of the next deletions
+    acts: bool = True  #: whether a deletion does anything, whatever it answers
+
+    def answer(self, rpc: str, request: Any, context: Any) -> Any:  # noqa: PLR0911 -- one for each rpc
+        if getattr(request, "id", "g") != "g":
+            context.abort(StatusCode.UNKNOWN, "unknown node group")
+        match rpc:
+            case "Refresh":
+                return wire.RefreshResponse()
+            case "NodeGroups":
+                group = wire.NodeGroup(id="g", minSize=self.minimum, maxSize=5)
+                return wire.NodeGroupsResponse(nodeGroups=[group])
+            case "NodeGroupForNode":
+                known = request.node.providerID in self.instances
+                return wire.NodeGroupForNodeResponse(nodeGroup=wire.NodeGroup(id="g" if known else ""))
+            case "NodeGroupTargetSize":
+                return wire.NodeGroupTargetSizeResponse(targetSize=self.target)
+            case "NodeGroupNodes":
+                listed: Any = [
+                    {"id": name, "status": {"instanceState": state}} for name, state in self.instances.items()
+                ]
+                return wire.NodeGroupNodesResponse(instances=listed)
+            case "NodeGroupDeleteNodes":
+                self._delete(request, context)
+                return wire.NodeGroupDeleteNodesResponse()
+        return context.abort(StatusCode.UNIMPLEMENTED, "not here")
+
+    def _delete(self, request: Any, context: Any) -> None:
+        self.deletions += 1
+        code = self.failures.pop(0) if self.failures else None
+        if self.acts and code in {None, StatusCode.UNAVAILABLE}:
+            for node in request.nodes:
+                del self.instances[node.providerID]
+                self.target -= 1
+        if code is not None:
+            context.abort(code, "no luck")
+
+
+@contextlib.contextmanager
+def serving(service: Foreign) -> Iterator[str]:
+    threads = ThreadPoolExecutor(8)
+    server = grpc.server(threads)
+    methods = wire.POOL.FindServiceByName(SERVICE).methods_by_name
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            lambda request, context, name=name: service.answer(name, request, context),
+            GetMessageClass(method.input_type).FromString,
+            GetMessageClass(method.output_type).SerializeToString,
+        )
+        for name, method in methods.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+        threads.shutdown()
+
+
+ONE = NodeRef("node-1", "x://1")
+CLOCK_START = StepClock().now()
+
+
+def delete(service: Foreign, *nodes: NodeRef, within: float = 60, times: int = 1) -> list[DeleteOutcome]:
+    """The outcomes of the last of so many calls."""
+    clock = StepClock()
+    with serving(service) as address, connected(address, clock) as provider:
+        for _ in range(times):
+            outcomes = provider.delete_nodes("g", nodes or (ONE,), deadline=clock.monotonic() + within)
+    return list(outcomes.values())
+
+
+CASES: dict[str, tuple[Callable[[], Foreign], tuple[type[DeleteOutcome], ...], int]] = {
+    "it is done at once": (Foreign, (Deleted,), 1),
+    "OK, and the machine stays: at work, and ordered once": (lambda: Foreign(acts=False), (Accepted,), 1),
+    "an error like any: asked again, after the machine was seen to run": (
+        lambda: Foreign(failures=[StatusCode.UNKNOWN, StatusCode.INTERNAL]),
+        (Deleted,),
+        3,
+    ),
+    "unavailable after the deed: seen to be gone, not ordered again": (
+        lambda: Foreign(failures=[StatusCode.UNAVAILABLE]),
+        (Deleted,),
+        1,
+    ),
+    "unavailable, and the machine stays: nobody knows, not ordered again": (
+        lambda: Foreign(failures=[StatusCode.UNAVAILABLE], acts=False),
+        (Accepted,),
+        1,
+    ),
+    "no such verb": (lambda: Foreign(failures=[StatusCode.UNIMPLEMENTED]), (Failed,), 1),
+    "already going": (lambda: Foreign(instances={"x://1": 3}), (AlreadyGone,), 0),
+}
+
+
+@pytest.mark.parametrize("fact", CASES)
+def test_deletion(fact: str) -> None:
+    make, kinds, deletions = CASES[fact]
+    service = make()
+    outcomes = delete(service)
+    assert (tuple(type(outcome) for outcome in outcomes), service.deletions) == (kinds, deletions)
+
+
+def test_a_service_that_fails_on_is_left_after_some_attempts() -> None:
+    service = Foreign(failures=[StatusCode.UNKNOWN] * 1000)
+    (outcome,) = delete(service, within=3600)
+    assert isinstance(outcome, Failed)
+    assert (outcome.retryable, "UNKNOWN: no luck" in outcome.error, service.deletions) == (True, True, 12)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(StatusCode.FAILED_PRECONDITION, Refusal.BELOW_MINIMUM), (StatusCode.INVALID_ARGUMENT, Refusal.NOT_IN_GROUP)],
+)
+def test_a_refusal_is_final(code: StatusCode, reason: Refusal) -> None:
+    service = Foreign(failures=[code] * 3)
+    (outcome,) = delete(service)
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, service.deletions) == (reason, 1)
+
+
+def test_an_order_that_was_taken_is_given_again_after_five_minutes_as_cluster_autoscaler_does() -> None:
+    service = Foreign(acts=False)
+    delete(service, within=299, times=1)
+    assert service.deletions == 1
+    service = Foreign(acts=False)
+    delete(service, within=200, times=2)
+    assert service.deletions == 2
+
+
+def test_the_minimum_is_kept_whether_the_service_keeps_it_or_not() -> None:
+    service = Foreign(minimum=1)
+    first, second = delete(service, ONE, NodeRef("node-2", "x://2"))
+    assert (first, second) == (Deleted(), Refused(Refusal.BELOW_MINIMUM, "group g must keep 1, 0 would be left"))
+    assert service.deletions == 1
+
+
+def test_a_machine_that_left_after_the_intent_needs_no_order() -> None:
+    service = Foreign(instances={"x://2": 1})
+    gone = NodeRef("node-1", "x://1", ordered_at=CLOCK_START - dt.timedelta(minutes=1))
+    assert (delete(service, gone), service.deletions) == ([AlreadyGone("it is no longer listed")], 0)
+
+
+def test_a_node_without_a_provider_id_is_left_alone() -> None:
+    service = Foreign()
+    (outcome,) = delete(service, NodeRef("node-1"))
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, service.deletions) == (Refusal.NOT_IN_GROUP, 0)
+
+
+def test_the_plain_error_of_an_unknown_group_is_told_from_others() -> None:
+    clock = StepClock()
+    with serving(Foreign()) as address, connected(address, clock) as provider:
+        with pytest.raises(UnknownGroup, match=r"no group 'nowhere'; the groups are g$"):
+            provider.target_size("nowhere", deadline=60)
+        with pytest.raises(NotSupported, match=r"NodeGroupTemplateNodeInfo: UNIMPLEMENTED: not here$"):
+            provider.template("g", deadline=60)
+        assert provider.options("g", deadline=60) is None
+        assert [one.state for one in provider.instances("g", deadline=60)] == [InstanceState.RUNNING] * 2
+        assert (provider.has_instance(ONE, deadline=60), provider.has_instance(NodeRef("n"), deadline=60)) == (
+            True,
+            None,
+        )
+
+
+def test_a_service_that_is_not_there_means_that_nothing_was_ordered() -> None:
+    clock = StepClock()
+    with connected("127.0.0.1:1", clock) as provider:
+        (outcome,) = provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 5).values()
+    assert isinstance(outcome, Failed)
+    assert (outcome.retryable, "UNAVAILABLE" in outcome.error) == (True, True)

@@ -1,0 +1,79 @@
+"""``rescheduler provider serve`` as a process: it serves, ends in order, and says in one line what is wrong."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.channel import SERVICE
+from tests.backends import pki
+
+SERVE = (sys.executable, "-m", "rescheduler", "provider", "serve")
+
+
+def test_it_serves_over_mutual_tls_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+    pki.make(tmp_path)
+    files = ("--cert", "server.crt", "--key-cert", "server.key", "--ca-cert", "ca.pem")
+    command = (*SERVE, "--cloud-provider=none", "--address=127.0.0.1:0", *files)
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            told = process.stderr.readline()
+            found = re.search(r"serving the cloud provider none on (127\.0\.0\.1:[0-9]+), mutual TLS$", told)
+            assert found, told
+            pems = [(tmp_path / name).read_bytes() for name in ("ca.pem", "client.key", "client.crt")]
+            with grpc.secure_channel(found[1], grpc.ssl_channel_credentials(*pems)) as channel:
+                answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=30)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert (wire.NodeGroupsResponse.FromString(answer), process.returncode) == (wire.NodeGroupsResponse(), 0)
+
+
+WRONG = {
+    "two of three files": (
+        ("--cert", "c", "--key-cert", "k"),
+        2,
+        "rescheduler: --key-cert, --cert and --ca-cert: expected all three for mutual TLS, or none",
+    ),
+    "a file that is not there": (
+        ("--cert", "c", "--key-cert", "k", "--ca-cert", "a"),
+        2,
+        "rescheduler: --key-cert k: cannot be read: No such file or directory",
+    ),
+    "an address that is none": (
+        ("--address", "8086"),
+        2,
+        (
+            "rescheduler provider serve: Invalid value for '--address' (env var: 'RESCHEDULER_ADDRESS'): "
+            "address '8086': expected host:port, such as localhost:9235 or 0.0.0.0:9235"
+        ),
+    ),
+    "an address of elsewhere": (
+        ("--address", "192.0.2.1:8086"),
+        1,
+        "rescheduler: --address 192.0.2.1:8086: cannot listen there",
+    ),
+    "groups that nobody needs": (
+        ("--nodes", "1:2:pool"),
+        2,
+        "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
+    ),
+    "no configuration": (
+        ("--cloud-provider", "externalgrpc"),
+        2,
+        "rescheduler: --cloud-provider externalgrpc: --cloud-config FILE is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", WRONG)
+def test_what_is_wrong_is_one_line(fact: str, tmp_path: Path) -> None:
+    arguments, status, line = WRONG[fact]
+    done = subprocess.run((*SERVE, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")
