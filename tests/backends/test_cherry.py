@@ -25,6 +25,7 @@ from rescheduler.backends.base import (
     NodeRef,
     NodeTemplate,
     NotSupported,
+    RateLimited,
     Refusal,
     Refused,
 )
@@ -132,6 +133,18 @@ def test_all_orders_are_tried_and_the_error_counts_those_that_failed() -> None:
         with pytest.raises(errors.Permanent, match=r"1 of 3 servers were not ordered: .*400.*no stock; sorry"):
             provider.increase_size(POOL, 3, deadline=MINUTES)
         assert (len(server.cloud.servers()), provider.target_size(POOL, deadline=MINUTES)) == (2, 2)
+
+
+def test_a_rate_limit_that_lasts_ends_the_orders() -> None:
+    """What was ordered stays; the rest is told as missing, with the pause that the API asked for."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        provider.increase_size(POOL, 1, deadline=MINUTES)
+        path = f"/v1/projects/{PROJECT}/servers"
+        server.face.inject(Fault(path=path, status=429, headers={"retry-after": "900"}))
+        with pytest.raises(RateLimited, match="4 of 4 servers were not ordered") as caught:
+            provider.increase_size(POOL, 4, deadline=MINUTES)
+        assert (caught.value.retry_after, len(server.cloud.servers())) == (900, 1)
 
 
 def test_an_order_whose_answer_is_lost_is_not_repeated() -> None:

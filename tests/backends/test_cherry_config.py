@@ -124,6 +124,7 @@ WRONG_NODES = {
     "too few parts": (("1:2",), "--nodes=1:2: expected min:max:pool"),
     "a minimum below zero": (("-1:2:p",), "--nodes=-1:2:p: min: expected a number, 0 or more, got '-1'"),
     "a maximum below the minimum": (("3:2:p",), "--nodes=3:2:p: max: expected a number, 3 or more, got '2'"),
+    "a number beyond all clouds": (("0:" + "9" * 5000 + ":p",), "--nodes=0:999"),
     "no name": (("1:2:",), "--nodes=1:2:: pool: expected at most 63 of"),
     "a name that is no label value": (("1:2:-p",), "--nodes=1:2:-p: pool: expected at most 63 of"),
     "a name that is too long": (("1:2:" + "p" * 64,), "--nodes=1:2:ppp"),

@@ -14,7 +14,8 @@ from rescheduler.backends.config import Endpoint, check_endpoint
 API = "https://api.cherryservers.com/v1"
 TOKEN = "CHERRY_AUTH_TOKEN"  # noqa: S105 -- its name
 _POOL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]+")
+_NUMBER = re.compile(r"[0-9]{1,18}|0[xX][0-9a-fA-F]{1,15}")
+_SIZE = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ def _node_group(spec: str) -> NodeGroup:
     if len(parts) < 3:  # noqa: PLR2004
         raise ConfigError(f"--nodes={spec}: expected min:max:pool")
     low, high, name = parts
-    if not (low.isascii() and low.isdigit()):
+    if not _SIZE.fullmatch(low):
         raise ConfigError(f"--nodes={spec}: min: expected a number, 0 or more, got {low!r}")
-    if not (high.isascii() and high.isdigit()) or int(high) < int(low):
+    if not _SIZE.fullmatch(high) or int(high) < int(low):
         raise ConfigError(f"--nodes={spec}: max: expected a number, {low} or more, got {high!r}")
     if not _POOL_NAME.fullmatch(name):
         raise ConfigError(f"--nodes={spec}: pool: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or "
@@ -188,6 +189,7 @@ def _cloud_init(text: str) -> str:
     return decoded
 
 
+#: Every key of the file, and how its value is read.
 READERS: dict[str, Callable[[str], object]] = {
     "cluster-name": str,
     "project-id": _number,

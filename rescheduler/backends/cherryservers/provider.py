@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,12 +12,14 @@ from rescheduler.backends.base import (
     BackendUnavailable,
     CloudProvider,
     ConfigError,
+    DeadlineExceeded,
     GroupFlags,
     NodeGroup,
     NodeRef,
     NodeTemplate,
     NotInGroup,
     NotSupported,
+    RateLimited,
     Refused,
 )
 from rescheduler.backends.cherryservers import templates
@@ -94,24 +96,24 @@ class CherrySystem:
         self.client.delete(machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
-        """One order a server; all are tried, and the error tells how many of them failed and why."""
+        """One order a server. One that fails does not keep the next back, unless all would fail alike."""
         pool = self.pools[group.id]
         _check_orderable(pool)
         troubles: list[errors.ReschedulerError] = []
+        ordered = 0
         for _ in range(count):
             try:
                 server = self.client.create(self._order(pool), deadline=deadline)
             except errors.ReschedulerError as error:
                 troubles.append(error)
+                if isinstance(error, AuthError | RateLimited | DeadlineExceeded):
+                    break
             else:
+                ordered += 1
                 if server is not None:
                     made(str(server.id))
         if troubles:
-            reasons = "; ".join(dict.fromkeys(str(error) for error in troubles))
-            line = f"cherryservers: group {group.id}: {len(troubles)} of {count} servers were not ordered: {reasons}"
-            if all(isinstance(error, errors.Permanent) for error in troubles):
-                raise errors.Permanent(line)
-            raise BackendUnavailable(line)
+            raise _failed(group.id, count, count - ordered, troubles)
 
     def close(self) -> None:
         self.client.close()
@@ -211,6 +213,22 @@ class CherryProvider(FleetProvider):
         if slug not in plans:
             raise ConfigError(f"cherryservers: plan {slug!r}: Cherry Servers has no such plan")
         return plans[slug]
+
+
+def _failed(
+    group: str, count: int, missing: int, troubles: Sequence[errors.ReschedulerError]
+) -> errors.ReschedulerError:
+    """The orders that failed as one error: of the last one's kind, where that says what to do."""
+    reasons = "; ".join(dict.fromkeys(str(error) for error in troubles))
+    line = f"cherryservers: group {group}: {missing} of {count} servers were not ordered: {reasons}"
+    last = troubles[-1]
+    if isinstance(last, RateLimited | DeadlineExceeded):
+        return type(last)(line, retry_after=last.retry_after)
+    if isinstance(last, AuthError):
+        return AuthError(line)
+    if all(isinstance(error, errors.Permanent) for error in troubles):
+        return errors.Permanent(line)
+    return BackendUnavailable(line)
 
 
 def _check_orderable(pool: Pool) -> None:

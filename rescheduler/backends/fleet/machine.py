@@ -16,6 +16,7 @@ class Machine:
     id: str  #: the ``spec.providerID`` that its Node has or will have, as far as that is known
     group: str  #: empty: of no group
     state: InstanceState
+    handle: int = 0  #: what the API's paths call it, where that is not the key
     gone: bool = False  #: listed, and ended
     names: frozenset[str] = frozenset()  #: under which its Node may be registered, in lower case
     addresses: frozenset[str] = frozenset()  #: private ones

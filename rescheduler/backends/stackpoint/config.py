@@ -12,6 +12,7 @@ PREFIX = "autoscaling-"  #: of all group ids
 TOKEN = "CLUSTER_API_TOKEN"  # noqa: S105 -- its name
 _URLS = ("SPC_API_BASE_URL", "SPC_BASE_API_URL")  #: the second is how the original's documentation spells it
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_SIZE = re.compile(r"[0-9]{1,9}")
 
 
 class File(Section, frozen=True, kw_only=True):
@@ -86,9 +87,9 @@ def _spec(text: str) -> Spec:
     if len(parts) < 3 or not all(parts):  # noqa: PLR2004
         raise ConfigError(f"--nodes={text}: expected min:max:type or min:max:type:id")
     low, high, size = parts[:3]
-    if not _NUMBER.fullmatch(low):
+    if not _SIZE.fullmatch(low):
         raise ConfigError(f"--nodes={text}: min: expected a number, 0 or more, got {low!r}")
-    if not _NUMBER.fullmatch(high) or int(high) < int(low):
+    if not _SIZE.fullmatch(high) or int(high) < int(low):
         raise ConfigError(f"--nodes={text}: max: expected a number, {low} or more, got {high!r}")
     name = PREFIX + (parts[3] if len(parts) > 3 else "default")  # noqa: PLR2004
     return Spec(NodeGroup(name, int(low), int(high), f"StackPointCloud nodes of the size {size}"), size)

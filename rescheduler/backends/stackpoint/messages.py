@@ -1,7 +1,8 @@
 """The documents of StackPointCloud's API, as far as they are read."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -70,13 +71,14 @@ class Detail(msgspec.Struct):
 
 def machines(nodes: Sequence[Node], groups: Sequence[str], now: dt.datetime, patience: float) -> Sequence[Machine]:
     """*groups* are those of *nodes*, in order; what is being made for *patience* seconds failed."""
-    keys = [node.key for node in nodes]
+    keys = Counter(node.key for node in nodes)
     return [
         Machine(
             key=node.key,
             id=f"{SCHEME}{node.key}",
             group=group,
             state=_STATES.get(node.state or "", InstanceState.UNKNOWN),
+            handle=node.pk,
             gone=node.state == "deleted",
             names=frozenset(name.lower() for name in (node.name, node.private_ip) if name),
             addresses=frozenset(address for address in (node.private_ip,) if address),
@@ -103,8 +105,8 @@ def _protection(node: Node) -> Refused | None:
     return None
 
 
-def _twice(node: Node, keys: Sequence[str]) -> Refused | None:
-    if keys.count(node.key) > 1:
+def _twice(node: Node, keys: Mapping[str, int]) -> Refused | None:
+    if keys[node.key] > 1:
         return Refused(Refusal.AMBIGUOUS, f"several nodes have the instance id {node.key}")
     return None
 

@@ -15,6 +15,7 @@ from rescheduler.backends.base import (
     NodeTemplate,
     Refusal,
     Refused,
+    UnknownGroup,
 )
 from rescheduler.backends.fleet.machine import Machine, Pace, View
 from rescheduler.backends.fleet.provider import FleetProvider
@@ -45,13 +46,13 @@ class StackpointSystem:
         self._lock = threading.Lock()
         self._learned: dict[str, str] = {}  #: instance id → provider ID or name of its Node
         self._ordered: dict[str, int] = {}  #: instance id → primary key
-        self.groups: Mapping[str, pools.Group] = pools.of_specs(config.specs)
+        self._groups: Mapping[str, pools.Group] = pools.of_specs(config.specs)
         self._nodes: Mapping[str, Node] = {}
 
     def look(self, *, deadline: float) -> View:
-        groups = self.groups if self._config.specs else self._pools(deadline)
+        groups = self._groups if self._config.specs else self._pools(deadline)
         nodes = self._client.nodes(deadline=deadline)
-        self.groups, self._nodes = groups, {node.key: node for node in nodes}
+        self._groups, self._nodes = groups, {node.key: node for node in nodes}
         members = [pools.group_of(node, groups) for node in nodes]
         patience = float(self._config.file.build_timeout)
         return View([group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience))
@@ -94,7 +95,7 @@ class StackpointSystem:
     def forbids(self, machine: Machine, *, deadline: float) -> Refused | None:
         """`can_delete`, where the API has it; the first generation may not, and role and etcd state decide alone."""
         try:
-            if self._client.can_delete(self._nodes[machine.key].pk, deadline=deadline):
+            if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
         except Missing:
             return None
@@ -103,18 +104,24 @@ class StackpointSystem:
         return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
 
     def end(self, machine: Machine, *, deadline: float) -> None:
-        pk = self._nodes[machine.key].pk
-        self._ordered[machine.key] = pk
-        self._client.delete(pk, deadline=deadline)
+        self._ordered[machine.key] = machine.handle
+        self._client.delete(machine.handle, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
         known = self._nodes
-        for node in self._client.add(self.groups[group.id].order(count), deadline=deadline):
-            if node.key not in known and pools.group_of(node, self.groups) == group.id:
+        for node in self._client.add(self.group(group.id).order(count), deadline=deadline):
+            if node.key not in known and pools.group_of(node, self._groups) == group.id:
                 made(node.key)
 
     def close(self) -> None:
         self._client.close()
+
+    def group(self, name: str) -> pools.Group:
+        """As last seen; a pool may have gone since."""
+        found = self._groups.get(name)
+        if found is None:
+            raise UnknownGroup(f"{self.name}: no group {name!r} any more")
+        return found
 
     def learn(self, node: NodeRef) -> None:
         """Under which ID the cluster knows a machine: the API does not tell in its first years."""
@@ -150,7 +157,7 @@ class StackpointProvider(FleetProvider):
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         name = self.group(group, deadline=deadline).id  # looks, and so finds the groups
-        return self._stackpoint.groups[name].template()
+        return self._stackpoint.group(name).template()
 
 
 def _last(provider_id: str) -> str:
