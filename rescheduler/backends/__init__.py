@@ -17,7 +17,6 @@ BACKENDS = {
     "spc": "rescheduler.backends.stackpoint",
 }
 
-
 #: Those that are told their groups by ``--nodes`` and ``--cluster-name``: ``load`` takes GroupFlags as well.
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc"})
 

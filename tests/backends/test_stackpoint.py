@@ -23,6 +23,7 @@ from rescheduler.backends.base import (
     NotSupported,
     Refusal,
     Refused,
+    UnknownGroup,
 )
 from rescheduler.backends.stackpoint.messages import Node
 from rescheduler.backends.stackpoint.pools import Group, group_of
@@ -312,3 +313,18 @@ def test_pools_that_cannot_be_read_are_an_error_and_not_an_empty_cluster(clock: 
         server.face.inject(Fault(method="GET", path=f"{ROOT}/nodepools", status=503, times=100))
         with pytest.raises(errors.Retryable):
             provider.groups(deadline=30)
+
+
+def test_a_pool_that_goes_while_its_node_does_hides_no_order(tmp_path: Path, clock: StepClock) -> None:
+    """An exception would say that nothing was ordered."""
+    file, mounted = tmp_path / "spc.yaml", tmp_path / "nodepools"
+    file.write_text("nodePoolsFile: nodepools\n")
+    mounted.write_bytes(msgspec.json.encode([pool()]))
+    with serving(clock, pools=(pool(),)) as server, providing(server, clock, file=file) as provider:
+        node = node_of(server.cloud.add(group_name=SECOND, pool=1, sticky=True))
+        first = provider.delete_nodes(SECOND, [node], deadline=20)
+        mounted.write_text("[]")
+        second = provider.delete_nodes(SECOND, [node], deadline=60)
+        assert [type(outcome) for outcome in (*first.values(), *second.values())] == [Accepted, Accepted]
+        with pytest.raises(UnknownGroup):
+            provider.delete_nodes(SECOND, [node_of(server.cloud.add(group_name=SECOND))], deadline=MINUTES)

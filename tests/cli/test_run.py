@@ -118,6 +118,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         2,
         Running(provider=Provider("cloudpool", Path("/c.json"))),
     ),
+    "a provider's groups": (
+        "--cloud-provider=spc --nodes=0:1:a --nodes=0:2:b --cluster-name=c",
+        2,
+        Running(provider=Provider("spc", None, ("0:1:a", "0:2:b"), "c")),
+    ),
     "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=Address("::1", 80))),
     "every interface": ("--listen-address=:9235", 2, Running(listen=Address("", 9235))),
     "times": (

@@ -54,8 +54,11 @@ class Removal:
             except DeadlineExceeded as error:
                 trouble = str(error)
                 break
-            except UnknownGroup:
-                raise
+            except UnknownGroup as error:
+                if not any(self._fleet.ledger.machine_of(node) for node in nodes):
+                    raise
+                trouble = str(error)
+                break
             except errors.ReschedulerError as error:
                 trouble = str(error)
                 if not isinstance(error, errors.Retryable) or not self._rest(deadline):
