@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Pod
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Plan
 
 #: So long a controller and the scheduler get to bring the pods back.
@@ -21,9 +20,6 @@ PATIENCE: Final = timedelta(minutes=5)
 #: The pause after a drain whose pods mostly came back; doubled by each further one.
 FIRST_PAUSE: Final = timedelta(minutes=10)
 LONGEST_PAUSE: Final = timedelta(hours=4)
-
-#: Creation times have whole seconds, and the clocks of two machines differ by some.
-_SKEW: Final = timedelta(seconds=5)
 
 
 class Outcome(enum.StrEnum):
@@ -59,8 +55,7 @@ class _Watch:
 
     node: str
     until: datetime
-    since: datetime
-    known: frozenset[str]
+    known: frozenset[str]  #: UIDs of the controllers' pods before the drain: any other is a replacement
     wanted: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -73,8 +68,11 @@ class Landings:
         self._paused_until: datetime | None = None
 
     def expect(self, plan: Plan, pods: Mapping[str, Pod], now: datetime) -> "Callable[[datetime], None]":
-        """Remember what *plan* foresees while its pods (by key) still stand; call the result once they are gone."""
-        watch = _Watch(plan.node, now + PATIENCE, now - _SKEW, frozenset(pod.uid for pod in pods.values()))
+        """Remember what *plan* foresees while its pods still stand; call the result once they are gone.
+
+        *pods* are all there are, by key.
+        """
+        watch = _Watch(plan.node, now + PATIENCE, frozenset(pod.uid for pod in pods.values() if pod.owner is not None))
         for one in plan.forecast or plan.placements:
             pod = pods.get(str(one.pod))
             if pod is not None and pod.owner is not None and pod.owner.uid:
@@ -91,10 +89,10 @@ class Landings:
         """The drains whose pods are all back, or whose time is over; each is told once."""
         if not self._watches:
             return []
-        fresh = [(pod, instant(pod.creation_timestamp)) for pod in pods if pod.owner is not None]
+        owned = [pod for pod in pods if pod.owner is not None and pod.node_name]
         told, waiting = [], []
         for watch in self._watches:
-            landed, complete = _compared(watch, fresh, is_spot)
+            landed, complete = _compared(watch, owned, is_spot)
             if complete or now >= watch.until:
                 told.append(landed)
                 self._weigh(landed, now)
@@ -115,14 +113,12 @@ class Landings:
         self._bad += 1
 
 
-def _compared(
-    watch: _Watch, pods: Iterable[tuple[Pod, datetime | None]], is_spot: Callable[[str], bool]
-) -> tuple[Landed, bool]:
+def _compared(watch: _Watch, pods: Iterable[Pod], is_spot: Callable[[str], bool]) -> tuple[Landed, bool]:
     """How the pods landed so far, and whether all have; pods of one controller are not told apart."""
     landed: defaultdict[str, list[str]] = defaultdict(list)
-    for pod, made in pods:
+    for pod in pods:
         assert pod.owner is not None
-        if pod.node_name and pod.uid not in watch.known and made is not None and made >= watch.since:
+        if pod.uid not in watch.known:
             landed[pod.owner.uid].append(pod.node_name)
     outcomes: Counter[Outcome] = Counter()
     for owner, wanted in watch.wanted.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Drain, Why
@@ -224,7 +224,7 @@ class Loop:
         return planning
 
     def _drain(self, plan: Plan) -> Outcome:
-        left = self._landings.expect(plan, self._moving(plan), self._clock.now())
+        left = self._landings.expect(plan, self._view.pods(), self._clock.now())
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
@@ -233,10 +233,6 @@ class Loop:
             left(self._clock.now())
             return Outcome.DRAINED
         return Outcome.HELD if drain.failure.why in _NOT_THE_NODES else Outcome.FAILED
-
-    def _moving(self, plan: Plan) -> dict[str, Pod]:
-        pods = self._view.pods()
-        return {str(one.pod): pods[str(one.pod)] for one in plan.placements if str(one.pod) in pods}
 
     def _compare(self) -> None:
         """Tell how the pods of earlier drains have landed."""

@@ -15,16 +15,14 @@ NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 LATER = NOW + timedelta(seconds=30)
 
 
-def made(name: str, on: str, when: dt.datetime = LATER) -> Pod:
+def made(name: str, on: str) -> Pod:
     """A pod of the controller ``o``."""
-    manifest = pod(name, on)
-    manifest["metadata"]["creationTimestamp"] = when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return snapshot([manifest]).pods[f"default/{name}"]
+    return snapshot([pod(name, on)]).pods[f"default/{name}"]
 
 
 def plan(*nodes: str) -> tuple[Plan, dict[str, Pod]]:
     """A plan that moves one pod to each of *nodes*."""
-    pods = {f"default/w-{n}": made(f"w-{n}", "od", NOW - timedelta(hours=1)) for n in range(len(nodes))}
+    pods = {f"default/w-{n}": made(f"w-{n}", "od") for n in range(len(nodes))}
     refs = [PodRef("default", f"w-{n}", f"uid-w-{n}") for n in range(len(nodes))]
     return Plan("od", tuple(map(Placement, refs, nodes))), pods
 
@@ -54,10 +52,10 @@ def test_outcomes(forecast: Sequence[str], landed: Sequence[str], expected: dict
 
 def test_pods_that_were_there_before_are_not_the_replacements() -> None:
     landings = Landings()
-    foreseen, moving = plan("s1")
-    landings.expect(foreseen, moving, NOW)(NOW)
-    old = [*moving.values(), made("other", "s1", NOW - timedelta(minutes=1))]
-    assert landings.look(old, is_spot, LATER) == []
+    foreseen, pods = plan("s1")
+    pods["default/sibling"] = made("sibling", "s1")
+    landings.expect(foreseen, pods, NOW)(NOW)
+    assert landings.look(pods.values(), is_spot, LATER) == []
 
 
 def test_who_does_not_come_up_in_time_is_missing() -> None:

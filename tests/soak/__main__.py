@@ -13,6 +13,7 @@ from rich.table import Table
 from deploy.local import cleaning
 from deploy.local.manifests import Json
 from deploy.local.plane import ControlPlane
+from rescheduler.observe.events import Waiting
 from tests.cluster.daemon import SOFT, Daemon
 from tests.soak.scenes import Scene, scene
 
@@ -115,10 +116,14 @@ def _placed(plane: ControlPlane) -> bool:
 
 
 def _rests(daemon: Daemon) -> bool:
+    """No node can be emptied, or moved pods came back and the daemon waits for longer than anybody would."""
     if not daemon.running or not daemon.address:
         return False
     page = httpx.get(f"{daemon.address}/statusz", headers={"Accept": "application/json"}).json()
-    done = page["complete"] and page["draining"] is None and page["waiting"] is None
+    waiting = page["waiting"]["reason"] if page["waiting"] else ""
+    if waiting == Waiting.RETURNED_PODS:
+        return True
+    done = page["complete"] and page["draining"] is None and not waiting
     return bool(done) and not any(node["drainable"] and node["placements"] for node in page["nodes"])
 
 
