@@ -44,9 +44,9 @@ class Source:
         try:
             if self.snapshot is not None:
                 return dump.read(self.snapshot)
-            from rescheduler import app  # noqa: PLC0415 - the client is imported when it is needed
+            from rescheduler.app import read_cluster  # noqa: PLC0415 - the client is imported when it is needed
 
-            return app.read_cluster(self.connection)
+            return read_cluster(self.connection)
         finally:
             gc.enable()
             gc.freeze()

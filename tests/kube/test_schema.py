@@ -4,7 +4,7 @@ import importlib.resources
 from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from grpc_tools import protoc  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "rescheduler/kube/schema.proto"
