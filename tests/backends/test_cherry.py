@@ -12,6 +12,7 @@ import pytest
 from deploy.local.cloudpool.faults import Fault
 from rescheduler import errors
 from rescheduler.backends.base import (
+    Accepted,
     AlreadyGone,
     AuthError,
     BackendUnavailable,
@@ -66,6 +67,15 @@ def test_each_pool_may_have_a_project_of_its_own() -> None:
         add(server, name="pool2", project=10002)
         sizes = [provider.target_size(name, deadline=MINUTES) for name in ("pool1", "pool2")]
         assert sizes == [1, 2]
+
+
+def test_a_server_with_a_pools_tags_in_another_pools_project_is_no_member() -> None:
+    clock = StepClock()
+    pools = (pool("pool1"), pool("pool2", project_id=10002))
+    with serving(clock) as server, providing(server, clock, *pools) as provider:
+        node = node_of(add(server, name="pool1", project=10002))
+        assert provider.group_for(node, deadline=MINUTES) is None
+        assert provider.target_size("pool1", deadline=MINUTES) == 0
 
 
 def test_states_errors_spot_and_notices() -> None:
@@ -274,6 +284,34 @@ def test_two_servers_of_one_hostname_are_both_left_alone() -> None:
         (outcome,) = provider.delete_nodes(POOL, [NodeRef("twin")], deadline=MINUTES).values()
         assert outcome == Refused(Refusal.AMBIGUOUS, "several machines could be its machine: 400001, 400002")
         assert len(server.cloud.servers()) == 2
+
+
+def test_a_server_that_two_nodes_claim_without_its_id_is_left_alone() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        made = add(server)
+        nodes = [NodeRef(name, internal_ips=(made.private_ip,)) for name in ("a", "b")]
+        said = Refused(Refusal.AMBIGUOUS, "machine 400001 could be that of a, b")
+        assert provider.delete_nodes(POOL, nodes, deadline=MINUTES) == {"a": said, "b": said}
+        assert server.cloud.servers() == [made]
+
+
+def test_a_list_that_misses_a_server_does_not_end_it() -> None:
+    """Servers move between pages: the server itself is asked for before it counts as gone."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        made = add(server)
+        server.face.inject(Fault(method="DELETE", path=f"/v1/servers/{made.id}", status=204, body=""))
+        ordered = provider.delete_nodes(POOL, [node_of(made)], deadline=1)
+        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body="[]"))
+        missed = provider.delete_nodes(POOL, [node_of(made)], deadline=2)
+        assert [*ordered.values(), *missed.values()] == [
+            Accepted("the system took the order; listed as running"),
+            Accepted("the system took the order; not listed"),
+        ]
+        ended = provider.delete_nodes(POOL, [node_of(made)], deadline=MINUTES)
+        assert ended == {made.hostname: Deleted("no longer there")}
+        assert server.cloud.servers() == []
 
 
 def test_the_configured_label_marks_the_control_plane() -> None:
