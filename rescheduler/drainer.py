@@ -18,6 +18,7 @@ from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain, Looked, LookFailed, Seen, Stop
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
+from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan
 from rescheduler.view import View
 
@@ -77,9 +78,17 @@ class Drainer:
         return self._played(node, machine.start(plan, self._limits))
 
     def sweep(self) -> tuple[Drain, ...]:
-        """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with."""
-        swept = [self._swept(node) for node in self._view.marked()]
+        """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with.
+
+        A cloudpool proxy needs no lease: nobody can tell from outside whether it is at work, and it finishes its
+        own drains after a restart. So its marks are left to it.
+        """
+        swept = [self._swept(node) for node in self._view.marked() if not self._of_a_proxy(node)]
         return tuple(drain for drain in swept if drain is not None)
+
+    def _of_a_proxy(self, node: Node) -> bool:
+        found = intent.read(node)
+        return found is not None and found.holder.startswith(PROXIES) and found.holder != self._access.holder
 
     def _swept(self, node: Node) -> Drain | None:
         """What somebody else began is gone on with; what we ourselves left behind, or nobody can read, is undone."""

@@ -35,6 +35,9 @@ LEAVING_PREFIXES: Final = ("aws-node-termination-handler/",)
 #: Taints of other tools that are taking the node away themselves.
 _TAKEN_BY_OTHERS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node-about-to-be-drained")
 
+#: What the names of all cloudpool proxies begin with, in our taint's value. They drain nodes of their own.
+PROXIES: Final = "cloudpool-proxy."
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
@@ -98,11 +101,15 @@ def _control_plane(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     return Blocker(Reason.CONTROL_PLANE, f"it carries the label {label}") if label else None
 
 
-def _leaving(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
-    taken = next((taint.key for taint in node.spec.taints if taint.key in _TAKEN_BY_OTHERS), None)
-    return Blocker(Reason.BEING_DRAINED, f"another tool is taking it away (taint {taken})") if taken else None
+    for taint in node.spec.taints:
+        if taint.key in _TAKEN_BY_OTHERS:
+            return Blocker(Reason.BEING_DRAINED, f"another tool is taking it away (taint {taint.key})")
+        if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
+            return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy drains it (taint {taint.key}={taint.value})")
+    return None
 
 
 def _not_ready(node: Node, _: Policy, __: Circumstances) -> Blocker | None:

@@ -49,4 +49,4 @@ class Circumstances:
 
     now: datetime
     cooling: dict[str, datetime] = field(default_factory=dict)  #: node → until when it is left alone
-    holder: str = ""  #: who we are in the annotation on drained nodes
+    holder: str = ""  #: who we are in the marks on drained nodes

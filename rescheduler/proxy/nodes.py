@@ -30,9 +30,10 @@ class ProxyView(View):
     def __init__(self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool]) -> None:
         super().__init__(state, _POLICY, clock, holder, [one.kind for one in RESOURCES if one.optional])
         self._cluster_state, self._now, self._mine = state, clock.now, mine
+        self._name = holder
 
     def plan_node(self, node: str) -> Verdict:
-        return Victims(self._cluster_state.snapshot(), self._now()).judge(node)
+        return Victims(self._cluster_state.snapshot(), self._now(), self._name).judge(node)
 
     def marked(self) -> list[Node]:
         found = ((node, intent.read(node)) for node in super().marked())
@@ -52,11 +53,11 @@ class ClusterNodes:
         return self._view.unfit()
 
     def refs(self) -> Sequence[NodeRef]:
-        victims = Victims(self._state.snapshot(), self._clock.now())
+        victims = Victims(self._state.snapshot(), self._clock.now(), self._holder)
         return [_ref(node, node.name in victims.control_plane) for node in self._view.nodes().values()]
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        return Victims(self._state.snapshot(), self._clock.now()).choose(nodes, most)
+        return Victims(self._state.snapshot(), self._clock.now(), self._holder).choose(nodes, most)
 
     def taint(self, nodes: Sequence[str]) -> None:
         written = Intent(self._holder, Step.DRAINING, self._clock.now())

@@ -34,6 +34,7 @@ from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.server import application
 from rescheduler.observe.server import serving as serving_pages
 from rescheduler.observe.status import Status
+from rescheduler.planning.candidates import PROXIES
 from rescheduler.proxy.app import Patience, Proxy
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.forward import Forwarder
@@ -97,7 +98,7 @@ class Service:
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
         # The same after a restart, and another one for another pool.
-        self._holder = f"cloudpool-proxy.{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
+        self._holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
         self._view = ProxyView(state, self._clock, self._holder, self._to_finish)

@@ -51,11 +51,12 @@ class _Candidate:
 
 
 class Victims:
-    """Judges nodes of *snapshot* at the moment *now*."""
+    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks."""
 
-    def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "") -> None:
         self._snapshot = snapshot
         self._now = now
+        self._holder = holder
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._masters = frozenset(_masters(snapshot))
@@ -120,7 +121,7 @@ class Victims:
         if node.name in self._masters:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
         wanted = {Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE, Reason.NODE_DELETING, Reason.BEING_DRAINED}
-        found = node_blockers(node, _POLICY, Circumstances(self._now))
+        found = node_blockers(node, _POLICY, Circumstances(self._now, holder=self._holder))
         yield from (one for one in found if one.reason in wanted)
 
     def _together(self, victims: Sequence[_Candidate]) -> tuple[Plan, ...] | Blocker:

@@ -23,6 +23,7 @@ from rescheduler.observe.events import (
     Swept,
     Trouble,
 )
+from rescheduler.planning.candidates import PROXIES
 from tests.loop.world import START, Pool, World, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
@@ -187,6 +188,23 @@ def test_a_bug_in_a_request_is_raised_where_the_round_can_tell_it(monkeypatch: p
 
 
 class TestSweep:
+    @pytest.mark.parametrize("step", Step)
+    def test_the_marks_of_a_cloudpool_proxy_are_left_to_it(self, step: Step) -> None:
+        with world(*CLUSTER) as here:
+            written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool")
+            here.mark("od-1", written.dump(), intent.taint(written.holder))
+            here.loop(provider=Pool([Deleted()])).round()
+            assert (here.writes, here.of(Swept), here.of(DrainStarted)) == ([], [], [])
+            assert intent.read(here.node("od-1")) == written
+
+    @pytest.mark.parametrize("holder", [f"{PROXIES}0a1b2c3d", "cloudpool-proxy"])
+    def test_who_only_looks_like_another_proxy_is_swept(self, holder: str) -> None:
+        """A proxy's own marks, and a daemon in a pod whose name begins alike."""
+        with world(*CLUSTER) as here:
+            here.mark("od-1", Intent(holder, Step.DRAINING, START).dump(), intent.taint(holder))
+            here.loop(holder=f"{PROXIES}0a1b2c3d").round()
+            assert [one.holder for one in here.of(Swept)] == [holder]
+
     def test_broken_marks_are_taken_off(self) -> None:
         with world(*CLUSTER) as here:
             here.mark("od-1", "{", intent.taint("x"))

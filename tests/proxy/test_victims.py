@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
@@ -289,6 +291,13 @@ def test_all_reasons_are_told() -> None:
         (Reason.NO_CONTROLLER, "default/a-1"),
         (Reason.LOCAL_STORAGE, "default/b-1"),
     ]
+
+
+@pytest.mark.parametrize(("holder", "reasons"), [(f"{PROXIES}1", []), (f"{PROXIES}2", [Reason.BEING_DRAINED])])
+def test_a_proxy_goes_on_with_its_own_victims_only(holder: str, reasons: list[Reason]) -> None:
+    taints = [{"key": DRAIN_TAINT.key, "value": f"{PROXIES}1", "effect": DRAIN_TAINT.effect}]
+    choice = Victims(snapshot([node("v", taints=taints), node("w")]), NOW, holder).choose(["v"], 1)
+    assert [blocker.reason for one in choice.rejected for blocker in one.blockers] == reasons
 
 
 def test_the_snapshot_is_left_as_it_was() -> None:
