@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, planning, reading, topology
+from tests.bench import freed, planning, plugins, reading, topology
 from tests.bench.result import Result, markdown
 
 KEPT: Final = Path(__file__).with_name("results.md")
@@ -20,7 +20,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
 
 
 @click.command()
-@click.option("--only", type=click.Choice([*PARTS, "topology"]), help="One part of it; nothing is kept.")
+@click.option("--only", type=click.Choice([*PARTS, "growth"]), help="One part of it; nothing is kept.")
 def main(only: str | None) -> None:
     """Ratios measured side by side in one run. Absolute times mean little on a shared machine."""
     results: list[Result] = []
@@ -31,8 +31,9 @@ def main(only: str | None) -> None:
             print(markdown([result]).splitlines()[-1], file=sys.stderr, flush=True)  # noqa: T201
             results.append(result)
     text = markdown(results)
-    if only in (None, "topology"):
-        text += "\n\nCost of a question as the cluster grows:\n\n```\n" + topology.table(topology.run()) + "\n```\n"
+    if only in (None, "growth"):
+        rows = [*plugins.run(), *topology.run()]
+        text += f"\n\nWhat one question about 2,000 nodes costs as the pods grow:\n\n```\n{topology.table(rows)}\n```\n"
     print(text)  # noqa: T201
     if only is None:
         KEPT.write_text(text, encoding="utf-8")

@@ -1,0 +1,88 @@
+"""What one question to each filter plugin costs as the cluster's pods grow: nothing more, the nodes being the same."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from predicates.objects import PodClass
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
+from tests.bench.topology import PODS, Row
+from tests.planning import builders as made
+
+NODES: Final = 2_000
+CLASSES: Final = 200
+_REPEATS: Final = 50
+
+
+def run() -> list[Row]:
+    """Measure everything; takes some ten seconds."""
+    found = [dict(_measured(pods)) for pods in PODS]
+    return [Row(what, tuple(one[what] for one in found)) for what in found[0]]
+
+
+def _measured(pods: int) -> Iterator[tuple[str, float]]:
+    snapshot, asked = _cluster(pods)
+    rows = np.arange(NODES)
+    for plugin in DEFAULT:
+        if (part := plugin.reads(asked)) is None:
+            continue
+        plugin.refuse(part, snapshot, rows)  # what is kept by class is made once
+        began = time.perf_counter()
+        for _ in range(_REPEATS):
+            plugin.refuse(part, snapshot, rows)
+        yield plugin.name, (time.perf_counter() - began) / _REPEATS * 1e6
+
+
+def _cluster(pods: int) -> tuple[Snapshot, PodClass]:
+    """As many pods as wanted on the same nodes; and the class of a pod that every plugin has something to say about."""
+    snapshot, decoder = Snapshot(), Decoder(Interner())
+
+    def put(one: dict[str, Any]) -> None:
+        snapshot.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+
+    for n in range(NODES):
+        put(made.node(f"n{n}", cpu="64", zone="abc"[n % 3], pods=200, unschedulable=n % 50 == 0))
+    put(
+        {
+            "kind": "StorageClass",
+            "metadata": {"name": "late"},
+            "provisioner": "csi.x",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    )
+    put(
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "default", "name": "data"},
+            "spec": {"storageClassName": "late"},
+        }
+    )
+    for n in range(pods):
+        put(_pod(f"app{n % CLASSES}-{n}", f"n{n % NODES}"))
+    put(_pod("asked-0", ""))
+    return snapshot, snapshot.pods["default/asked-0"].cls
+
+
+def _pod(name: str, on: str) -> made.Manifest:
+    asked = name == "asked-0"
+    app = "app0" if asked else name.split("-", maxsplit=1)[0]
+    spread = {"maxSkew": 1000, "topologyKey": made.ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    more: dict[str, Any] = {
+        "labels": {"app": app},
+        "affinity": made.repels(app),
+        "tolerations": [{"key": "x", "operator": "Exists"}],
+        "nodeSelector": {made.SPOT: ""},
+        "topologySpreadConstraints": [spread | {"labelSelector": {"matchLabels": {"app": app}}}],
+        "volumes": [{"name": "disk", "gcePersistentDisk": {"pdName": app, "readOnly": True}}],
+    }
+    if asked:
+        more["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "data"}})
+    pod = made.pod(name, on, cpu="10m", **more)
+    if asked:
+        pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    return pod
