@@ -47,6 +47,7 @@ class Planner:
         self._policy = policy
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
+        self._last: tuple[Circumstances, object, Ground] | None = None
         self._objections: dict[str, Rejected] = {}  #: of nodes weighed in rounds that ended before all were
 
     @property
@@ -281,6 +282,14 @@ class Planner:
         return Rejected(node, (Blocker(Reason.MIN_ON_DEMAND_NODES, detail),))
 
     def _ground(self, circumstances: Circumstances) -> Ground:
+        """What answers under these *circumstances* stand on; the same for all of them while nothing changes."""
+        snapshot = self._snapshot
+        moment = snapshot.epoch, len(snapshot.facts), len(snapshot.changed), Budgets.version(snapshot)
+        if self._last is None or self._last[0] is not circumstances or self._last[1] != moment:
+            self._last = circumstances, moment, self._new_ground(circumstances)
+        return self._last[2]
+
+    def _new_ground(self, circumstances: Circumstances) -> Ground:
         if self._budgets.made_of != Budgets.version(self._snapshot):
             self._budgets = Budgets(self._snapshot)
         found = groups(self._snapshot, self._policy)
