@@ -1,16 +1,20 @@
-"""The cluster of the demo: five on-demand nodes with all kinds of pods, eight spot nodes with room."""
+"""The cluster of the demo: five on-demand nodes with all kinds of pods, eight spot nodes with room.
+
+The on-demand nodes are machines of a cloudpool.
+"""
 
 from typing import Any, Final
 
 from deploy.local.manifests import (
     ON_DEMAND,
+    ZONES,
     Json,
     daemonset,
     deployment,
     job,
-    mixed_nodes,
     pdb,
     pod,
+    spot,
     statefulset,
 )
 from deploy.local.plane import ControlPlane
@@ -22,12 +26,12 @@ HOST: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
 
-def nodes() -> list[Json]:
-    """On-demand nodes carry the PreferNoSchedule taint that the README asks for; spot nodes start cordoned."""
-    made = mixed_nodes(ON_DEMAND_NODES, SPOT_NODES)
-    for node in made[:ON_DEMAND_NODES]:
-        node["spec"]["taints"] = [{"key": ON_DEMAND, "value": "true", "effect": "PreferNoSchedule"}]
-    return made
+#: The pool of the on-demand nodes on-demand-1 …, with the PreferNoSchedule taint that the README asks for.
+POOL: Final[Json] = {
+    "name": "on-demand",
+    "labels": {ON_DEMAND: "true"},
+    "taints": [{"key": ON_DEMAND, "value": "true", "effect": "PreferNoSchedule"}],
+}
 
 
 def workloads() -> list[Json]:
@@ -76,8 +80,12 @@ def apart(app: str) -> Json:
 
 
 def begin(plane: ControlPlane) -> None:
-    """Make the cluster, with everything on on-demand nodes, as after a shortage of spot; then open spot."""
-    plane.apply(nodes())
+    """Fill the cluster, with everything on on-demand nodes, as after a shortage of spot; then open spot."""
+    plane.wait_for(lambda: len(_usable(plane)) == ON_DEMAND_NODES, "the machines to join")
+    for number in range(ON_DEMAND_NODES):
+        labels = {ZONE: ZONES[number % len(ZONES)]}
+        plane.api.patch(f"/api/v1/nodes/on-demand-{number + 1}", {"metadata": {"labels": labels}})
+    plane.apply(spot(f"spot-{number + 1}", labels={ZONE: ZONES[number % len(ZONES)]}) for number in range(SPOT_NODES))
     plane.wait_for(lambda: len(_usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "Ready nodes")
     _cordon_spot(plane, unschedulable=True)
     plane.apply(workloads())
