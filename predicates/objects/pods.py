@@ -1,0 +1,204 @@
+"""Pods, in the API's shape."""
+
+import msgspec
+
+from predicates.objects.meta import Int32, Int64, ObjectMeta, QuantityText, Wire
+from predicates.objects.nodes import Condition
+from predicates.objects.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+from predicates.objects.storage import (
+    AWSElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    GCEPersistentDisk,
+    PortworxVolume,
+    ResourceRequirements,
+)
+
+
+class Toleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class ContainerPort(Wire, frozen=True):
+    container_port: Int32 = 0
+    host_port: Int32 = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class ContainerRestartRule(Wire, frozen=True):
+    action: str = ""
+
+
+class Container(Wire, frozen=True):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+
+
+class PodAffinityTerm(Wire, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Wire, frozen=True):
+    weight: Int32 = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Wire, frozen=True):
+    """Of ``podAffinity`` and ``podAntiAffinity`` alike."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PreferredSchedulingTerm(Wire, frozen=True):
+    weight: Int32 = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire, frozen=True):
+    max_skew: Int32 = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: Int32 | None = None
+    match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+class ClaimVolume(Wire, frozen=True):
+    claim_name: str = ""
+
+
+class RBDVolume(Wire, frozen=True):
+    monitors: tuple[str, ...] = ()
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
+class ISCSIVolume(Wire, frozen=True):
+    target_portal: str = ""
+    iqn: str = ""
+    read_only: bool = False
+
+
+class InlineCSI(Wire, frozen=True):
+    driver: str = ""
+
+
+class EmptyDir(Wire, frozen=True):
+    medium: str = ""
+
+
+class Empty(Wire, frozen=True):
+    """An object of which only the presence matters."""
+
+
+class Volume(Wire, frozen=True):
+    """The sources that a filter or a drain rule reads; any other kind of volume leaves all of them unset."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: Empty | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    portworx_volume: PortworxVolume | None = None
+    rbd: RBDVolume | None = None
+    iscsi: ISCSIVolume | None = None
+    csi: InlineCSI | None = None
+    empty_dir: EmptyDir | None = None
+    host_path: Empty | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    name: str = ""
+
+
+class PodResourceClaim(Wire, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodOS(Wire, frozen=True):
+    name: str = ""
+
+
+class PodSpec(Wire, frozen=True):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    overhead: dict[str, QuantityText] = {}
+    resources: ResourceRequirements | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    priority: Int32 | None = None
+    scheduler_name: str = ""
+    termination_grace_period_seconds: Int64 | None = None
+    host_network: bool = False
+    host_users: bool | None = None
+    restart_policy: str = ""
+    os: PodOS | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, QuantityText] = {}
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, QuantityText] = {}
+    start_time: str | None = None
+    nominated_node_name: str = ""
+
+
+class PodObject(Wire, frozen=True):
+    """A whole pod in the API's shape. Decoded once for each class of pods; what is kept is :class:`Pod`."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
