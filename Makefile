@@ -18,10 +18,10 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 N ?= 100000
 ARGS ?=
 
-.PHONY: help test lint format demo bench soak conformance proto build up down clean
+.PHONY: help test lint format demo demo-proxy bench soak conformance proto build up down clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 test: build ## run all tests; ARGS go to pytest, as in make test ARGS="tests/planning -x"
 	$(BIN)/python -m pytest $(ARGS)
@@ -39,6 +39,10 @@ format: $(READY) ## put the code into its format
 demo: $(READY) ## show the main job on a real local control plane; ARGS="--keep" leaves the cluster up
 	@$(LOCAL) build
 	@$(BIN)/python -m deploy.local.demo $(ARGS)
+
+demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through the proxy, and show what moved
+	@$(LOCAL) build
+	@$(BIN)/python -m deploy.local.demo.proxy
 
 soak: build ## run the daemon on N random clusters of the local control plane, as in make soak N=50
 	@$(BIN)/python -m tests.soak --clusters $(N) $(ARGS)

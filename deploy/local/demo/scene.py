@@ -81,17 +81,17 @@ def apart(app: str) -> Json:
 
 def begin(plane: ControlPlane) -> None:
     """Fill the cluster, with everything on on-demand nodes, as after a shortage of spot; then open spot."""
-    plane.wait_for(lambda: len(_usable(plane)) == ON_DEMAND_NODES, "the machines to join")
+    plane.wait_for(lambda: len(usable(plane)) == ON_DEMAND_NODES, "the machines to join")
     for number in range(ON_DEMAND_NODES):
         labels = {ZONE: ZONES[number % len(ZONES)]}
         plane.api.patch(f"/api/v1/nodes/on-demand-{number + 1}", {"metadata": {"labels": labels}})
     plane.apply(spot(f"spot-{number + 1}", labels={ZONE: ZONES[number % len(ZONES)]}) for number in range(SPOT_NODES))
-    plane.wait_for(lambda: len(_usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "Ready nodes")
+    plane.wait_for(lambda: len(usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "Ready nodes")
     _cordon_spot(plane, unschedulable=True)
     plane.apply(workloads())
     plane.wait_for(lambda: len(running(plane)) == PODS, "all pods running on on-demand nodes")
     _cordon_spot(plane, unschedulable=None)
-    plane.wait_for(lambda: len(_usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "open spot nodes")
+    plane.wait_for(lambda: len(usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "open spot nodes")
 
 
 def running(plane: ControlPlane) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _is(one: Json, condition: str) -> bool:
     return any(c["type"] == condition and c["status"] == "True" for c in one["status"].get("conditions", ()))
 
 
-def _usable(plane: ControlPlane) -> list[Json]:
+def usable(plane: ControlPlane) -> list[Json]:
     """Ready nodes whose hard taints are gone; the taint of a new node goes a moment after it is Ready."""
     return [
         node
