@@ -12,7 +12,8 @@ from tests.cluster.waiting import alive, children, eventually
 
 #: starts a guarded `sleep`, prints the guard's process id, and stays
 OWNER = f"""
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
 guarded = [sys.executable, {guard.__file__!r}, str(os.getpid()), "sleep", "600"]
 print(subprocess.Popen(guarded, start_new_session=True).pid, flush=True)
 time.sleep(600)
