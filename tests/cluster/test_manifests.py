@@ -1,5 +1,6 @@
-"""What deploy/ ships works: the daemon, as its ServiceAccount under its RBAC, and nothing more than it needs."""
+"""What deploy/ ships works: daemon and proxy, as their ServiceAccounts under their RBAC, and no more than they need."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import yaml
 from deploy.local.api import Api, Json
 from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
+from rescheduler.proxy import config
 from tests.cluster.daemon import Daemon, Look
+from tests.proxy.world import world
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "kube-system"
 ACCOUNT = "spot-rescheduler"
+PROXY = "cloudpool-proxy"
 
 
 def shipped(folder: str) -> list[Json]:
@@ -29,17 +33,33 @@ def shipped(folder: str) -> list[Json]:
 
 @pytest.fixture
 def installed(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """RBAC and the ServiceAccount; the Deployment's pods need an image that no kubelet here runs."""
-    made = [one for one in shipped("base") if one["kind"] not in ("Deployment", "PodDisruptionBudget")]
+    """The daemon's RBAC and ServiceAccount; the Deployment's pods need an image that no kubelet here runs."""
+    with rights(cluster, "base"):
+        yield cluster
+
+
+@pytest.fixture
+def installed_proxy(cluster: ControlPlane) -> Iterator[ControlPlane]:
+    """The proxy's."""
+    with rights(cluster, "proxy"):
+        yield cluster
+
+
+@contextlib.contextmanager
+def rights(cluster: ControlPlane, folder: str) -> Iterator[None]:
+    made = [one for one in shipped(folder) if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
     cluster.apply(made)
-    yield cluster
-    for one in made:
-        cluster.api.delete(f"{cluster.api.path(one)}")
+    try:
+        yield
+    finally:
+        for one in made:
+            cluster.api.delete(f"{cluster.api.path(one)}")
 
 
-def test_the_api_server_takes_every_manifest(cluster: ControlPlane) -> None:
-    made = cluster.apply([with_labels(one) for one in shipped("base")])
-    assert {one["kind"] for one in made} >= {"Deployment", "ClusterRole", "Role", "ServiceAccount"}
+@pytest.mark.parametrize(("folder", "name"), [("base", ACCOUNT), ("proxy", PROXY)])
+def test_the_api_server_takes_every_manifest(folder: str, name: str, cluster: ControlPlane) -> None:
+    made = cluster.apply([with_labels(one, name) for one in shipped(folder)])
+    assert {one["kind"] for one in made} >= {"Deployment", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
     for one in made:
         cluster.api.delete(f"{cluster.api.path(one)}")
 
@@ -76,6 +96,38 @@ def test_the_daemon_drains_with_its_own_token_and_rights(installed: ControlPlane
     assert "NodeDrained" in look.events("on-demand-1")
 
 
+def test_one_proxy_runs_and_is_probed_on_a_port_of_its_own() -> None:
+    """Two would update one pool side by side; what its clients may ask is not what a kubelet asks."""
+    [found] = [one for one in shipped("proxy") if one["kind"] == "Deployment"]
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    probes = {name: container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+    assert probes == {
+        "livenessProbe": {"path": "/healthz", "port": "http-metrics"},
+        "readinessProbe": {"path": "/readyz", "port": "http-metrics"},
+    }
+    [service] = [one for one in shipped("proxy") if one["kind"] == "Service"]
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_the_proxy_takes_its_shipped_configuration() -> None:
+    found = config.read(DEPLOY / "proxy" / "proxy.json")
+    assert (found.api_server.auth.in_cluster, found.backend_url) == (True, "http://cloudpool.kube-system.svc:8080")
+
+
+def test_the_proxy_shrinks_a_pool_with_its_own_token_and_rights(installed_proxy: ControlPlane, tmp_path: Path) -> None:
+    """The Node stays behind its machine here, so that it is the proxy that deletes it."""
+    own = installed_proxy.service_account_kubeconfig(NAMESPACE, PROXY)
+    with world(installed_proxy, tmp_path, 3, kubeconfig=own, nodes_stay=True) as made:
+        made.deploy("web", 2, on="od-1")
+        made.deploy("api", 1, on="od-2")
+        answer = made.post("/pool/size", {"desiredSize": 1})
+        assert (answer.status_code, answer.text) == (200, "")
+        assert (made.nodes(), made.running(), made.desired, made.tainted()) == (["od-1"], ["od-1"], 1, [])
+        assert not [line for line in made.lines if "orbidden" in line]
+
+
 FORBIDDEN = (
     {"verb": "delete", "resource": "pods"},
     {"verb": "create", "resource": "pods"},
@@ -89,6 +141,20 @@ FORBIDDEN = (
 )
 
 
+@pytest.mark.parametrize(
+    "what",
+    [one for one in FORBIDDEN if (one["verb"], one["resource"]) != ("delete", "nodes")],
+    ids=lambda one: f"{one['verb']} {one['resource']}",
+)
+def test_the_proxy_may_not(installed_proxy: ControlPlane, what: Json) -> None:
+    assert not allowed(installed_proxy.api, what, PROXY)
+
+
+def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy: ControlPlane) -> None:
+    """The question itself works: what is granted is told so."""
+    assert allowed(installed_proxy.api, {"verb": "delete", "resource": "nodes"}, PROXY)
+
+
 @pytest.mark.parametrize("what", FORBIDDEN, ids=lambda one: f"{one['verb']} {one['resource']}")
 def test_it_may_not(installed: ControlPlane, what: Json) -> None:
     assert not allowed(installed.api, what)
@@ -100,8 +166,8 @@ def test_it_may_ask_for_evictions_and_mark_nodes(installed: ControlPlane) -> Non
     assert allowed(installed.api, {"verb": "patch", "resource": "nodes"})
 
 
-def allowed(api: Api, what: Json) -> bool:
-    user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+def allowed(api: Api, what: Json, account: str = ACCOUNT) -> bool:
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
     attributes = {"namespace": NAMESPACE, "version": "v1", **what}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -112,10 +178,12 @@ def allowed(api: Api, what: Json) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def with_labels(one: Json) -> Json:
+def with_labels(one: Json, account: str) -> Json:
     """What kustomize's ``includeSelectors`` adds."""
-    name = {"app.kubernetes.io/name": ACCOUNT}
+    name = {"app.kubernetes.io/name": account}
     if one["kind"] == "Deployment":
         one["spec"]["selector"] = {"matchLabels": name}
-        one["spec"]["template"]["metadata"]["labels"] = name
+        one["spec"]["template"].setdefault("metadata", {})["labels"] = name
+    if one["kind"] == "Service":
+        one["spec"]["selector"] = name
     return one

@@ -30,8 +30,9 @@ LABEL = "pool-worker"
 class World:
     """Everything that there is, and what tests ask of it."""
 
-    def __init__(self, plane: ControlPlane, server: Server, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None = None) -> None:
         self.plane, self.server, self._folder = plane, server, folder
+        self._kubeconfig = kubeconfig or plane.kubeconfig
         self.process: subprocess.Popen[str]
         self.url = ""
         self.lines: list[str] = []
@@ -40,7 +41,7 @@ class World:
 
     def start(self) -> None:
         config = {
-            "apiServer": {"url": self.plane.server, "auth": {"kubeConfigPath": str(self.plane.kubeconfig)}},
+            "apiServer": {"url": self.plane.server, "auth": {"kubeConfigPath": str(self._kubeconfig)}},
             "backend": {"url": self.server.url, "timeout": "10s", "settleTime": "2s"},
             "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "10s"},
         }
@@ -162,15 +163,17 @@ class World:
 
 
 @contextlib.contextmanager
-def world(plane: ControlPlane, folder: Path, machines: int, **settings: Any) -> Iterator[World]:
-    """Machines that have joined, and the proxy before their pool."""
+def world(
+    plane: ControlPlane, folder: Path, machines: int, *, kubeconfig: Path | None = None, **settings: Any
+) -> Iterator[World]:
+    """Machines that have joined, and the proxy before their pool, with *kubeconfig* or the administrator's."""
     values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1} | settings
     clock = SystemClock()
     of = Settings(pool=document(name="od", labels={LABEL: "true"}), desired_size=machines, **values)
     with Server(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
-        made = World(plane, server, folder)
+        made = World(plane, server, folder, kubeconfig)
         try:
             plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
             made.start()
