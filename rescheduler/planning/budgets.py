@@ -4,7 +4,7 @@ The eviction API is the judge (``pkg/registry/core/pod/storage/eviction.go``); t
 would say, and spends a copy, because the API's numbers do not know the plan (kubernetes/autoscaler#9111).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -22,16 +22,19 @@ class Budgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.made_of = self.version(snapshot)
-        # Under a label that its pods must have, so that a class is asked about few; under None where there is none.
+        # Under the rarest label that its pods must have, so that a class is asked about few; under None without any.
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
+        selectors: list[tuple[str, str, Selector]] = []
         for key, one in sorted(snapshot.of("PodDisruptionBudget").items()):
             assert isinstance(one, PodDisruptionBudget)
             self._budgets[key] = one
             # In policy/v1 an absent selector selects nothing, an empty one everything.
-            selector = compile_selector(one.spec.selector)
-            first = next(iter(selector.pairs), None)
-            self._in[one.metadata.namespace, first].append((key, selector))
+            selectors.append((key, one.metadata.namespace, compile_selector(one.spec.selector)))
+        common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
+        for key, namespace, selector in selectors:
+            rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
+            self._in[namespace, rarest].append((key, selector))
         self._of: dict[PodClass, tuple[str, ...]] = {}
 
     @staticmethod

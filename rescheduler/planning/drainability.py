@@ -44,7 +44,7 @@ Rule: TypeAlias = Callable[[Pod, Context], Opinion]
 
 def fate(pod: Pod, context: Context) -> Fate | Blocker:
     """What becomes of *pod*, or why its node stays. Finished pods are not asked about: they are in no snapshot."""
-    for rule in RULES:
+    for rule in RULES if pod.annotations else _WITHOUT_ANNOTATIONS:
         if (opinion := rule(pod, context)) is not None:
             return opinion
     return Fate.MOVES
@@ -114,8 +114,11 @@ def _kube_system(pod: Pod, context: Context) -> Opinion:
 def _local_storage(pod: Pod, context: Context) -> Opinion:
     if not context.policy.skip_nodes_with_local_storage:
         return None
+    local = [one.name for one in pod.cls.spec.volumes if _is_local(one)]
+    if not local:
+        return None
     allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
-    blocking = [one.name for one in pod.cls.spec.volumes if _is_local(one) and one.name not in allowed]
+    blocking = [name for name in local if name not in allowed]
     if not blocking:
         return None
     return Blocker(
@@ -138,6 +141,10 @@ RULES: Final[tuple[Rule, ...]] = (
     _kube_system,
     _local_storage,
 )
+
+
+#: The rules that have an opinion on pods without any annotation that is read here: nearly all pods.
+_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (_daemon, _terminating, _no_controller, _kube_system, _local_storage)
 
 
 def _is_local(volume: Volume) -> bool:
