@@ -14,7 +14,7 @@ Json = dict[str, Any]
 ON_DEMAND = "node-role.kubernetes.io/worker"  #: the daemon's default label of on-demand nodes
 SPOT = "node-role.kubernetes.io/spot-worker"  #: the daemon's default label of spot nodes
 ZONES = ("zone-a", "zone-b", "zone-c")
-IMAGE = "registry.k8s.io/pause:3.10"
+IMAGE = "pause:3.10"
 
 
 def node(

@@ -192,7 +192,7 @@ def small_requests(world: World) -> Json:
 
 def container(name: str, resources: Json) -> Json:
     return {
-        "image": "registry.k8s.io/pause:3.10",
+        "image": "pause:3.10",
         "imagePullPolicy": "IfNotPresent",
         "name": name,
         "resources": resources,
