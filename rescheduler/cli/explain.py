@@ -17,8 +17,9 @@ from rescheduler.cli.progress import progress
 from rescheduler.cli.source import Source, connection_options, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
+from rescheduler.planning.advice import smallest_change
 from rescheduler.planning.explain import Explanation
-from rescheduler.planning.outcome import Blocker, Rejected
+from rescheduler.planning.outcome import Blocker, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import Connection
@@ -53,7 +54,7 @@ def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: P
         console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
     for name in names:
         if name in cluster.nodes.row:
-            _show_node(console, name, planner, circumstances)
+            _show_node(console, name, cluster, planner, circumstances)
     console.print(_table(explanations))
 
 
@@ -119,7 +120,7 @@ def availability(one: Explanation) -> str:
     return f"{len(one.feasible)}/{len(one.nodes)} nodes are available" + (f": {said}" if said else "")
 
 
-def _show_node(console: Console, name: str, planner: Planner, circumstances: Circumstances) -> None:
+def _show_node(console: Console, name: str, cluster: Snapshot, planner: Planner, circumstances: Circumstances) -> None:
     verdict = planner.plan_node(name, circumstances)
     if not isinstance(verdict, Rejected):
         console.print(f"[bold]{name}[/bold] can be emptied: {len(verdict.placements)} pods would move.")
@@ -127,6 +128,11 @@ def _show_node(console: Console, name: str, planner: Planner, circumstances: Cir
     console.print(f"[bold]{name}[/bold] stays:")
     for blocker in verdict.blockers:
         console.print(f"  {_line(blocker)}")
+        if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
+            change = smallest_change(planner.explain(cluster.pods[blocker.pod], circumstances), cluster)
+            console.print(
+                f"    the smallest change: {change}" if change else "    no single change on one node would do"
+            )
 
 
 def _line(blocker: Blocker) -> str:

@@ -1,0 +1,39 @@
+"""The smallest change that would give a pod a place."""
+
+from typing import Any
+
+import pytest
+
+from rescheduler.planning.advice import smallest_change
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot
+
+TAINT = [{"key": "gpu", "effect": "NoSchedule"}]
+
+CASES: dict[str, tuple[list[Any], dict[str, Any], str | None]] = {
+    "the node that lacks least": (
+        [node("s1", cpu="1"), node("s2", cpu="1700m")],
+        {"cpu": "2"},
+        "300m cpu less on s2, or so much more room there",
+    ),
+    "a taint on most nodes": (
+        [node("s1", taints=TAINT), node("s2", taints=TAINT), node("s3", unschedulable=True)],
+        {},
+        "a toleration of the taints of s1 (the same for 1 more nodes)",
+    ),
+    "a selector": ([node("s1")], {"nodeSelector": {"disk": "ssd"}}, "a node selector or affinity that takes s1"),
+    "two plugins on the only node": ([node("s1", taints=TAINT, cpu="1")], {"cpu": "2"}, None),
+    "it fits alone": (
+        [node("s1")],
+        {},
+        "it has a place alone; one more spot node, or fewer pods on this one, would make room for all",
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "fields", "expected"), CASES.values(), ids=CASES)
+def test_change(nodes: list[Any], fields: dict[str, Any], expected: str | None) -> None:
+    cluster = snapshot([node("od", ON_DEMAND), *nodes, pod("p", "od", **fields)])
+    explanation = Planner(cluster, Policy()).explain(cluster.pods["default/p"], CIRCUMSTANCES)
+    assert smallest_change(explanation, cluster) == expected
