@@ -22,8 +22,8 @@ QUESTIONS_PER_SECOND: Final = 15_000
 _EJECTION_DEPTH: Final = 3
 
 #: For up to so many pods, so many ways of placing them are tried where nothing else led to a place for each.
-_FEW_PODS: Final = 40
-_WAYS: Final = 600
+_FEW_PODS: Final = 60
+WAYS: Final = 600
 
 Placed: TypeAlias = list[tuple[Pod, int]]
 
@@ -216,7 +216,7 @@ class Packing:
             self._on[row][key] = None
 
 
-def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort) -> Placed | Stuck:
+def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS) -> Placed | Stuck:
     """Places for all of *pods*, in an order in which the filters agree to each; or one pod that found none.
 
     Tried in turn: first-fit of the largest first, of the pods by name (the floor that nothing may fall below),
@@ -240,8 +240,13 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort) -> Place
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)
-    if len(pods) <= _FEW_PODS and packing.every_way(largest_first, Effort(min(effort.left, _WAYS))):
-        return packing.placed
+    if len(pods) <= _FEW_PODS and effort.left > 0:
+        some = Effort(min(effort.left, ways))
+        tried = some.left
+        found = packing.every_way(largest_first, some)
+        effort.spend(tried - max(some.left, 0))
+        if found:
+            return packing.placed
     assert stuck is not None
     return stuck
 

@@ -15,10 +15,13 @@ from predicates.nodes import Numbers
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Purse
-from rescheduler.planning.packing import Effort, Packing, Placed, Room, Stuck, pack
+from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Room, Stuck, pack
 
 #: Up to so many candidates every choice of victims is looked at, as far as the effort goes.
 _FEW: Final = 16
+
+#: So many ways of placing a choice's pods are tried, in turn, while no better answer is proved impossible.
+_PATIENCE: Final = (WAYS, 10 * WAYS)
 
 #: Up to so many pods are packed anew together.
 _REPACKED: Final = 400
@@ -69,6 +72,7 @@ class Search:
         self._loads = {one.node: self._load(one) for one in candidates}
         self._most = most
         self._effort = effort
+        self._ways = WAYS
         self.upper_bound = self._bound(self._candidates, self._free, most)
 
     def run(self) -> Victims:
@@ -78,9 +82,11 @@ class Search:
             if len(best) >= self.upper_bound or self._effort.exhausted:
                 break
             best = max(best, self._greedily(order, self._packed), key=len)
-        if len(best) < self.upper_bound:
-            few = len(self._candidates) <= _FEW
-            best = self._every_choice(best) if few else self._one_more(best)
+        if len(self._candidates) > _FEW:
+            best = self._one_more(best)
+        else:
+            for self._ways in _PATIENCE:  # first every choice with little patience for each, then with more
+                best = self._every_choice(best)
         self._reset()
         return best
 
@@ -191,7 +197,7 @@ class Search:
         return None if packing.first_fit(pods) else packing.placed
 
     def _packed(self, pods: Sequence[Pod]) -> Placed | None:
-        placed = pack(self._room, self._trial, pods, self._effort)
+        placed = pack(self._room, self._trial, pods, self._effort, self._ways)
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:
