@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 import click
 import msgspec
@@ -11,10 +10,11 @@ from rich.table import Table
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
-from rescheduler.cli.options import policy_options
+from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, connection_options, output_option, snapshot_option
+from rescheduler.cli.source import Source, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
@@ -23,8 +23,6 @@ from rescheduler.planning.outcome import Blocker, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import Connection
-
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,9 +47,7 @@ def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: P
     if output == "json":
         _print_json(explanations)
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+    console = table_console()
     for name in names:
         if name in cluster.nodes.row:
             _show_node(console, name, cluster, planner, circumstances)

@@ -9,17 +9,17 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
-from rescheduler.cli.options import policy_options
+from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, connection_options, output_option, snapshot_option
+from rescheduler.cli.source import Source, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import Connection
 
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 _PODS_SHOWN: Final = 3
 
 
@@ -93,9 +93,7 @@ def _node(verdict: Verdict) -> dict[str, Any]:
 
 def show(planning: Planning, policy: Policy) -> None:
     """Print tables: how many nodes could go, what blocks the rest, then node by node."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+    console = table_console()
     _show_summary(console, planning, policy)
     if planning.rejected:
         console.print(_reasons(planning.rejected))

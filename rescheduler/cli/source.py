@@ -9,7 +9,6 @@ import click
 from predicates.snapshot import Snapshot
 from rescheduler import dump
 from rescheduler.cli.go_flags import Option
-from rescheduler.cli.options import connection_options
 from rescheduler.settings import Connection
 
 snapshot_option: Final = Option(
@@ -26,8 +25,6 @@ output_option: Final = Option(
     default="table",
     help="table for people, json for programs. Nothing else is printed on standard output.",
 )
-
-__all__ = ["Source", "connection_options", "output_option", "snapshot_option"]
 
 
 @dataclass(frozen=True, slots=True)
