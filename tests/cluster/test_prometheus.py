@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from deploy.local.debian import Prometheus, prometheus_binaries
-from deploy.local.errors import SetupError
+from deploy.local.debian import Prometheus
 from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
 from deploy.local.ports import reserve
@@ -22,14 +20,6 @@ ORIGINAL = (
     "spot_rescheduler_node_drain_total",
     "spot_rescheduler_evicted_pods_total",
 )
-
-
-@pytest.fixture(scope="session")
-def prometheus() -> Prometheus:
-    try:
-        return prometheus_binaries()
-    except SetupError as error:
-        pytest.skip(f"no Prometheus: {error}")
 
 
 @contextmanager
