@@ -1,9 +1,13 @@
-"""Prometheus's own tools."""
+"""What tests of several folders share: Prometheus's own tools, and one control plane, emptied between tests."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from deploy.local import cleaning
 from deploy.local.debian import Prometheus, prometheus_binaries
-from deploy.local.errors import SetupError
+from deploy.local.errors import LocalError, SetupError
+from deploy.local.plane import ControlPlane
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +16,22 @@ def prometheus() -> Prometheus:
         return prometheus_binaries()
     except SetupError as error:
         pytest.skip(f"no Prometheus: {error}")
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A whole control plane without nodes. Tests use `cluster`, which cleans up after them."""
+    plane = ControlPlane()
+    try:
+        plane.start()
+    except LocalError as error:
+        pytest.fail(f"no control plane: {error}", pytrace=False)
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane, empty; what the test made in it is deleted afterwards."""
+    yield control_plane
+    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
