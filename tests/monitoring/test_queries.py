@@ -114,5 +114,5 @@ def passes(prometheus: Prometheus, folder: Path, series: list[dict[str, str]], e
     test = {"interval": "1m", "input_series": series, "promql_expr_test": [expected]}
     file = folder / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}))
-    command = [prometheus.promtool, "test", "rules", file]
+    command = [str(prometheus.promtool), "test", "rules", str(file)]
     return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
