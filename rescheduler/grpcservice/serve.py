@@ -12,7 +12,7 @@ from typing import Final
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
-from rescheduler.backends.externalgrpc.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates, File
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.grpcservice.server import serving

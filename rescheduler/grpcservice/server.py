@@ -14,8 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from rescheduler.backends.base import ConfigError
+from rescheduler.backends.certificates import Certificates, Pems
 from rescheduler.backends.externalgrpc import outcomes, statuses, wire
-from rescheduler.backends.externalgrpc.certificates import Certificates, Pems
 from rescheduler.backends.externalgrpc.channel import SERVICE
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, UsageError

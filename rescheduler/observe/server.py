@@ -61,7 +61,7 @@ def serving(application: Starlette, address: Address) -> Iterator[Address]:
 
     Raises ReschedulerError where the address cannot be listened on.
     """
-    listener = _listen(address)
+    listener = listen(address)
     server = uvicorn.Server(
         uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none", http="h11")
     )
@@ -75,20 +75,23 @@ def serving(application: Starlette, address: Address) -> Iterator[Address]:
         listener.close()
 
 
-def _listen(address: Address) -> socket.socket:
-    """A listening socket, made here and not by the server so that what is wrong with the address is told."""
+def listen(address: Address, flag: str = "--listen-address") -> socket.socket:
+    """A listening socket, made here and not by the server so that what is wrong with the address is told.
+
+    Raises ReschedulerError, which names the *flag* that the address is of.
+    """
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # As in Go, a name that has both kinds of addresses means the IPv4 one.
         family, kind, protocol, _, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ReschedulerError(f"--listen-address {address}: {error.strerror}") from error
+        raise ReschedulerError(f"{flag} {address}: {error.strerror}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
         listener.listen()
     except OSError as error:
         listener.close()
-        raise ReschedulerError(f"--listen-address {address}: cannot listen there: {error.strerror}") from error
+        raise ReschedulerError(f"{flag} {address}: cannot listen there: {error.strerror}") from error
     return listener

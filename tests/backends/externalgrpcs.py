@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rescheduler.backends.base import CloudProvider
+from rescheduler.backends.certificates import Certificates
 from rescheduler.backends.config import Duration
-from rescheduler.backends.externalgrpc.certificates import Certificates
 from rescheduler.backends.externalgrpc.config import ExternalGrpcFile
 from rescheduler.backends.externalgrpc.provider import ExternalGrpcProvider
 from rescheduler.clock import Clock

@@ -9,8 +9,8 @@ import pytest
 
 from rescheduler import errors
 from rescheduler.backends.base import BackendUnavailable, NodeGroup
+from rescheduler.backends.certificates import Certificates, File
 from rescheduler.backends.externalgrpc import wire
-from rescheduler.backends.externalgrpc.certificates import Certificates, File
 from rescheduler.clock import SystemClock
 from tests.backends import pki
 from tests.backends.externalgrpcs import connected, offered

@@ -12,8 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from rescheduler import errors
 from rescheduler.backends.base import DeadlineExceeded
+from rescheduler.backends.certificates import Certificates, File, Pems
 from rescheduler.backends.externalgrpc import outcomes, statuses, wire
-from rescheduler.backends.externalgrpc.certificates import Certificates, File, Pems
 from rescheduler.backends.externalgrpc.config import ExternalGrpcFile
 from rescheduler.clock import Clock
 

@@ -1,4 +1,4 @@
-"""The PEM files of mutual TLS, read again when they change; both ends use it."""
+"""The PEM files of mutual TLS, read again when they change."""
 
 import logging
 import ssl
@@ -44,7 +44,7 @@ class Certificates:
         self._key, self._cert, self._ca = key, cert, ca
         self._lock = threading.Lock()
         self.current = self._seen = self._read()
-        self._check()
+        self.server_context = self._check()  #: of the current files, for servers: callers must show a certificate
 
     def renewed(self) -> Pems | None:
         """What the files hold, if that is news and of use; broken files are told of once, and change nothing."""
@@ -54,7 +54,7 @@ class Certificates:
                 if found == self._seen:
                     return None
                 self._seen = found
-                self._check()
+                context = self._check()
                 if self._read() != found:
                     self._seen = self.current  # in the middle of a change: the next call looks again
                     return None
@@ -63,15 +63,17 @@ class Certificates:
                 return None
             if found == self.current:
                 return None
-            self.current = found
+            self.current, self.server_context = found, context
         log.warning("%s: the certificate changed, the new one is used", self._cert)
         return found
 
     def _read(self) -> Pems:
         return Pems(self._key.read(), self._cert.read(), self._ca.read())
 
-    def _check(self) -> None:
+    def _check(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
         try:
             # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
             context.load_cert_chain(self._cert.path, self._key.path, password=lambda: b"")
@@ -82,6 +84,7 @@ class Certificates:
             context.load_verify_locations(cafile=self._ca.path)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{self._ca}: expected certificates in PEM: {_reason(error)}") from error
+        return context
 
 
 def _reason(error: OSError) -> str:

@@ -1,0 +1,85 @@
+"""Answers of the HTTPS faces: JSON, and one clear line for what went wrong."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from rescheduler.backends.base import AboveMaximum, BelowMinimum, RateLimited, UnknownGroup
+from rescheduler.backends.config import decode
+from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
+
+T = TypeVar("T")
+
+#: The first that fits; 500 for all else.
+_STATUSES: Final[Sequence[tuple[type[ReschedulerError], int]]] = (
+    (UsageError, 400),
+    (UnknownGroup, 404),
+    (NotFound, 404),
+    (BelowMinimum, 409),
+    (AboveMaximum, 409),
+    (Conflict, 409),
+    (RateLimited, 429),
+    (Retryable, 503),
+)
+
+log = logging.getLogger(__name__)
+
+
+def answer(value: object, status: int = 200) -> Response:
+    """*value* as JSON."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def problem(status: int, text: str, **more: object) -> Response:
+    """What went wrong, as ``{"error": text, …}``."""
+    return answer({"error": " ".join(text.split()), **more}, status)
+
+
+def body(raw: bytes, shape: type[T]) -> T:
+    """A request's body as *shape*. Raises UsageError with the place and what was expected there."""
+    try:
+        return msgspec.json.decode(raw, type=shape, dec_hook=decode)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"body: {error}") from error
+
+
+def application(routes: Sequence[BaseRoute]) -> Starlette:
+    """*routes* and ``/healthz``, with errors of ours turned into answers."""
+    handlers: Mapping[Any, Any] = {
+        ReschedulerError: _failed,
+        HTTPException: _refused,
+        Exception: _unexpected,
+    }
+    health = Route("/healthz", lambda _: PlainTextResponse("ok\n"), methods=["GET"])
+    return Starlette(routes=[*routes, health], exception_handlers=handlers)
+
+
+def status_of(error: ReschedulerError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def _failed(request: Request, error: ReschedulerError) -> Response:
+    log.info("%s %s: %s", request.method, request.url.path, error)
+    found = problem(status_of(error), str(error))
+    if (after := getattr(error, "retry_after", None)) is not None:
+        found.headers["retry-after"] = str(int(after))
+    return found
+
+
+def _refused(_: Request, error: HTTPException) -> Response:
+    found = problem(error.status_code, error.detail or HTTPStatus(error.status_code).phrase)
+    found.headers.update(error.headers or {})
+    return found
+
+
+def _unexpected(_: Request, error: Exception) -> Response:
+    # The error goes on to the server, which logs it.
+    return problem(500, f"internal error: {type(error).__name__}")

@@ -1,0 +1,58 @@
+"""Amounts of resources: Kubernetes quantities by resource name, in cores, bytes and pieces."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TypeAlias
+
+from predicates.quantity import parse
+
+Amounts: TypeAlias = Mapping[str, Decimal]
+
+
+def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
+    """Raises ``predicates.quantity.QuantityError`` (a ValueError) for what is no quantity, and for less than none."""
+    found = {}
+    for name, text in quantities.items():
+        quantity = parse(text)
+        if quantity.mantissa < 0:
+            raise ValueError(f"{name}: expected 0 or more, got {text!r}")
+        found[name] = Decimal(quantity.mantissa).scaleb(quantity.power)
+    return found
+
+
+def quantities(found: Amounts) -> dict[str, str]:
+    """As texts that Kubernetes reads: whole numbers, or thousandths with an ``m``."""
+    return {name: _text(amount) for name, amount in found.items()}
+
+
+def less(one: Amounts, other: Amounts) -> dict[str, Decimal]:
+    """What is left of *one* without *other*; never below 0."""
+    return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in one.items()}
+
+
+def plus(one: Amounts, other: Amounts) -> dict[str, Decimal]:
+    return {name: one.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in one.keys() | other.keys()}
+
+
+def smaller(one: Amounts, other: Amounts) -> dict[str, Decimal]:
+    """The smaller amount of each resource of *one*; what *other* does not name is not bounded by it."""
+    return {name: min(amount, other.get(name, amount)) for name, amount in one.items()}
+
+
+def times(available: Amounts, needed: Amounts) -> int:
+    """How often *needed* fits into *available*. Amounts of 0 are always there."""
+    fits = [int(available.get(name, Decimal(0)) // amount) for name, amount in needed.items() if amount > 0]
+    return min(fits, default=0)
+
+
+def missing(available: Amounts, needed: Amounts) -> list[str]:
+    """What keeps *needed* from fitting, as ``1 cpu free, 2 needed``."""
+    return [
+        f"{_text(available.get(name, Decimal(0)))} {name} free, {_text(amount)} needed"
+        for name, amount in needed.items()
+        if available.get(name, Decimal(0)) < amount
+    ]
+
+
+def _text(amount: Decimal) -> str:
+    return str(int(amount)) if amount == int(amount) else f"{int(amount * 1000)}m"

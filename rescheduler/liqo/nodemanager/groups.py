@@ -1,0 +1,85 @@
+"""Node groups: which clusters they may use, how much a node of theirs asks for, and what its Node looks like."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rescheduler.backends.base import Taint
+from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
+
+#: Of slices and Nodes: the group that they are of.
+GROUP_LABEL: Final = "spot-rescheduler/node-group"
+GPU: Final = "nvidia.com/gpu"
+
+#: What Liqo's virtual kubelet sets on every Node of its own.
+VIRTUAL_NODE_LABELS: Final = {
+    "liqo.io/type": "virtual-node",
+    "type": "virtual-kubelet",
+    "kubernetes.io/role": "agent",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+}
+VIRTUAL_NODE_TAINT: Final = Taint("virtual-node.liqo.io/not-allowed", "true", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sizes in virtual nodes, both ends included; *cost* a node and hour, in whatever currency."""
+
+    id: str
+    min_size: int = 0
+    max_size: int = 1
+    least: Mapping[str, str] = field(default_factory=lambda: {"cpu": "2", "memory": "2Gi", "pods": "110"})
+    most: Mapping[str, str] = field(default_factory=dict)  #: what a node asks for where a cluster has so much
+    selector: Mapping[str, str] = field(default_factory=dict)  #: labels that a cluster must have
+    labels: Mapping[str, str] = field(default_factory=dict)  #: put on the Nodes, beside those of Liqo
+    taints: tuple[Taint, ...] = ()  #: of the template: those that the clusters' VirtualNodes carry
+    cost: float = 1.0
+
+    @property
+    def needed(self) -> Amounts:
+        return amounts(self.least)
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """What we put on a Node."""
+        return {**self.labels, GROUP_LABEL: self.id}
+
+    @property
+    def template_labels(self) -> dict[str, str]:
+        return {**VIRTUAL_NODE_LABELS, **self.node_labels}
+
+    @property
+    def template_taints(self) -> tuple[Taint, ...]:
+        return (VIRTUAL_NODE_TAINT, *self.taints)
+
+    def asked(self, available: Amounts) -> dict[str, str]:
+        """What to ask of a cluster that has *available*: up to `most`, where that is given, and `least` at least."""
+        most = amounts(self.most)
+        asked = dict(self.least)
+        for name, amount in most.items():
+            if available.get(name, 0) >= amount:
+                asked[name] = self.most[name]
+        return asked
+
+
+#: The groups of a node manager that is told none.
+DEFAULT_GROUPS: Final = (
+    Group(
+        "STANDARD",
+        max_size=3,
+        least={"cpu": "2", "memory": "2Gi", "pods": "110"},
+        most={"memory": "3Gi"},
+        selector={"hasGPU": "false"},
+        labels={"provider": "liqo"},
+        cost=1.0,
+    ),
+    Group(
+        "GPU",
+        max_size=1,
+        least={"cpu": "3500m", "memory": "4Gi", "pods": "110", GPU: "1"},
+        most={"memory": "8Gi", GPU: "4"},
+        selector={"hasGPU": "true"},
+        labels={"provider": "liqo"},
+        cost=25.0,
+    ),
+)

@@ -1,0 +1,119 @@
+"""The HTTPS listener of discovery and of the node manager: mutual TLS, and an end to whatever takes too long.
+
+An authority issues the certificates of all parts: each shows its own and accepts only those of that authority. Each
+handshake asks whether the files are new.
+"""
+
+import contextlib
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rescheduler.backends.certificates import Certificates, File
+from rescheduler.errors import UsageError
+from rescheduler.liqo.bounds import Bounded
+from rescheduler.liqo.connection import Connection
+from rescheduler.observe.server import listen
+from rescheduler.settings import Address
+
+#: Connections at once; the next ones are answered with 503.
+_AT_ONCE: Final = 256
+_IDLE_SECONDS: Final = 75  #: longer than common clients keep a connection for use
+_GRACE_SECONDS: Final = 30  #: for requests under way when the server stops
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """Where to listen, and the files of mutual TLS: all three, or none with *plaintext*, which is for loopback."""
+
+    listen: Address
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    plaintext: bool = False
+
+    def certificates(self) -> Certificates | None:
+        """The files, read and checked; `None` for plain text. Raises UsageError."""
+        given = (self.cert, self.key, self.client_ca)
+        if self.plaintext:
+            if any(given):
+                raise UsageError("--insecure-plaintext: expected without --tls-cert, --tls-key and --tls-client-ca")
+            if not _loopback(self.listen.host):
+                raise UsageError(f"--insecure-plaintext: expected --listen on a loopback address, got {self.listen}")
+            return None
+        if not (self.cert and self.key and self.client_ca):
+            raise UsageError("--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS")
+        return Certificates(
+            key=File("--tls-key", self.key),
+            cert=File("--tls-cert", self.cert),
+            ca=File("--tls-client-ca", self.client_ca),
+        )
+
+
+@contextlib.contextmanager
+def serving(application: ASGIApp, face: Face, name: str) -> Iterator[Address]:
+    """Serve from a thread *name* for the length of the block; yields the address, port filled in.
+
+    At the end requests under way are waited for. Raises ReschedulerError where the address cannot be listened on,
+    UsageError for flags that do not belong together and files of no use.
+    """
+    certificates = face.certificates()
+    listener = listen(face.listen, "--listen")
+    server = uvicorn.Server(_settings(application, certificates))
+    thread = threading.Thread(target=server.run, args=([listener],), name=name)
+    thread.start()
+    try:
+        yield Address(face.listen.host, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicorn.Config:
+    settings = uvicorn.Config(
+        Bounded(application),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The client is who connects, whatever X-Forwarded-For says.
+        proxy_headers=False,
+        limit_concurrency=_AT_ONCE,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    settings.load()
+    settings.ssl = _context(certificates) if certificates else None
+    return settings
+
+
+def _context(certificates: Certificates) -> ssl.SSLContext:
+    """The listener's, which hands every handshake on to the context of the files as they are."""
+
+    def renewed(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        certificates.renewed()
+        connection.context = certificates.server_context
+
+    context = certificates.server_context
+    context.sni_callback = renewed
+    # A session that is taken up again would not ask whether its certificate is still of an authority of ours.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
