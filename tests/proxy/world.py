@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ LABEL = "pool-worker"
 class World:
     """Everything that there is, and what tests ask of it."""
 
-    def __init__(self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None = None, **config: Json
+    ) -> None:
         self.plane, self.server, self._folder = plane, server, folder
         self._kubeconfig = kubeconfig or plane.kubeconfig
+        self._config = config
         self.process: subprocess.Popen[str]
         self.url = ""
         self.lines: list[str] = []
@@ -40,11 +43,13 @@ class World:
     # -- the proxy
 
     def start(self) -> None:
-        config = {
-            "apiServer": {"url": self.plane.server, "auth": {"kubeConfigPath": str(self._kubeconfig)}},
+        config: dict[str, Json] = {
+            "apiServer": {"auth": {"kubeConfigPath": str(self._kubeconfig)}},
             "backend": {"url": self.server.url, "timeout": "10s", "settleTime": "2s"},
             "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "10s"},
         }
+        for section, keys in self._config.items():
+            config[section] = {**config.get(section, {}), **keys}
         file = self._folder / "config.json"
         file.write_text(json.dumps(config))
         arguments = [
@@ -164,16 +169,28 @@ class World:
 
 @contextlib.contextmanager
 def world(
-    plane: ControlPlane, folder: Path, machines: int, *, kubeconfig: Path | None = None, **settings: Any
+    plane: ControlPlane,
+    folder: Path,
+    machines: int,
+    *,
+    kubeconfig: Path | None = None,
+    pool: Mapping[str, Any] | None = None,
+    config: Mapping[str, Json] | None = None,
+    **settings: Any,
 ) -> Iterator[World]:
-    """Machines that have joined, and the proxy before their pool, with *kubeconfig* or the administrator's."""
+    """Machines that have joined, and the proxy before their pool, with *kubeconfig* or the administrator's.
+
+    *pool* adds to the document of the pool, *config* section by section to the proxy's file.
+    """
     values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1} | settings
     clock = SystemClock()
-    of = Settings(pool=document(name="od", labels={LABEL: "true"}), desired_size=machines, **values)
+    of = Settings(
+        pool=document(**{"name": "od", "labels": {LABEL: "true"}, **(pool or {})}), desired_size=machines, **values
+    )
     with Server(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
-        made = World(plane, server, folder, kubeconfig)
+        made = World(plane, server, folder, kubeconfig, **(config or {}))
         try:
             plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
             made.start()

@@ -39,6 +39,8 @@ class Cluster:
         """Let Nodes join and go that are due. What was done before a crash is not done again."""
         self._pool.advance()
         for machine in self._pool.machines():
+            if not machine.becomes_node:
+                continue
             if not machine.joined and machine.state(now) == "RUNNING" and now >= machine.joins_at:
                 self._join(machine)
                 self._pool.save(machine, joined=True)
@@ -77,12 +79,13 @@ def node_of(machine: Machine) -> dict[str, Any]:
     """The Node with which a machine's kubelet registers."""
     zone = {"topology.kubernetes.io/zone": machine.pool.region}
     size = {"node.kubernetes.io/instance-type": machine.pool.machine_size}
+    known: dict[str, Any] = {"providerID": machine.provider_id} if machine.provider_id else {}
     node = manifests.node(
         machine.name,
         labels={**zone, **size, **machine.pool.labels},
         taints=machine.pool.taints,
         allocatable=machine.pool.allocatable,
-        providerID=machine.provider_id,
+        **known,
     )
     addresses = [
         {"type": "InternalIP", "address": machine.private_ip},

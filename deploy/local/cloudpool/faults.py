@@ -38,9 +38,23 @@ class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """As it arrived; *path* is decoded, *target* is not and has the query."""
+
     method: str
     path: str
     body: bytes
+    target: str
+    headers: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, scope: Scope, body: bytes) -> "Request":
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        return cls(scope["method"], scope["path"], body, (scope["raw_path"] + query).decode("latin-1"), headers)
+
+    def all(self, name: str) -> list[str]:
+        """The values of the header *name*, in lower case, line by line."""
+        return [value for key, value in self.headers if key == name]
 
 
 class FaultyApp:
@@ -61,7 +75,7 @@ class FaultyApp:
             await self._app(scope, receive, send)
             return
         body = await _body(receive)
-        fault = self._next(Request(scope["method"], scope["path"], body))
+        fault = self._next(Request.of(scope, body))
         if fault is None:
             await self._app(scope, _replay(body, receive), send)
             return

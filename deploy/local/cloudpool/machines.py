@@ -66,16 +66,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         """The cloud's id in the form of its driver; some clouds give a placeholder to what is only requested."""
         if self.state(now) == "REQUESTED" and self.pool.cloud_provider in _PLACEHOLDERS:
             return _PLACEHOLDERS[self.pool.cloud_provider].format(pool=self.pool.name, number=self.number)
-        match self.pool.cloud_provider:
-            case "AWS-SPOT":
-                return f"sir-{self._digest[:8]}"
-            case "GCE":
-                return f"{_GCE}/{_PROJECT}/zones/{self.pool.region}/instances/{self.name}"
-            case "Azure":
-                return f"{_ARM.format(uuid.UUID(self._digest[:32]))}/{self.name}"
-            case "OpenStack" | "CityCloud":
-                return str(uuid.UUID(self._digest[:32]))
-        return self._instance
+        made = {
+            "AWS-SPOT": f"sir-{self._digest[:8]}",
+            "GCE": f"{_GCE}/{_PROJECT}/zones/{self.pool.region}/instances/{self.name}",
+            "Azure": f"{_ARM.format(uuid.UUID(self._digest[:32]))}/{self.name}",
+            "OpenStack": str(uuid.UUID(self._digest[:32])),
+            "CityCloud": str(uuid.UUID(self._digest[:32])),
+            "Kubernetes": f"{self.name}-{self._digest[:5]}",
+        }
+        return made.get(self.pool.cloud_provider, self._instance)
 
     @property
     def name(self) -> str:
@@ -83,8 +82,25 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.pool.name}-{self.number}"
 
     @property
+    def becomes_node(self) -> bool:
+        """Whether a kubelet runs on it; the machines of some pools are pods."""
+        return self.pool.cloud_provider != "Kubernetes"
+
+    @property
     def provider_id(self) -> str:
-        """The Node's provider ID, in the form of the cloud's controller."""
+        """The Node's provider ID, as its kubelet writes it; "" where it writes none."""
+        match self.pool.provider_ids:
+            case "lower-case":
+                return self._provider_id.lower()
+            case "with-region":
+                return self._provider_id.replace(":///", f"://{self.pool.region}/", 1)
+            case "none":
+                return ""
+        return self._provider_id
+
+    @property
+    def _provider_id(self) -> str:
+        """In the form of the cloud's controller."""
         match self.pool.cloud_provider:
             case "GCE":
                 return f"gce://{_PROJECT}/{self.pool.region}/{self.name}"

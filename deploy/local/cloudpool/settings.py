@@ -6,7 +6,18 @@ import msgspec
 
 from rescheduler.backends.config import Duration, Section
 
-CloudName = Literal["AWS-EC2", "AWS-SPOT", "AWS-AUTO-SCALING-GROUP", "GCE", "Azure", "OpenStack", "CityCloud"]
+CloudName = Literal[
+    "AWS-EC2",
+    "AWS-SPOT",
+    "AWS-AUTO-SCALING-GROUP",
+    "GCE",
+    "Azure",
+    "OpenStack",
+    "CityCloud",
+    "Kubernetes",  # its machines are pods, and never become Nodes
+]
+#: How kubelets write the provider IDs of their Nodes.
+ProviderIds = Literal["usual", "lower-case", "with-region", "none"]
 
 
 class PoolDocument(Section, frozen=True, kw_only=True):
@@ -26,6 +37,7 @@ class PoolDocument(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
     taints: list[dict[str, str]] = msgspec.field(default_factory=list)
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes, over 4 CPUs, 16Gi, 110 pods
+    provider_ids: ProviderIds = "usual"  #: of the Nodes
 
 
 class Settings(Section, frozen=True, kw_only=True):
