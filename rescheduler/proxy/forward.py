@@ -3,8 +3,10 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -48,11 +50,13 @@ class Forwarder:
         self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
         self._credentials = credentials
         self._consumes_authorization = consumes_authorization
-        self._timeout = timeout
+        self._timeout = httpx.Timeout(timeout).as_dict()
         tls: ssl.SSLContext = credentials.tls()
-        self._kept = httpx.AsyncClient(verify=tls, timeout=timeout, limits=httpx.Limits(max_connections=None))
+        way = _way_out(url)
+        # Transports and no clients: cookies, redirects, decoding and default headers are none of ours.
         unkept = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        self._fresh = httpx.AsyncClient(verify=tls, timeout=timeout, limits=unkept)
+        self._fresh = httpx.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=way)
+        self._kept = httpx.AsyncHTTPTransport(verify=tls, limits=httpx.Limits(max_connections=None), proxy=way)
 
     async def close(self) -> None:
         await self._kept.aclose()
@@ -64,17 +68,8 @@ class Forwarder:
         A client that leaves takes its request along.
         """
         client = _Client(receive, sends=body is None and _has_body(scope["headers"]))
-        working = asyncio.ensure_future(self._exchanged(scope, client, send, body))
-        watching = asyncio.ensure_future(client.gone())
-        try:
-            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watching.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.wait({working})
-        if not working.cancelled():
-            working.result()
+        async with client.attended():
+            await self._exchanged(scope, client, send, body)
 
     async def _exchanged(self, scope: Scope, client: "_Client", send: Send, body: bytes | None) -> None:
         try:
@@ -94,17 +89,16 @@ class Forwarder:
 
     async def _sent(self, scope: Scope, client: "_Client", body: bytes | None) -> httpx.Response:
         if client.sends or body is not None or scope["method"] not in _REPEATABLE:
-            return await self._fresh.send(self._request(scope, client, body), stream=True)
+            return await self._fresh.handle_async_request(self._request(scope, client, body))
         try:
-            return await self._kept.send(self._request(scope, client, None), stream=True)
+            return await self._kept.handle_async_request(self._request(scope, client, None))
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            return await self._fresh.send(self._request(scope, client, None), stream=True)
+            return await self._fresh.handle_async_request(self._request(scope, client, None))
 
     def _request(self, scope: Scope, client: "_Client", body: bytes | None) -> httpx.Request:
         headers = self._headers(scope, new_length=None if body is None else len(body))
         content = client.body() if client.sends else body
-        timeout = httpx.Timeout(self._timeout).as_dict()
-        extensions = {"target": self._target(scope), "timeout": timeout}
+        extensions = {"target": self._target(scope), "timeout": self._timeout}
         self._credentials.tls()
         return httpx.Request(scope["method"], self._url, headers=headers, content=content, extensions=extensions)
 
@@ -125,6 +119,15 @@ class Forwarder:
         return _with_client(kept, scope)
 
 
+def _way_out(url: str) -> str | None:
+    """The HTTP proxy that the environment names for *url*, as other clients read it."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
 def raw_path(scope: Scope) -> str:
     """The path as it stood in the request line; of a URL there (RFC 9112, 3.2.2), what follows the host."""
     path: str = scope["raw_path"].decode("ascii")
@@ -137,7 +140,9 @@ def raw_path(scope: Scope) -> str:
 async def _hand_back(response: httpx.Response, send: Send) -> None:
     headers = list(_end_to_end(response.headers.raw))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    async for chunk in response.aiter_raw():
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)
+    async for chunk in stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
@@ -162,7 +167,31 @@ class _Client:
                 self._sent.set()
                 return
 
-    async def gone(self) -> None:
+    @asynccontextmanager
+    async def attended(self) -> AsyncIterator[None]:
+        """Ends the block early, and quietly, when the client leaves."""
+        working = asyncio.current_task()
+        assert working is not None
+        left = over = False
+
+        def leave(_: object) -> None:
+            nonlocal left
+            if not over:
+                left = True
+                working.cancel()
+
+        watching = asyncio.ensure_future(self._gone())
+        watching.add_done_callback(leave)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not left or working.uncancel():  # somebody else cancelled it too
+                raise
+        finally:
+            over = True
+            watching.cancel()
+
+    async def _gone(self) -> None:
         await self._sent.wait()
         await gone(self.receive)
 
