@@ -11,7 +11,7 @@ from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.clock import Clock
 from rescheduler.cooldown import CoolDowns
-from rescheduler.draining.intent import is_marked
+from rescheduler.draining.intent import ANNOTATION, Step, is_marked, read
 from rescheduler.errors import ReschedulerError
 from rescheduler.planning.drainability import MIRROR, instant
 from rescheduler.planning.outcome import Planning, Verdict
@@ -144,7 +144,13 @@ class View:
 
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
-        return Circumstances(now, self.cooldowns.active(now), self._holder)
+        return Circumstances(now, self.cooldowns.active(now), self._holder, self._ordered())
+
+    def _ordered(self) -> frozenset[str]:
+        """Nodes whose machines may have been ordered away: a drain begun anew would forget when."""
+        noted = (node for node in self._state.snapshot().nodes if ANNOTATION in node.metadata.annotations)
+        intents = ((node.name, read(node)) for node in noted)
+        return frozenset(name for name, found in intents if found is not None and found.step is Step.REMOVING)
 
 
 def _counts(pod: Pod) -> bool:

@@ -104,6 +104,8 @@ def _control_plane(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
 def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
+    if node.name in circumstances.ordered:
+        return Blocker(Reason.BEING_DRAINED, "its machine was ordered away, and is not gone yet")
     for taint in node.spec.taints:
         if taint.key in _TAKEN_BY_OTHERS:
             return Blocker(Reason.BEING_DRAINED, f"another tool is taking it away (taint {taint.key})")

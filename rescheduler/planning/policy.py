@@ -50,3 +50,4 @@ class Circumstances:
     now: datetime
     cooling: dict[str, datetime] = field(default_factory=dict)  #: node → until when it is left alone
     holder: str = ""  #: who we are in the marks on drained nodes
+    ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away

@@ -1,5 +1,6 @@
 """Single drains on a cluster in memory, in frozen time."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from rescheduler.observe.events import (
     Trouble,
 )
 from rescheduler.planning.candidates import PROXIES
+from rescheduler.settings import Timing
 from tests.loop.world import START, Pool, World, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
@@ -305,3 +307,18 @@ class TestProvider:
             assert pool.orders == [NodeRef("od-1", ordered_at=START, annotations=pool.orders[0].annotations)]
             assert here.writes == [("taint", "od-1"), ("delete", "od-1")]
             assert ended(here).removed
+
+    def test_a_machine_that_is_not_gone_yet_is_not_given_away_anew(self) -> None:
+        """Its intent says when it was ordered away; a drain begun anew would forget that, and order it too early."""
+        with world(*CLUSTER[:2]) as here:
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            pool = Pool([Accepted("the order got no answer")])
+            loop = here.loop(Timing(node_drain_delay=timedelta()), provider=pool)
+            for _ in range(2):
+                loop.round()
+                here.pass_time(10)
+            found = intent.read(here.node("od-1"))
+            assert found is not None
+            assert (found.step, found.since) == (Step.REMOVING, START)
+            assert {one.ordered_at for one in pool.orders} == {START}
+            assert here.of(DrainStarted) == []

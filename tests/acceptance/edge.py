@@ -1,0 +1,271 @@
+"""The network's edge: whatever the program under test says to the API server and to the cloudpool passes here.
+
+Both are served at one URL; their paths do not meet. Writes are written down in the order in which they come, one of
+them can be held up before it passes or before its answer does, and each can be given a fault.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import uvicorn
+from starlette.concurrency import run_in_threadpool
+
+from deploy.local.cloudpool.server import listen
+from deploy.local.plane import ControlPlane
+from rescheduler.backends.config import Endpoint
+from rescheduler.backends.credentials import Credentials
+from rescheduler.draining.intent import ANNOTATION
+from rescheduler.proxy.forward import Forwarder
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Moment = Literal["before", "after"]
+
+SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
+LEASE: Final = "lease"
+_NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    name: str  #: see `name_of`
+    path: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What becomes of the next writes of that *name*.
+
+    *status* 0 closes the connection in place of an answer, None never answers. With *acted*, the write is carried out
+    before.
+    """
+
+    name: str
+    status: int | None
+    acted: bool = False
+    times: int = 1
+    body: str = '{"message": "injected"}'
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def name_of(method: str, path: str, body: Any) -> str:
+    """What a write is for, in a word or two; "" for what only reads or tells."""
+    if method == "GET" or path.endswith("/events"):
+        return ""
+    if node := _NODE.fullmatch(path):
+        return f"{_on_node(method, body)} {node[1]}"
+    if path == "/pool/size":
+        return f"size {body['desiredSize']}"
+    if path.endswith("/eviction"):
+        return "evict"
+    return LEASE if "/leases" in path else path.rpartition("/")[2]
+
+
+def _on_node(method: str, body: Any) -> str:
+    """delete, or the step that a PATCH writes; release, where it takes our marks off."""
+    if method == "DELETE":
+        return "delete"
+    written = body.get("metadata", {}).get("annotations", {}).get(ANNOTATION)
+    return "release" if written is None else str(json.loads(written)["step"])
+
+
+class Edge:
+    """An ASGI application. Its methods may be called from any thread."""
+
+    def __init__(self, plane: ControlPlane, pool: str) -> None:
+        self._api = _forwarder(plane.server, str(plane.ca))
+        self._pool = _forwarder(pool)
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self._counted: Callable[[str], bool] = lambda name: name != LEASE
+        self._hold: tuple[int, Moment] | None = None
+        self._passing = threading.Event()  # unset while all writes are held up
+        self._passing.set()
+        self._dropping = False
+        self.reached = threading.Event()  #: the write that was to be held up is held up
+        self.writes: list[Write] = []  #: those that came, in order
+        self.answers: list[tuple[Write, int]] = []  #: the statuses of those that passed
+        self.url = ""
+
+    def names(self) -> list[str]:
+        return [one.name for one in self.writes]
+
+    def hold(self, position: int, moment: Moment, counted: Callable[[str], bool] | None = None) -> None:
+        """Hold up the write that is the *position*-th from now on (the first is 0), and all writes after it.
+
+        `before`: it does not pass; `after`: it passes, its answer does not. *counted* says which names count: all
+        but those of Leases, unless told otherwise.
+        """
+        with self._lock:
+            self.writes.clear()
+            self.answers.clear()
+            self.reached.clear()
+            self._hold = (position, moment)
+            self._counted = counted or (lambda name: name != LEASE)
+            self._dropping = False
+
+    def drop(self) -> None:
+        """Whoever sent what is held up is dead: nothing of it passes."""
+        self._let(dropping=True)
+
+    def release(self) -> None:
+        """What is held up goes its way."""
+        self._let(dropping=False)
+
+    def _let(self, *, dropping: bool) -> None:
+        with self._lock:
+            self._hold, self._dropping = None, dropping
+            self._passing.set()
+
+    def inject(self, *faults: Fault) -> None:
+        with self._lock:
+            self._faults += [fault for fault in faults for _ in range(fault.times)]
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        body = await _read(receive)
+        forwarder = self._pool if scope["path"].startswith("/pool") else self._api
+        parsed = _parsed(body)
+        name = name_of(scope["method"], scope["path"], parsed)
+        if not name:
+            await forwarder.forward(scope, receive, send, body if scope["method"] != "GET" else None)
+            return
+        await self._write(Write(name, scope["path"], parsed), scope, forwarder, body, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and stop with the server, in its event loop."""
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": f"{message['type']}.complete"})
+        await self._api.close()
+        await self._pool.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _write(
+        self, write: Write, scope: Message, forwarder: Forwarder, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        if not self._passing.is_set() and not await self._held_up():
+            return
+        moment, fault = self._noted(write)
+        if moment == "before":
+            self.reached.set()
+            if not await self._held_up():
+                return
+        answer: list[Message] = []
+        if fault is None or fault.acted:
+            answer = await _passed(forwarder, scope, body)
+            self.answers.append((write, int(answer[0]["status"])))
+        if moment == "after":
+            self.reached.set()
+            if not await self._held_up():
+                return
+        if fault is None:
+            for message in answer:
+                await send(message)
+        else:
+            await _misbehave(fault, receive, send)
+
+    def _noted(self, write: Write) -> tuple[Moment | None, Fault | None]:
+        with self._lock:
+            self.writes.append(write)
+            fault = next((one for one in self._faults if one.name == write.name), None)
+            if fault is not None:
+                self._faults.remove(fault)
+            counted = sum(self._counted(one.name) for one in self.writes)
+            if self._hold is None or not self._counted(write.name) or counted - 1 != self._hold[0]:
+                return None, fault
+            self._passing.clear()
+            return self._hold[1], fault
+
+    async def _held_up(self) -> bool:
+        """Wait for `release` or `drop`; whether to go on."""
+        await run_in_threadpool(self._passing.wait)
+        return not self._dropping
+
+
+async def _passed(forwarder: Forwarder, scope: Message, body: bytes) -> list[Message]:
+    """The answer to a write, which is carried out even if its sender dies."""
+    answer: list[Message] = []
+
+    async def keep(message: Message) -> None:
+        answer.append(message)
+
+    async def stays() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await forwarder.forward(scope, stays, keep, body)
+    return answer
+
+
+async def _misbehave(fault: Fault, receive: Receive, send: Send) -> None:
+    if fault.status:
+        body = fault.body.encode() if fault.status != 204 else b""
+        length = [(b"content-length", str(len(body)).encode())] if body else []
+        headers = [(b"content-type", b"application/json"), *length, *fault.headers]
+        await send({"type": "http.response.start", "status": fault.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return
+    if fault.status == 0:
+        # uvicorn's send is a method of the exchange, which holds the connection.
+        send.__self__.transport.abort()  # type: ignore[attr-defined]
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body) if body else {}
+    except ValueError:
+        return {}
+
+
+def _forwarder(url: str, ca: str | None = None) -> Forwarder:
+    return Forwarder(url, Credentials(Endpoint(url=url, ca_file=ca), Path()), SECONDS)
+
+
+@contextlib.contextmanager
+def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
+    """An edge before the API server and the *pool*, for the length of the block."""
+    edge, listener = Edge(plane, pool), listen(0)
+    config = uvicorn.Config(
+        edge,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_level="critical",
+        server_header=False,
+        date_header=False,  # the pool's own is handed on
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), name="edge")
+    thread.start()
+    edge.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        yield edge
+    finally:
+        edge.drop()
+        server.should_exit = True
+        thread.join()
+        listener.close()

@@ -1,0 +1,78 @@
+"""The program as a process that may be killed, forked from one that has it imported: a start takes no second."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+from rescheduler import cli
+
+EXIT_SECONDS: Final = 60
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["rescheduler.cli.run", "rescheduler.cli.proxy", "rescheduler.app", "rescheduler.proxy.service", __name__]
+)
+
+
+def _main(arguments: tuple[str, ...], log: str) -> None:
+    for name in list(os.environ):
+        if name.startswith(("RESCHEDULER_", "KUBE")) or name.lower().endswith("_proxy"):
+            del os.environ[name]
+    with open(log, "ab", buffering=0) as target:  # noqa: PTH123 -- a file descriptor is wanted
+        os.dup2(target.fileno(), sys.stderr.fileno())
+    cli.main(arguments)
+
+
+class Program:
+    """``rescheduler`` with *arguments* and ``--log-format=json``; its log goes to the file *log*."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        log.touch()
+        self._process = _FORKS.Process(target=_main, args=((*arguments, "--log-format=json"), str(log)))
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def running(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is taken back."""
+        self._process.kill()
+        self._process.join()
+
+    def terminate(self) -> None:
+        """SIGTERM, and no wait."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGTERM)
+
+    def end(self) -> int | None:
+        """Wait until it ends by itself; its exit code, None if it does not."""
+        self._process.join(EXIT_SECONDS)
+        return self._process.exitcode
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        found = []
+        for line in self._log.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    def told(self, words: str, **fields: str) -> list[dict[str, Any]]:
+        """The lines so far whose message has *words*, with these fields."""
+        return [
+            line
+            for line in self.lines
+            if words in line["message"] and all(line.get(name) == value for name, value in fields.items())
+        ]
