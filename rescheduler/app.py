@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import signal
 import socket
 import threading
 import uuid
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from types import FrameType
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -45,6 +43,7 @@ from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Connection, Logging, Provider, Running, Timing
 from rescheduler.soft_taint import SoftTaint
+from rescheduler.stopping import on_signals
 from rescheduler.version import VERSION
 from rescheduler.view import View
 
@@ -86,6 +85,10 @@ class Standing:
     def stop(self) -> None:
         self._stop.set()
 
+    def told(self, signal: str) -> None:
+        log.warning("%s: taking back what was begun, then ending", signal)
+        self.stop()
+
 
 def read_cluster(connection: Connection, progress: Callable[[str, int], None] | None = None) -> Snapshot:
     """The cluster as it is, read once; *progress* is told a kind's plural and the number read so far."""
@@ -99,7 +102,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     clock = SystemClock()
     standing = Standing(clock)
     with contextlib.ExitStack() as parts:
-        parts.enter_context(_signals(standing))
+        parts.enter_context(on_signals(standing.told))
         provider = _provider(running.provider, clock)
         parts.callback(provider.close)
         policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
@@ -208,20 +211,3 @@ class _Record:
         else:
             about = Subject("Node", subject.name, subject.uid)
         self._recorder.record(about, reason, message, "Warning" if warning else "Normal")
-
-
-@contextlib.contextmanager
-def _signals(standing: Standing) -> Iterator[None]:
-    """SIGTERM and SIGINT end the loop, after what was begun is taken back; a second one ends the process."""
-
-    def told(number: int, _: FrameType | None) -> None:
-        log.warning("%s: taking back what was begun, then ending", signal.Signals(number).name)
-        standing.stop()
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

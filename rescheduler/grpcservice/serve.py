@@ -3,12 +3,10 @@
 import contextlib
 import ipaddress
 import logging
-import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
@@ -19,8 +17,7 @@ from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.observe import logs as log_lines
 from rescheduler.settings import Address, Logging, Provider
-
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+from rescheduler.stopping import on_signals
 
 log = logging.getLogger("rescheduler")
 
@@ -76,17 +73,11 @@ def _loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """Set by the first signal; a second one ends the process."""
     stop = threading.Event()
 
-    def told(number: int, _: object) -> None:
-        log.warning("%s: ending, calls under way are answered", signal.Signals(number).name)
+    def told(name: str) -> None:
+        log.warning("%s: ending, calls under way are answered", name)
         stop.set()
-        signal.signal(number, before[signal.Signals(number)])
 
-    before = {number: signal.signal(number, told) for number in _ENDING}
-    try:
+    with on_signals(told):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import uvicorn
@@ -22,8 +22,8 @@ from rescheduler.settings import Address
 _STOP_SECONDS: Final = 5.0
 
 
-def application(registry: CollectorRegistry, health: Health, status: Status) -> Starlette:
-    """The pages as an ASGI application."""
+def application(registry: CollectorRegistry, health: Health, status: Status | None = None) -> Starlette:
+    """The pages as an ASGI application; without *status* there is no /statusz."""
 
     def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -40,19 +40,22 @@ def application(registry: CollectorRegistry, health: Health, status: Status) -> 
             return PlainTextResponse("ok\n")
         return PlainTextResponse("the cluster has not been read yet\n", status_code=503)
 
+    def index(_: Request) -> Response:
+        links = "".join(f'<li><a href="{one}">{one}</a></li>' for one in pages)
+        return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
+
+    pages: dict[str, Callable[[Request], Response]] = {"/statusz": _statusz(status)} if status else {}
+    pages |= {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in ({"/": index} | pages).items()])
+
+
+def _statusz(status: Status) -> Callable[[Request], Response]:
     def statusz(request: Request) -> Response:
         board = status.board
         html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
         return HTMLResponse(as_html(board)) if html else JSONResponse(as_json(board))
 
-    def index(_: Request) -> Response:
-        links = "".join(
-            f'<li><a href="{one}">{one}</a></li>' for one in ("/statusz", "/metrics", "/healthz", "/readyz")
-        )
-        return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
-
-    pages = {"/": index, "/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/statusz": statusz}
-    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
+    return statusz
 
 
 @contextlib.contextmanager

@@ -3,12 +3,10 @@
 import contextlib
 import hashlib
 import logging
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -43,6 +41,7 @@ from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.updates import PoolUpdates, Way, Ways
 from rescheduler.settings import PROTOBUF, Address
+from rescheduler.stopping import on_signals
 
 #: Seconds between two looks for drains that were left unfinished.
 SWEEP_SECONDS: Final = 10.0
@@ -156,7 +155,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
         state.start()
         parts.callback(state.stop)
         listening = parts.enter_context(serving(_proxy(file, service), host, port, file.server))
-        parts.enter_context(_signals(standing))
+        parts.enter_context(on_signals(lambda _: standing.stop.set()))
         log.warning("forwarding port %d to %s", listening, file.backend_url)
         while not clock.wait(SWEEP_SECONDS, standing.stop):
             standing.beat()
@@ -189,19 +188,3 @@ def _running(count: int) -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _signals(standing: Standing) -> Iterator[None]:
-    """SIGTERM and SIGINT: updates under way are taken back, then the proxy ends; a second one ends the process."""
-
-    def told(number: int, _: FrameType | None) -> None:
-        standing.stop.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
