@@ -1,20 +1,22 @@
 """What a request means to the backend, however its path is spelled.
 
-A removal must not slip through in a spelling that the backend understands and we do not. So the path is read as
-generously as any server might read it: escapes of any depth, of either kind, path parameters, doubled slashes, dot
-segments, trailing slashes, what follows an escaped question mark. What is no removal in that reading is forwarded as
+A removal must not slip through in a spelling that the backend understands and we do not. So the path is read in every
+way in which a server might read it: escapes of any depth, of either kind, path parameters, doubled slashes, dot
+segments, trailing slashes, what follows an escaped question mark. Servers differ in what they do first, so
+``/pool//../size`` is ``/size`` to some and ``/pool/size`` to others. What is no removal in any reading is forwarded as
 it came; nothing is normalised on the way.
 """
 
 import enum
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from urllib.parse import unquote
 
-_SEPARATORS = re.compile(r"[/\\]+")
 _END = re.compile(r"[?#\x00]")
 _UNICODE_ESCAPE = re.compile(r"%u([0-9A-Fa-f]{4})")  # servlet containers read it
-_OVERLONG_SLASH = re.compile(r"%c0%af|%e0%80%af|%c0%2f", re.IGNORECASE)
+_OVERLONG = re.compile(r"%(?:c|e0%8)([01])%([0-9a-f]{2})", re.IGNORECASE)  #: ASCII in two or three bytes of UTF-8
 _MAX_DEPTH = 8  #: escapes of escapes; deeper ones are nobody's
 
 
@@ -44,10 +46,17 @@ class Route:
 
 
 def route(method: str, raw_path: str) -> Route:
-    """The meaning of a request to *raw_path*, as it stood in the request line, query cut off."""
-    if method != "POST":
+    """The meaning of a request to *raw_path*, as it stood in the request line, query cut off.
+
+    Methods count in any case: the backend gets them in capitals.
+    """
+    if method.upper() != "POST":
         return Route(Operation.FORWARD)
-    segments = _segments(raw_path)
+    meanings = (_meaning(raw_path, segments) for segments in _readings(raw_path))
+    return next((one for one in meanings if one.operation is not Operation.FORWARD), Route(Operation.FORWARD))
+
+
+def _meaning(raw_path: str, segments: list[str]) -> Route:
     if segments[-2:] == _SIZE:
         return Route(Operation.SIZE if segments == _SIZE else Operation.FORBIDDEN)
     operation = _ON_MACHINE.get(segments[-1]) if segments else None
@@ -61,22 +70,42 @@ def route(method: str, raw_path: str) -> Route:
     return Route(Operation.FORBIDDEN)
 
 
-def _segments(raw_path: str) -> list[str]:
-    """The segments of the most generous reading; `..` above the root is dropped, as browsers and servers do."""
-    path = raw_path
+def _readings(raw_path: str) -> Iterator[list[str]]:
+    """The segments as servers may see them, the most generous reading first."""
+    for path in reversed(_decoded(raw_path)):
+        variants = {
+            "cut": _END.search(path) is not None,  # an escaped ? ends the path, or is a character of it
+            "backslash": "\\" in path,  # it separates, or is a character
+            "merge": "//" in path or "\\" in path,  # an empty segment is none, or `..` takes it back
+            "bare": ";" in path,  # parameters are cut before dot segments are resolved, or after
+        }
+        for ways in product(*((True, False) if varies else (True,) for varies in variants.values())):
+            yield _segments(path, **dict(zip(variants, ways, strict=True)))
+
+
+def _decoded(raw_path: str) -> list[str]:
+    """The path as it came, and after each round of decoding."""
+    found = [raw_path]
     for _ in range(_MAX_DEPTH):
-        decoded = unquote(_UNICODE_ESCAPE.sub(_character, _OVERLONG_SLASH.sub("/", path)))
-        if decoded == path:
+        decoded = unquote(_UNICODE_ESCAPE.sub(_character, _OVERLONG.sub(_overlong, found[-1])))
+        if decoded == found[-1]:
             break
-        path = decoded
-    found: list[str] = []
-    for part in _SEPARATORS.split(_END.split(path, maxsplit=1)[0]):
-        segment = part.partition(";")[0].strip()
-        if segment == "..":
-            found = found[:-1]
-        elif segment not in {"", "."}:
-            found.append(segment)
+        found.append(decoded)
     return found
+
+
+def _segments(path: str, *, cut: bool, backslash: bool, merge: bool, bare: bool) -> list[str]:
+    """One reading; `..` above the root is dropped, as browsers and servers do."""
+    path = _END.split(path, maxsplit=1)[0] if cut else path
+    found: list[str] = []
+    for part in (path.replace("\\", "/") if backslash else path).split("/"):
+        segment = part.partition(";")[0].strip() if bare else part.strip()
+        if segment == "..":
+            del found[-1:]
+        elif segment != "." and (segment or not merge):
+            found.append(segment)
+    names = (segment.partition(";")[0].strip() for segment in found)
+    return [name for name in names if name]
 
 
 def _machine(raw_path: str, segments: list[str]) -> str:
@@ -89,3 +118,7 @@ def _machine(raw_path: str, segments: list[str]) -> str:
 
 def _character(match: re.Match[str]) -> str:
     return chr(int(match[1], 16))
+
+
+def _overlong(match: re.Match[str]) -> str:
+    return chr(int(match[1]) << 6 | int(match[2], 16) & 0x3F)

@@ -46,6 +46,18 @@ POSTS = {
     "/pool/size%00": SIZE,
     "/pool/size%20": SIZE,
     "/pool/ size": SIZE,
+    # What one server does first, another does last.
+    "/pool//../size": SIZE,
+    "/pool/%2e%2e/../size": SIZE,
+    "/pool/%252e%252e/../size": SIZE,
+    "/pool/a%5cb/../size": SIZE,
+    "/pool/..;/../size": SIZE,
+    "/%3f/../pool/size": SIZE,
+    "/%23/../pool/size": SIZE,
+    "/%00/../pool/size": SIZE,
+    "/pool/%c0%ae%c0%ae/pool/size": SIZE,
+    "/pool/%c1%b3ize": SIZE,
+    "/pool//../i-1/terminate": FORBIDDEN,
     "pool/size": SIZE,
     "/pool/terminate": TERMINATE,
     "/pool/terminate/": TERMINATE,
@@ -89,10 +101,15 @@ def test_posts(path: str) -> None:
     assert route("POST", path) == POSTS[path]
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "post", "TRACE"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate", "/pool/detach"])
 def test_other_methods_are_forwarded(method: str, path: str) -> None:
     assert route(method, path) == FORWARD
+
+
+@pytest.mark.parametrize("method", ["post", "Post", "pOST"])
+def test_methods_count_in_any_case(method: str) -> None:
+    assert route(method, "/pool/size") == SIZE
 
 
 def spelled(segments: list[str]) -> st.SearchStrategy[str]:
