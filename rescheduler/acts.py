@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
@@ -85,6 +86,8 @@ class Access:
     provider: CloudProvider
     clock: Clock
     holder: str  #: our name on nodes
+    #: Within it we have ended, or written our marks anew; None where something else tells whether we live.
+    promise: timedelta | None = None
 
 
 class Acts:
@@ -129,7 +132,9 @@ class Acts:
 
     def _mark(self, mark: Mark) -> Answer:
         clock, holder = self._access.clock, self._access.holder
-        written = Intent(holder, mark.step, mark.since or clock.now(), mark.pods, mark.group)
+        now, promise = clock.now(), self._access.promise
+        until = None if promise is None else now + promise
+        written = Intent(holder, mark.step, mark.since or now, mark.pods, mark.group, until)
         edit = NodeEdit(taint=(intent.taint(holder),), annotate={ANNOTATION: written.dump()})
         try:
             self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)

@@ -81,30 +81,45 @@ class Drainer:
         """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with.
 
         A cloudpool proxy needs no lease: nobody can tell from outside whether it is at work, and it finishes its
-        own drains after a restart. So its marks are left to it.
+        own drains after a restart. So its marks are left to it until the moment that they name has passed.
         """
-        swept = [self._swept(node) for node in self._view.marked() if not self._of_a_proxy(node)]
+        swept = [self._swept(node) for node in self._view.marked()]
         return tuple(drain for drain in swept if drain is not None)
-
-    def _of_a_proxy(self, node: Node) -> bool:
-        found = intent.read(node)
-        return found is not None and found.holder.startswith(PROXIES) and found.holder != self._access.holder
 
     def _swept(self, node: Node) -> Drain | None:
         """What somebody else began is gone on with; what we ourselves left behind, or nobody can read, is undone."""
         found = intent.read(node)
+        if found is not None and self._of_a_proxy(found):
+            self._after_proxy(node, found)
+            return None
         if found is not None and found.step is Step.REMOVING:
             # The provider is asked once a round: other nodes need not wait for a machine to end.
             limits = replace(self._limits, removal=0)
             return self._played(node, machine.resume_removal(node.name, limits, found.group, found.since))
         if found is None or found.holder == self._access.holder:
-            self._report(Swept(_ref(node), found.holder if found else "", Sweep.ROLLED_BACK))
-            now = self._access.clock.monotonic()
-            self._course(node).play(machine.roll_back(node.name, self._limits, now))
+            self._roll_back(node, found.holder if found else "")
             return None
         self._report(Swept(_ref(node), found.holder, Sweep.RESUMED))
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, found.pods))
+
+    def _of_a_proxy(self, found: intent.Intent) -> bool:
+        return found.holder.startswith(PROXIES) and found.holder != self._access.holder
+
+    def _after_proxy(self, node: Node, found: intent.Intent) -> None:
+        """A dead proxy's call is nobody's any more: its drain is undone.
+
+        A machine that it may have ordered away, and that still runs after all this time, stays. Where the machine is
+        gone, its Node is for whoever knows the cloud to delete; until then nothing is put there.
+        """
+        lives = found.step is not Step.REMOVING or node.condition("Ready") == "True"
+        if found.lapsed(self._access.clock.now()) and lives:
+            self._roll_back(node, found.holder)
+
+    def _roll_back(self, node: Node, holder: str) -> None:
+        self._report(Swept(_ref(node), holder, Sweep.ROLLED_BACK))
+        now = self._access.clock.monotonic()
+        self._course(node).play(machine.roll_back(node.name, self._limits, now))
 
     def _played(self, node: Node, begun: Result) -> Drain:
         """Play a drain to its end, and tell; that an order is still at work is told once."""

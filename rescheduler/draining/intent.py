@@ -31,10 +31,16 @@ class Intent:
     since: datetime  #: when the step was begun; of REMOVING: before the machine was ordered away
     pods: tuple[str, ...] = ()  #: UIDs of the pods to move
     group: str = ""  #: of REMOVING: the provider's node group that the machine belongs to
+    until: datetime | None = None  #: when the holder has surely ended or written anew, if it lives; None: nobody knows
 
     def dump(self) -> str:
-        since = f"{self.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-        return msgspec.json.encode(_Shape(self.holder, self.step, since, self.pods, self.group)).decode()
+        until = "" if self.until is None else _written(self.until)
+        shape = _Shape(self.holder, self.step, _written(self.since), self.pods, self.group, until)
+        return msgspec.json.encode(shape).decode()
+
+    def lapsed(self, now: datetime) -> bool:
+        """Whether the holder must be dead."""
+        return self.until is not None and self.until < now
 
 
 class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,6 +49,7 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str
     pods: tuple[str, ...] = ()
     group: str = ""
+    until: str = ""
 
 
 def taint(holder: str) -> Taint:
@@ -58,11 +65,21 @@ def read(node: Node) -> Intent | None:
         return None
     try:
         shape = msgspec.json.decode(text, type=_Shape)
-        since = datetime.fromisoformat(shape.since)
+        since = _read(shape.since)
+        until = _read(shape.until) if shape.until else None
     except (msgspec.MsgspecError, ValueError):
         return None
-    since = since if since.tzinfo else since.replace(tzinfo=UTC)
-    return Intent(shape.holder, shape.step, since, shape.pods, shape.group)
+    return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until)
+
+
+def _written(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def _read(text: str) -> datetime:
+    """Raises ValueError. A time without a zone is UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def is_marked(node: Node) -> bool:

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -20,6 +20,7 @@ def node(annotation: str | None = None, *taints: Taint) -> Node:
     [
         Intent("me", Step.DRAINING, SINCE, ("uid-1", "uid-2")),
         Intent("me", Step.REMOVING, SINCE, group="pool"),
+        Intent("me", Step.DRAINING, SINCE, until=SINCE + timedelta(hours=1)),
     ],
 )
 def test_what_is_written_is_read(written: Intent) -> None:
@@ -41,6 +42,7 @@ def test_people_can_read_it() -> None:
         '{"holder":"me"}',
         '{"holder":"me","step":"x","since":"2026"}',
         '{"holder":"me","step":"draining","since":"some day"}',
+        '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","until":"some day"}',
     ],
 )
 def test_what_cannot_be_read_is_none(text: str | None) -> None:
@@ -50,6 +52,13 @@ def test_what_cannot_be_read_is_none(text: str | None) -> None:
 def test_a_time_without_a_zone_is_utc() -> None:
     read = intent.read(node('{"holder":"me","step":"draining","since":"2026-01-02T03:04:05"}'))
     assert read == Intent("me", Step.DRAINING, SINCE)
+
+
+@pytest.mark.parametrize(
+    ("until", "lapsed"), [(None, False), (SINCE, False), (SINCE - timedelta(microseconds=1), True)]
+)
+def test_a_promise_that_is_over_says_that_the_holder_is_dead(until: datetime | None, lapsed: bool) -> None:
+    assert Intent("me", Step.DRAINING, SINCE, until=until).lapsed(SINCE) is lapsed
 
 
 @pytest.mark.parametrize(

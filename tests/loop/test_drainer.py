@@ -199,6 +199,29 @@ class TestSweep:
             assert (here.writes, here.of(Swept), here.of(DrainStarted)) == ([], [], [])
             assert intent.read(here.node("od-1")) == written
 
+    @pytest.mark.parametrize(
+        ("step", "ready", "undone"),
+        [
+            pytest.param(Step.DRAINING, "True", True, id="its drain is undone"),
+            pytest.param(Step.REMOVING, "True", True, id="its order was never carried out"),
+            pytest.param(Step.REMOVING, "False", False, id="its machine is gone"),
+        ],
+    )
+    def test_the_marks_of_a_dead_cloudpool_proxy(self, step: Step, ready: str, undone: bool) -> None:
+        """It said until when it would have ended or written anew."""
+        with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
+            until = START + timedelta(hours=1)
+            written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool", until=until)
+            here.mark("od-1", written.dump(), intent.taint(written.holder))
+            loop = here.loop()
+            here.pass_time(3599)
+            loop.round()
+            assert here.writes == []
+            here.pass_time(2)
+            loop.round()
+            assert here.writes[:1] == ([("untaint", "od-1")] if undone else [])
+            assert [one.done for one in here.of(Swept)] == ([Sweep.ROLLED_BACK] if undone else [])
+
     @pytest.mark.parametrize("holder", [f"{PROXIES}0a1b2c3d", "cloudpool-proxy"])
     def test_who_only_looks_like_another_proxy_is_swept(self, holder: str) -> None:
         """A proxy's own marks, and a daemon in a pod whose name begins alike."""
