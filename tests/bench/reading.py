@@ -26,6 +26,7 @@ _KEYS: Final = {
     "Node": "minions",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets",
+    "ReplicaSet": "replicasets",
 }
 _WRITES_AT_ONCE: Final = 100
 
