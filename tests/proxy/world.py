@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class World:
     """Everything that there is, and what tests ask of it."""
 
     def __init__(
-        self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None = None, **config: Json
+        self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None, config: Mapping[str, Json]
     ) -> None:
         self.plane, self.server, self._folder = plane, server, folder
         self._kubeconfig = kubeconfig or plane.kubeconfig
@@ -155,16 +155,22 @@ class World:
     def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
         """A Deployment whose pods run; with *on*, it is made while only that node takes pods."""
         others = [one for one in self.nodes() if on and one != on]
-        self._cordon(others, off=True)
+        self.cordon(*others)
         self.plane.apply([manifests.deployment(name, replicas, **spec)])
         self.plane.wait_for(
             lambda: sum(pod.startswith(f"{name}-") for pod in self.pods()) == replicas, f"the pods of {name}"
         )
-        self._cordon(others, off=False)
+        self.cordon(*others, off=False)
 
-    def _cordon(self, nodes: list[str], *, off: bool) -> None:
+    def cordon(self, *nodes: str, off: bool = True) -> None:
+        """Keep new pods off *nodes*, or let them on again; the taint of a cordon comes and goes a moment later."""
         for name in nodes:
             self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": off or None}})
+        self.plane.wait_for(lambda: all(self._cordoned(name) is off for name in nodes), "the taints of the cordons")
+
+    def _cordoned(self, node: str) -> bool:
+        taints = self.plane.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", [])
+        return any(taint["key"] == "node.kubernetes.io/unschedulable" for taint in taints)
 
 
 @contextlib.contextmanager
@@ -176,11 +182,13 @@ def world(
     kubeconfig: Path | None = None,
     pool: Mapping[str, Any] | None = None,
     config: Mapping[str, Json] | None = None,
+    before: Callable[["World"], object] = lambda _: None,
     **settings: Any,
 ) -> Iterator[World]:
     """Machines that have joined, and the proxy before their pool, with *kubeconfig* or the administrator's.
 
-    *pool* adds to the document of the pool, *config* section by section to the proxy's file.
+    *pool* adds to the document of the pool, *config* section by section to the proxy's file. *before* is called when
+    the machines have joined, and the proxy does not run yet.
     """
     values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1} | settings
     clock = SystemClock()
@@ -190,9 +198,10 @@ def world(
     with Server(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
-        made = World(plane, server, folder, kubeconfig, **(config or {}))
+        made = World(plane, server, folder, kubeconfig, config or {})
         try:
             plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
+            before(made)
             made.start()
             yield made
         finally:

@@ -70,6 +70,11 @@ class FaultyApp:
         with self._lock:
             self._faults.extend(fault for fault in faults for _ in range(fault.times))
 
+    def forget(self) -> None:
+        """What was injected and not used yet happens no more."""
+        with self._lock:
+            self._faults.clear()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)

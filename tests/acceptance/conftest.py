@@ -1,0 +1,39 @@
+"""What the scenes share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local import cleaning
+from deploy.local.plane import ControlPlane
+from tests.proxy.world import World, world
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_proxies() -> Iterator[None]:
+    """The servers are on this machine; the environment's way out is none to them."""
+    with pytest.MonkeyPatch.context() as environ:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            environ.delenv(name, raising=False)
+            environ.delenv(name.upper(), raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A pool of two machines, of which nothing that is asked of the proxy takes one: their Nodes are protected.
+
+    So any number of requests can be tried on it, and a removal that slips through is seen.
+    """
+
+    def protect(made: World) -> None:
+        for name in made.nodes():
+            annotation = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+            control_plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotation}})
+
+    config = {"server": {"timeout": "2s"}, "backend": {"timeout": "5s"}}
+    folder = tmp_path_factory.mktemp("guarded")
+    with world(control_plane, folder, 2, before=protect, config=config) as made:
+        made.post("/pool/size", {"desiredSize": 1})
+        yield made
+    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")

@@ -1,0 +1,159 @@
+"""What removes no machine reaches the pool as it was sent, and comes back as it was answered."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.cloudpool.faults import Fault, Request
+from rescheduler.proxy.forward import FAILED
+from tests.proxy.test_forward import line, raw
+from tests.proxy.world import World
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = {"name": "od", "bootDelay": "1s", "labels": {"pool-worker": "true"}}
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def _only_new_requests(guarded: World) -> Iterator[None]:
+    guarded.server.face.requests.clear()
+    yield
+    assert (guarded.running(), guarded.desired) == (["od-1", "od-2"], 2)
+
+
+def seen(made: World) -> list[Request]:
+    return list(made.server.face.requests)
+
+
+#: calls of the API that remove nothing: (method, path, body; what the pool answers)
+CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
+    ("GET", "/config", None, {}),
+    ("POST", "/config", CONFIG, None),
+    ("POST", "/stop", None, None),
+    ("GET", "/status", None, {"started": False, "configured": True}),
+    ("POST", "/start", None, None),
+    ("GET", "/status", None, {"started": True, "configured": True}),
+    ("GET", "/pool", None, {}),
+    ("GET", "/pool/size", None, {"desiredSize": 2, "allocated": 2, "active": 2}),
+]
+
+
+def test_the_calls_of_the_api_that_remove_nothing(guarded: World) -> None:
+    for method, path, body, expected in CALLS:
+        content = None if body is None else json.dumps(body, indent=1).encode()
+        guarded.server.face.requests.clear()
+        answer = httpx.request(method, f"{guarded.url}{path}", content=content, headers=JSON)
+        assert (answer.status_code, bool(answer.content)) == (200, expected is not None), path
+        if expected is not None:
+            assert expected.items() <= answer.json().items()
+            assert answer.headers["content-type"] == "application/json"
+        (arrived,) = seen(guarded)
+        assert (arrived.method, arrived.path, arrived.body) == (method, path, content or b"")
+    machines = httpx.get(f"{guarded.url}/pool").json()["machines"]
+    assert [one["id"] for one in machines] == [guarded.id("od-1"), guarded.id("od-2")]
+
+
+def test_the_calls_on_machines_that_remove_nothing(guarded: World) -> None:
+    machine = guarded.id("od-1")
+
+    def post(path: str, **body: Any) -> None:
+        answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine, **body})
+        assert (answer.status_code, answer.content) == (200, b"")
+
+    post("/pool/serviceState", serviceState="OUT_OF_SERVICE")
+    assert guarded.machine("od-1").service_state == "OUT_OF_SERVICE"
+    post("/pool/membershipStatus", membershipStatus={"active": True, "evictable": False})
+    assert not guarded.machine("od-1").evictable
+    post("/pool/membershipStatus", membershipStatus={})
+    assert guarded.machine("od-1").evictable
+    guarded.server.pool.detach(machine, decrement=True)
+    assert guarded.desired == 1
+    post("/pool/attach")
+    assert guarded.desired == 2
+    bodies = [json.loads(one.body) for one in seen(guarded) if one.path == "/pool/attach"]
+    assert bodies == [{"machineId": machine}]
+
+
+def test_paths_and_queries_arrive_to_the_byte(guarded: World) -> None:
+    targets = ["/pool?a=b&c=d%20e&a=", "/a%2Fb%3Fc%20d?x", "/a//b/./c/../d/", "/%7Euser/%e4", "/POOL/SIZE", "/"]
+    for target in targets:
+        raw(guarded.url, line("GET", target))
+    assert [one.target for one in seen(guarded)] == targets
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate"])
+def test_other_methods_are_the_pools_to_refuse(method: str, path: str, guarded: World) -> None:
+    through, direct = (
+        httpx.request(method, f"{url}{path}", content=b'{"desiredSize": 0}')
+        for url in (guarded.url, guarded.server.url)
+    )
+    assert (through.status_code, through.content) == (direct.status_code, direct.content)
+    assert [(one.method, one.path) for one in seen(guarded)] == [(method, path)] * 2
+
+
+def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(guarded: World) -> None:
+    kept = {"authorization": "Basic eDp5", "cookie": "a=b", "x-some": "thing", "x-forwarded-for": "192.0.2.1"}
+    dropped = {"connection": "keep-alive, x-hop", "x-hop": "1", "te": "trailers", "proxy-authorization": "secret"}
+    httpx.get(f"{guarded.url}/pool", headers={**kept, **dropped})
+    (arrived,) = seen(guarded)
+    names = {name for name, _ in arrived.headers}
+    assert {name: arrived.all(name) for name in kept} == {
+        **{name: [value] for name, value in kept.items()},
+        "x-forwarded-for": ["192.0.2.1, 127.0.0.1"],
+    }
+    assert names.isdisjoint({"x-hop", "te", "proxy-authorization", "transfer-encoding"})
+    assert arrived.all("host") == [guarded.server.url.removeprefix("http://")]
+
+
+#: what the pool answers: (status, headers, body as text)
+ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
+    "nothing": (204, {}, ""),
+    "a redirect, which is the client's to follow": (302, {"location": "http://elsewhere/pool"}, ""),
+    "an error of the pool": (404, {}, '{"message": "no such thing", "detail": "100% sure"}'),
+    "an error that is no JSON": (503, {"content-type": "text/plain", "retry-after": "7"}, "busy"),
+    "something compressed": (
+        200,
+        {"content-encoding": "gzip"},
+        gzip.compress(b"{}", mtime=0).decode("utf-8", "surrogateescape"),
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", ANSWERS)
+def test_answers_come_back_as_they_are(fact: str, guarded: World) -> None:
+    status, headers, text = ANSWERS[fact]
+    body = text.encode("utf-8", "surrogateescape")
+    guarded.server.face.inject(Fault(path="/pool", method="GET", status=status, headers=headers, body=text))
+    found = raw(guarded.url, line("GET", "/pool"))
+    head, _, rest = found.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0].split()[1] == str(status)
+    assert {f"{name}: {value}" for name, value in headers.items()} <= set(lines)
+    assert rest == body
+
+
+def test_large_bodies_pass(guarded: World) -> None:
+    """Streamed, piece by piece; each way larger than anything that is read at once."""
+    body = b"0123456789abcdef" * (1 << 20)
+    guarded.server.face.inject(Fault(path="/big", status=200, body=body.decode()))
+    answer = httpx.post(
+        f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16))
+    )
+    (arrived,) = seen(guarded)
+    digests = [hashlib.sha256(one).hexdigest() for one in (body, arrived.body, answer.content)]
+    assert (answer.status_code, digests) == (200, [digests[0]] * 3)
+
+
+def test_a_pool_that_breaks_off_or_is_silent(guarded: World) -> None:
+    for kind, status in (("reset", 502), ("hang", 504)):
+        guarded.server.face.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
+        answer = httpx.post(f"{guarded.url}/start", timeout=30)
+        assert (answer.status_code, answer.json()["message"]) == (status, FAILED)
+        assert answer.json()["detail"]
