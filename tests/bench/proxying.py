@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -61,7 +62,7 @@ class _Scene:
 
 def _forwarding(scene: _Scene) -> Iterator[Result]:
     for path, what in (("/pool/size", "GET /pool/size"), ("/pool", f"GET /pool, {NODES} machines")):
-        direct, ours = _in_turns(lambda url, path=path: _latencies(url, path, SAMPLES), scene)
+        direct, ours = _in_turns(partial(_latencies, path=path, count=SAMPLES), scene)
         cuts = [quantiles(seconds, n=100) for seconds in (direct, ours)]
         for name, cut, bounds in (("p50", 49, (5, 3)), ("p99", 98, (6, 3))):
             peer, own = (one[cut] * 1e3 for one in cuts)
