@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "explain": ("rescheduler.cli.explain", "Show for pods why which spot node does not take them."),
     "proxy": ("rescheduler.cli.proxy", "Stand before a cloudpool, and drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
+    "liqo": ("rescheduler.cli.liqo", "Serve the parts that make virtual nodes with Liqo."),
     "version": ("rescheduler.cli.version", "Print the version."),
 }
 _OWN_FLAGS: Final = ("-h", "--help", "-help")

@@ -38,22 +38,26 @@ class JsonCodec:
     """Reads one kind."""
 
     def __init__(self, kind: str, interner: Interner) -> None:
-        self._kind = kind
+        self.kind = kind
         self._decoder = Decoder(interner)
         self._lists = msgspec.json.Decoder(_List)
         self._events = msgspec.json.Decoder(_Event)
         self._heads = msgspec.json.Decoder(_Head)
         self._codes = msgspec.json.Decoder(_Code, strict=False)
 
+    def decode(self, raw: Raw) -> Object:
+        """One object. Raises WireError."""
+        return self._decoder.decode(self.kind, raw)
+
     def page(self, body: bytes) -> Page:
         try:
             seen = self._lists.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Broken(f"list {self._kind}: the answer is no JSON list: {error}") from error
+            raise Broken(f"list {self.kind}: the answer is no JSON list: {error}") from error
         found, unreadable = [], {}
         for raw in seen.items or ():
             try:
-                found.append(self._decoder.decode(self._kind, raw))
+                found.append(self.decode(raw))
             except WireError as error:
                 unreadable[name_of(raw)] = str(error)
         return Page(tuple(found), seen.metadata.resource_version, seen.metadata.continue_, unreadable)
@@ -63,10 +67,10 @@ class JsonCodec:
             try:
                 event = self._events.decode(line)
                 if event.type == "ERROR":
-                    raise refusal(f"watch {self._kind}", self._error(bytes(event.object)))
+                    raise refusal(f"watch {self.kind}", self._error(bytes(event.object)))
                 yield self._change(event)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise Broken(f"watch {self._kind}: not an event in JSON: {error}") from error
+                raise Broken(f"watch {self.kind}: not an event in JSON: {error}") from error
 
     def _change(self, event: _Event) -> Change:
         meta = self._heads.decode(event.object).metadata
@@ -74,11 +78,11 @@ class JsonCodec:
         unreadable = ""
         if event.type in ("ADDED", "MODIFIED"):
             try:
-                found = self._decoder.decode(self._kind, event.object)
+                found = self.decode(event.object)
             except WireError as error:
                 unreadable = str(error)
         return Change(
-            type=_type(self._kind, event.type),
+            type=_type(self.kind, event.type),
             key=key(meta.namespace, meta.name),
             object=found,
             resource_version=meta.resource_version,

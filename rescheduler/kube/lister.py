@@ -78,7 +78,7 @@ class Lister:
                 return Listing(found, page.resource_version, unreadable)
 
     def _page(self, following: str) -> Answer:
-        query = {"limit": str(self._page_size)} | ({"continue": following} if following else {})
+        query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
         attempt = 1
         while True:
             try:

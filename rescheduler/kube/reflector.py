@@ -124,7 +124,7 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
             "resourceVersion": self._version,
-        }
+        } | self._resource.query
         opened = self._clock.monotonic()
         self._stream = stream = self._client.stream(
             f"watch {self._resource.plural}",

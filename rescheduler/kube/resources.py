@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind's collection over all namespaces.
+    """A kind's collection over all namespaces, or over the one that is in the *path*.
 
     Without an *optional* one the daemon still works: where it is not served or not permitted, it counts as
     empty, once with a warning. Without any other there is no truthful plan.
@@ -15,11 +15,17 @@ class Resource:
     kind: str
     path: str
     optional: bool = False
+    selector: str = ""  #: of labels; objects without them are as good as absent
 
     @property
     def plural(self) -> str:
         """The name in permissions and messages: ``pods``."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What lists and watches add to the path."""
+        return {"labelSelector": self.selector} if self.selector else {}
 
 
 #: In the order in which changes are taken into the snapshot: what others refer to comes first.

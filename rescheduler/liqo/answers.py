@@ -14,13 +14,14 @@ from starlette.routing import BaseRoute, Route
 
 from rescheduler.backends.base import AboveMaximum, BelowMinimum, RateLimited, UnknownGroup
 from rescheduler.backends.config import decode
-from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
+from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable, UsageError
 
 T = TypeVar("T")
 
 #: The first that fits; 500 for all else.
 _STATUSES: Final[Sequence[tuple[type[ReschedulerError], int]]] = (
     (UsageError, 400),
+    (Forbidden, 403),
     (UnknownGroup, 404),
     (NotFound, 404),
     (BelowMinimum, 409),

@@ -1,0 +1,23 @@
+"""What discovery counts for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._clusters = Gauge("spot_rescheduler_liqo_clusters", "Clusters that discovery lists.", registry=registry)
+        self._unreadable = Gauge(
+            "spot_rescheduler_liqo_unreadable_secrets", "Secrets that describe no cluster.", registry=registry
+        )
+        self._expired = Counter(
+            "spot_rescheduler_liqo_expired_total",
+            "How often what an agent said of its cluster was not said again in time.",
+            registry=registry,
+        )
+
+    def seen(self, clusters: int, unreadable: int) -> None:
+        self._clusters.set(clusters)
+        self._unreadable.set(unreadable)
+
+    def expired(self, count: int) -> None:
+        self._expired.inc(count)

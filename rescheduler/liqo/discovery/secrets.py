@@ -1,0 +1,132 @@
+"""Secrets as a source: each describes the cluster that it is called after, and holds for as long as it is there.
+
+The Secret's keys are those of Liqo's cluster autoscaler: ``info``, JSON, and ``kubeconfig``.
+"""
+
+import logging
+import re
+from typing import Final, cast
+
+import msgspec
+
+from predicates.objects import ObjectMeta
+from rescheduler.clock import Clock
+from rescheduler.errors import ReschedulerError, Retryable, UsageError
+from rescheduler.kube.client import Client
+from rescheduler.kube.codec import Change
+from rescheduler.kube.lister import Listing
+from rescheduler.kube.reflector import Reflector
+from rescheduler.kube.resources import Resource
+from rescheduler.kube.structs import structs
+from rescheduler.liqo.discovery import checks
+from rescheduler.liqo.discovery.messages import Info, Said
+from rescheduler.liqo.discovery.store import SECRET, Store, Word
+
+KIND: Final = "Secret"
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+log = logging.getLogger(__name__)
+
+
+class Secret(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.name})"
+
+
+class Secrets:
+    """Keeps the store as the Secrets say; the sink of a reflector."""
+
+    def __init__(self, store: Store, clock: Clock, namespace: str) -> None:
+        self._store, self._clock, self._namespace = store, clock, namespace
+        self._failing = False
+        self.unreadable: dict[str, str] = {}  #: Secrets that describe no cluster, and why
+        self.read = False  #: whether all were listed once
+
+    def listed(self, kind: str, listing: Listing) -> None:
+        self.unreadable = {}
+        words: dict[str, Word] = {}
+        for one in cast("list[Secret]", listing.objects):
+            if word := self._word(one):
+                words[one.metadata.name] = word
+        for key, why in listing.unreadable.items():
+            self._refuse(key.rpartition("/")[2], why)
+        self._store.replace(SECRET, words, self._clock.now())
+        self.read = True
+        log.info("%d clusters, each a %s of namespace %s", len(words), kind, self._namespace)
+
+    def changed(self, kind: str, change: Change) -> None:
+        name = change.key.rpartition("/")[2]
+        self.unreadable.pop(name, None)
+        if change.unreadable:
+            self._refuse(name, change.unreadable)
+        word = self._word(cast("Secret", change.object)) if change.object is not None else None
+        words, gone = ({name: word}, ()) if word else ({}, (name,))
+        if self._store.change(SECRET, words, gone, self._clock.now()) and change.type == "DELETED":
+            log.info("cluster %s: its %s is gone", name, kind)
+
+    def failing(self, kind: str, error: ReschedulerError | None) -> None:
+        if error is not None:
+            log.warning("%ss of namespace %s: %s", kind, self._namespace, error)
+        elif self._failing:
+            log.warning("%ss of namespace %s are read again", kind, self._namespace)
+        self._failing = error is not None
+
+    def _word(self, secret: Secret) -> Word | None:
+        """What it says; `None`, and a warning, where that is nothing of use."""
+        try:
+            return Word(said(secret))
+        except UsageError as error:
+            self._refuse(secret.metadata.name, str(error))
+        return None
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.unreadable[name] = why
+        log.warning("Secret %s/%s is left out: %s", self._namespace, name, why)
+
+
+def said(secret: Secret) -> Said:
+    """Raises UsageError that names the key and what was expected there."""
+    checks.cluster_id(secret.metadata.name)
+    data = secret.data or {}
+    if "info" not in data:
+        raise UsageError("info: expected JSON with resources, labels and hasNat under this key")
+    try:
+        info = msgspec.json.decode(data["info"], type=Info)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"info: {error}") from error
+    try:
+        kubeconfig = data.get("kubeconfig", b"").decode()
+    except UnicodeDecodeError:
+        raise UsageError("kubeconfig: expected UTF-8") from None
+    return Said(
+        kubeconfig=checks.kubeconfig(kubeconfig) if kubeconfig else None,
+        resources=checks.quantities(info.resources, "info.resources"),
+        labels=checks.labels(info.labels),
+        has_nat=info.has_nat,
+        price=None if info.price is None else checks.price(info.price),
+        free=None if info.free is None else checks.quantities(info.free, "info.free"),
+    )
+
+
+def resource(namespace: str, selector: str) -> Resource:
+    """The Secrets of *namespace* that have the labels of *selector*. Raises UsageError for what is no namespace."""
+    if not _NAMESPACE.fullmatch(namespace):
+        raise UsageError(f"--namespace {namespace!r}: expected the name of a namespace")
+    return Resource(KIND, f"/api/v1/namespaces/{namespace}/secrets", selector=selector)
+
+
+def first_look(client: Client, resource: Resource) -> None:
+    """Raises what is wrong for good, such as missing rights; what may pass is tried again later."""
+    try:
+        client.request(f"list {resource.plural}", "GET", resource.path, query={"limit": "1"} | resource.query)
+    except Retryable as error:
+        log.warning("%s", error)
+
+
+def reflector(client: Client, clock: Clock, resource: Resource, sink: Secrets) -> Reflector:
+    """Keeps *sink* up to date with *resource*."""
+    return Reflector(resource, client, structs(KIND, Secret), sink, clock)

@@ -1,0 +1,178 @@
+"""The clusters, in SQLite: one row for each source that speaks of a cluster, so that none wipes out the other.
+
+What an agent says of its cluster goes before what a Secret says. An agent's word expires; a Secret's holds for as long
+as the Secret is there.
+"""
+
+import contextlib
+import datetime as dt
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rescheduler.errors import InputError, UsageError
+from rescheduler.liqo.discovery.messages import Listed, Said
+
+SECRET: Final = "secret"  # noqa: S105 - a kind of source
+AGENT: Final = "agent"
+SOURCES: Final = (AGENT, SECRET)  #: who goes first
+
+_VERSION: Final = 1
+_BUSY_SECONDS: Final = 10.0
+_SCHEMA: Final = """
+CREATE TABLE clusters (
+    name TEXT NOT NULL,
+    source TEXT NOT NULL,
+    said TEXT NOT NULL,
+    last_seen REAL NOT NULL,
+    expires REAL,
+    PRIMARY KEY (name, source)
+) WITHOUT ROWID;
+"""
+_UPSERT: Final = """
+INSERT INTO clusters (name, source, said, last_seen, expires) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name, source) DO UPDATE
+SET said = excluded.said, last_seen = excluded.last_seen, expires = excluded.expires
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a source says of a cluster, and until when it holds; `None`: until it says something else."""
+
+    said: Said
+    expires: dt.datetime | None = None
+
+
+class Store:
+    """Safe to use from several threads. What was answered is on the disk."""
+
+    def __init__(self, path: str) -> None:
+        """Raises UsageError for a *path* that cannot be written, InputError for a file of something else."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection = _open(path)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def clusters(self, now: dt.datetime) -> Sequence[Listed]:
+        """All clusters that anybody still speaks of, by name."""
+        query = "SELECT name, source, said, last_seen FROM clusters WHERE expires IS NULL OR expires > ? ORDER BY name"
+        with self._changing() as connection:
+            rows = connection.execute(query, (now.timestamp(),)).fetchall()
+        words: dict[str, dict[str, tuple[str, float]]] = {}
+        for name, source, said, last_seen in rows:
+            words.setdefault(name, {})[source] = (said, last_seen)
+        return [_listed(name, by_source) for name, by_source in words.items()]
+
+    def said(self, source: str, name: str, now: dt.datetime) -> Said:
+        """What *source* says of the cluster; nothing where it does not know it."""
+        query = "SELECT said FROM clusters WHERE source = ? AND name = ? AND (expires IS NULL OR expires > ?)"
+        with self._changing() as connection:
+            row = connection.execute(query, (source, name, now.timestamp())).fetchone()
+        return _decoded(row[0]) if row else Said()
+
+    def change(self, source: str, words: Mapping[str, Word], gone: Collection[str], now: dt.datetime) -> int:
+        """Take *words* in and forget those *gone*, as a whole or not at all; how many of these were known."""
+        rows = [
+            (name, source, _encoded(word.said), now.timestamp(), word.expires.timestamp() if word.expires else None)
+            for name, word in words.items()
+        ]
+        with self._changing() as connection:
+            connection.executemany(_UPSERT, rows)
+            query = "DELETE FROM clusters WHERE source = ? AND name = ?"
+            return sum(connection.execute(query, (source, name)).rowcount for name in gone)
+
+    def replace(self, source: str, words: Mapping[str, Word], now: dt.datetime) -> None:
+        """*words* are all that the source says: what it said before of other clusters goes."""
+        with self._changing() as connection:
+            known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()
+        self.change(source, words, {name for (name,) in known} - words.keys(), now)
+
+    def expire(self, now: dt.datetime) -> Sequence[str]:
+        """Forget what holds no longer; the names of the clusters that an agent has fallen silent about."""
+        past = (now.timestamp(),)
+        with self._changing() as connection:
+            silent = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
+            connection.execute("DELETE FROM clusters WHERE expires <= ?", past)
+        return [name for (name,) in silent]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction. Raises InputError where the file cannot be read or written any more."""
+        with self._lock:
+            try:
+                with self._connection:
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise InputError(f"--database {self._path}: {error}") from error
+
+
+def _open(path: str) -> sqlite3.Connection:
+    if path != ":memory:":
+        _make_private(path)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
+    try:
+        version = _prepare(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise InputError(f"--database {path}: no usable database: {error}") from error
+    if version != _VERSION:
+        connection.close()
+        raise InputError(f"--database {path}: it is of version {version}, expected {_VERSION}")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> int:
+    """Make the tables of a new file; the version of what is there."""
+    # Nobody else writes: two processes would each expire and replace what the other one has just heard.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN EXCLUSIVE")
+    with connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        return int(version) or _VERSION
+
+
+def _make_private(path: str) -> None:
+    """The file holds kubeconfigs: nobody else may read it, nor SQLite's journal, which gets the file's mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        Path(path).chmod(0o600)
+    except OSError as error:
+        raise UsageError(f"--database {path}: cannot be written: {error.strerror}") from error
+
+
+def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:
+    said = Said()
+    for source in reversed(SOURCES):
+        if source in words:
+            said = _decoded(words[source][0]).over(said)
+    return Listed(
+        name=name,
+        kubeconfig=said.kubeconfig or "",
+        resources=said.resources or {},
+        labels=said.labels or {},
+        has_nat=bool(said.has_nat),
+        price=said.price,
+        free=said.free,
+        last_seen=dt.datetime.fromtimestamp(max(seen for _, seen in words.values()), dt.UTC),
+    )
+
+
+def _encoded(said: Said) -> str:
+    return msgspec.json.encode(said).decode()
+
+
+def _decoded(text: str) -> Said:
+    return msgspec.json.decode(text, type=Said)
