@@ -33,7 +33,7 @@ _STAGES = (
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """A `main` package beside this file."""
+    """A `main` package in a folder beside this file; of the module here, unless that folder has a go.mod of its own."""
 
     name: str
     about: str  #: what it is and how long it takes, for the person who waits
@@ -41,18 +41,22 @@ class GoProgram:
 
 CONTROLPLANE = GoProgram("controlplane", f"the Kubernetes {KUBERNETES} control plane, some minutes the first time")
 ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
+RENDER = GoProgram("render", "the engines of Helm and kustomize, a minute the first time")
+CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
 
 
 def program(target: GoProgram) -> Path:
     """The binary of *target*, built the first time."""
-    modules = (_HERE / "go.mod", _HERE / "go.sum")
-    sources = (*modules, *sorted((_HERE / target.name).rglob("*.go")))
+    folder = _HERE / target.name
+    module = folder if (folder / "go.mod").exists() else _HERE
+    modules = (module / "go.mod", module / "go.sum")
+    sources = (*modules, *sorted(folder.rglob("*.go")), *sorted(folder.rglob("*.binpb")))
     digest = _digest({str(path.relative_to(_HERE)): path.read_bytes() for path in sources})
 
     def make(into: Path) -> None:
         cache.say(f"{target.name}: building {target.about}")
         flags = [*_FLAGS, "-ldflags", _KUBERNETES_LDFLAGS, "-o", str(into / target.name)]
-        golang.build(target.name, ["build", *flags, f"./{target.name}"], _HERE)
+        golang.build(target.name, ["build", *flags, "."], folder)
         cache.say(f"{target.name}: done")
 
     return cache.made_once(target.name, digest, make) / target.name
@@ -73,6 +77,16 @@ def controlplane() -> Path:
 def oracle() -> Path:
     """The scheduler's own filter plugins as a program, for conformance tests."""
     return program(ORACLE)
+
+
+def caller() -> Path:
+    """Cluster Autoscaler's side of external gRPC as a program, for tests of `rescheduler provider serve`."""
+    return program(CALLER)
+
+
+def render() -> Path:
+    """What makes manifests of charts and kustomizations, for the tests of what deploy/ ships."""
+    return program(RENDER)
 
 
 def kwok() -> Path:

@@ -5,30 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from deploy.local.api import Api, Json
 from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
 from rescheduler.proxy import config
 from tests.cluster.daemon import Daemon, Look
+from tests.cluster.rendering import DEPLOY, kustomization
 from tests.proxy.world import world
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "kube-system"
 ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
-
-
-def shipped(folder: str) -> list[Json]:
-    """The manifests that a kustomization lists, in the namespace that it names."""
-    where = DEPLOY / folder
-    kustomization = yaml.safe_load((where / "kustomization.yaml").read_text())
-    found = [one for name in kustomization["resources"] for one in yaml.safe_load_all((where / name).read_text())]
-    for one in found:
-        if not one["kind"].startswith("Cluster"):
-            one["metadata"].setdefault("namespace", NAMESPACE)
-    return found
 
 
 @pytest.fixture
@@ -47,7 +35,7 @@ def installed_proxy(cluster: ControlPlane) -> Iterator[ControlPlane]:
 
 @contextlib.contextmanager
 def rights(cluster: ControlPlane, folder: str) -> Iterator[None]:
-    made = [one for one in shipped(folder) if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
+    made = [one for one in kustomization(folder) if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
     cluster.apply(made)
     try:
         yield
@@ -56,16 +44,16 @@ def rights(cluster: ControlPlane, folder: str) -> Iterator[None]:
             cluster.api.delete(f"{cluster.api.path(one)}")
 
 
-@pytest.mark.parametrize(("folder", "name"), [("base", ACCOUNT), ("proxy", PROXY)])
-def test_the_api_server_takes_every_manifest(folder: str, name: str, cluster: ControlPlane) -> None:
-    made = cluster.apply([with_labels(one, name) for one in shipped(folder)])
+@pytest.mark.parametrize("folder", ["base", "proxy"])
+def test_the_api_server_takes_every_manifest(folder: str, cluster: ControlPlane) -> None:
+    made = cluster.apply(kustomization(folder))
     assert {one["kind"] for one in made} >= {"Deployment", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
     for one in made:
         cluster.api.delete(f"{cluster.api.path(one)}")
 
 
 def test_two_replicas_run_as_nobody_with_a_root_they_cannot_write() -> None:
-    [found] = [one for one in shipped("base") if one["kind"] == "Deployment"]
+    [found] = [one for one in kustomization("base") if one["kind"] == "Deployment"]
     pod = found["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert found["spec"]["replicas"] == 2
@@ -98,7 +86,7 @@ def test_the_daemon_drains_with_its_own_token_and_rights(installed: ControlPlane
 
 def test_one_proxy_runs_and_is_probed_on_a_port_of_its_own() -> None:
     """Two would update one pool side by side; what its clients may ask is not what a kubelet asks."""
-    [found] = [one for one in shipped("proxy") if one["kind"] == "Deployment"]
+    [found] = [one for one in kustomization("proxy") if one["kind"] == "Deployment"]
     [container] = found["spec"]["template"]["spec"]["containers"]
     assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
     probes = {name: container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
@@ -106,7 +94,7 @@ def test_one_proxy_runs_and_is_probed_on_a_port_of_its_own() -> None:
         "livenessProbe": {"path": "/healthz", "port": "http-metrics"},
         "readinessProbe": {"path": "/readyz", "port": "http-metrics"},
     }
-    [service] = [one for one in shipped("proxy") if one["kind"] == "Service"]
+    [service] = [one for one in kustomization("proxy") if one["kind"] == "Service"]
     assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
 
@@ -176,14 +164,3 @@ def allowed(api: Api, what: Json, account: str = ACCOUNT) -> bool:
     }
     answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
-
-
-def with_labels(one: Json, account: str) -> Json:
-    """What kustomize's ``includeSelectors`` adds."""
-    name = {"app.kubernetes.io/name": account}
-    if one["kind"] == "Deployment":
-        one["spec"]["selector"] = {"matchLabels": name}
-        one["spec"]["template"].setdefault("metadata", {})["labels"] = name
-    if one["kind"] == "Service":
-        one["spec"]["selector"] = name
-    return one

@@ -1,0 +1,51 @@
+{{- define "name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* The release's name, with the chart's behind it unless it is in there already. */ -}}
+{{- define "fullname" -}}
+{{- $name := include "name" . -}}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "account" -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "fullname" .) "default") -}}
+{{- end -}}
+
+{{- define "selector" -}}
+app.kubernetes.io/name: {{ include "name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "labels" -}}
+{{ include "selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Every flag with its value, a false one too: a bare flag would mean true. */ -}}
+{{- define "flags" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- $elects := has (toString (get $options "leader-elect")) (list "true" "True" "t" "1") -}}
+{{- if and (gt (int .Values.replicaCount) 1) (not $elects) -}}
+{{- fail (printf "replicaCount is %d: more than one replica needs options.leader-elect: true" (int .Values.replicaCount)) -}}
+{{- end -}}
+{{- if ne .Values.cloudProvider.name "none" -}}
+{{- $_ := set $options "cloud-provider" .Values.cloudProvider.name -}}
+{{- if .Values.cloudProvider.config -}}
+{{- $_ := set $options "cloud-config" "/etc/spot-rescheduler/cloud-config" -}}
+{{- end -}}
+{{- end -}}
+{{- range $flag, $value := $options }}
+{{- $dashes := eq (len $flag) 1 | ternary "-" "--" }}
+{{- range kindIs "slice" $value | ternary $value (list $value) }}
+{{- /* Numbers of a values file are floats: without int64 a large one would be written with an exponent. */}}
+- {{ printf "%s%s=%s" $dashes $flag (kindIs "float64" . | ternary (. | toJson) (toString .)) | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}

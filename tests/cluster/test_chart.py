@@ -1,0 +1,156 @@
+"""The chart is the kustomization with values: by Helm's engine, taken by the API server, refusing what cannot work."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.api import Json
+from deploy.local.plane import ControlPlane
+from rescheduler.backends import BACKENDS
+from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, one
+
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+EVERYTHING: Json = {
+    "cloudProvider": {"name": "cloudpool", "config": "pools: []\n", "secretName": "cloudpool"},
+    "options": {"nodes": ["1:3:a", "0:2:b"], "node-drain-delay": "5m"},
+    "image": {"repository": "registry.example/rescheduler", "digest": f"sha256:{'0' * 64}"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "serviceAccount": {"name": "mover", "annotations": {"example.org/role": "mover"}},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+            }
+        }
+    },
+    "podLabels": {"team": "platform"},
+    "commonLabels": {"example.org/part": "cost"},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "extraObjects": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}, "data": {"a": "b"}}
+    ],
+}
+
+
+def container(objects: list[Json]) -> Json:
+    [found] = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def without_names(pod: Json) -> Json:
+    """A pod's spec without what names the release, and with flags in one spelling and order."""
+    [only] = pod["containers"]
+    args = sorted(arg if "=" in arg or arg == "run" else f"{arg}=true" for arg in only["args"])
+    spread = [
+        {key: value for key, value in each.items() if key != "labelSelector"}
+        for each in pod["topologySpreadConstraints"]
+    ]
+    plain = {key: value for key, value in only.items() if key not in {"args", "imagePullPolicy"}}
+    return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
+
+
+def test_untouched_it_is_the_kustomization() -> None:
+    ours, base = chart(), kustomization("base")
+    assert sorted(each["kind"] for each in ours) == sorted(each["kind"] for each in base)
+    pods = [one(objects, "Deployment")["spec"]["template"]["spec"] for objects in (ours, base)]
+    assert without_names(pods[0]) == without_names(pods[1])
+    for kind in ("ClusterRole", "Role"):
+        assert one(ours, kind)["rules"] == one(base, kind)["rules"]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        assert one(ours, kind)["subjects"] == one(base, kind)["subjects"]
+
+
+def test_every_flag_has_its_value() -> None:
+    args = container(chart({"options": {"dry-run": False, "min-on-demand-nodes": 10_000_000, "nodes": ["1:2:a", "b"]}}))
+    assert {"--dry-run=false", "--min-on-demand-nodes=10000000", "--nodes=1:2:a", "--nodes=b", "-v=2"} <= set(
+        args["args"]
+    )
+
+
+def test_the_old_charts_options_win() -> None:
+    args = container(chart({"cmdOptions": {"on-demand-node-label": "a=b"}}))["args"]
+    assert [arg for arg in args if arg.startswith("--on-demand")] == ["--on-demand-node-label=a=b"]
+
+
+def test_a_cloud_provider_gets_its_configuration_its_secrets_and_the_right_to_delete_nodes() -> None:
+    made = chart(EVERYTHING)
+    assert one(made, "ClusterRole")["rules"][-1] == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]}
+    assert {"--cloud-provider=cloudpool", "--cloud-config=/etc/spot-rescheduler/cloud-config"} <= set(
+        container(made)["args"]
+    )
+    config = next(each for each in made if each["kind"] == "ConfigMap" and "cloud-config" in each["data"])
+    assert config["data"]["cloud-config"] == "pools: []\n"
+    mounts = {each["mountPath"] for each in container(made)["volumeMounts"]}
+    assert mounts == {"/etc/spot-rescheduler/cloud-config", "/etc/spot-rescheduler/secrets", "/more"}
+
+
+def test_a_changed_configuration_makes_new_pods() -> None:
+    sums = [
+        one(chart({"cloudProvider": {"name": "cloudpool", "config": text}}), "Deployment")["spec"]["template"][
+            "metadata"
+        ]["annotations"]["checksum/cloud-config"]
+        for text in ("a", "b", "a")
+    ]
+    assert sums[0] == sums[2] != sums[1]
+
+
+def test_the_alerts_are_those_of_the_component() -> None:
+    made = chart({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}, "podMonitor": {"enabled": True}})
+    shipped = yaml.safe_load((DEPLOY / "components" / "alerts" / "rules.yaml").read_text())
+    assert one(made, "PrometheusRule")["spec"] == shipped["spec"]
+    selector = one(made, "PodMonitor")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= one(made, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["untouched", "everything"])
+def test_the_api_server_takes_all_of_it(values: Json, cluster: ControlPlane) -> None:
+    made = cluster.apply(chart(values))
+    for each in made:
+        cluster.api.delete(cluster.api.path(each))
+    assert {each["kind"] for each in made} >= {"Deployment", "ClusterRole", "PodDisruptionBudget", "ServiceAccount"}
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"options": {"leader-elect": False}}, "more than one replica needs options.leader-elect"),
+        ({"replicas": 3}, "replicas"),
+        ({"cloudProvider": {"name": "aws"}}, "cloudProvider"),
+        ({"image": {"digest": "sha256:short"}}, "digest"),
+        ({"replicaCount": "two"}, "replicaCount"),
+    ],
+)
+def test_what_cannot_work_is_refused(values: Json, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        chart(values)
+
+
+def test_one_replica_needs_no_election() -> None:
+    assert "--leader-elect=false" in container(chart({"replicaCount": 1, "options": {"leader-elect": False}}))["args"]
+
+
+def test_it_knows_every_cloud_provider() -> None:
+    schema: Any = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert set(schema["properties"]["cloudProvider"]["properties"]["name"]["enum"]) >= set(BACKENDS)
+
+
+def test_every_value_has_a_rule() -> None:
+    schema: Any = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert set(schema["properties"]) - {"global"} == set(VALUES)
+
+
+@pytest.mark.parametrize("component", sorted(each.name for each in (DEPLOY / "components").iterdir()))
+def test_a_component_goes_on_top_of_the_base(component: str, tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    for name in ("base", "components"):
+        (tmp_path / name).symlink_to(DEPLOY / name)
+    ours = {"resources": ["../base"], "components": [f"../components/{component}"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(ours))
+    assert len(kustomization(folder)) > len(kustomization("base"))
