@@ -25,22 +25,20 @@ from rescheduler.kube import connection as kube_connection
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster
-from rescheduler.kube.correlation import Subject
 from rescheduler.kube.elector import Elector
-from rescheduler.kube.recorder import Recorder
 from rescheduler.kube.resources import RESOURCES
 from rescheduler.kube.state import ClusterState
 from rescheduler.loop import Actors, Loop, Mode, Outcome
 from rescheduler.observe import logs as log_lines
-from rescheduler.observe.events import NodeRef, Report, Started, tee
+from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.server import application, serving
 from rescheduler.observe.status import Status
-from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
+from rescheduler.recording import recording
 from rescheduler.settings import Connection, Logging, Provider, Running, Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.stopping import on_signals
@@ -155,7 +153,7 @@ def _assembled(
     pages = application(registry, standing.health, status)
     address = parts.enter_context(serving(pages, running.listen))
     if not running.dry_run:
-        listeners.append(KubeEvents(parts.enter_context(_recording(client, clock))))
+        listeners.append(KubeEvents(parts.enter_context(recording(client, clock))))
     report = tee(*listeners)
 
     threads = Threads(parts.enter_context(_pool(EVICTIONS, "evict")), parts.enter_context(_pool(1, "write")))
@@ -187,27 +185,3 @@ def _pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _recording(client: Client, clock: Clock) -> Iterator["_Record"]:
-    recorder = Recorder(client, clock)
-    recorder.start()
-    try:
-        yield _Record(recorder)
-    finally:
-        recorder.close()
-
-
-class _Record:
-    """Kubernetes Events of ours, in the recorder's terms."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
-        if isinstance(subject, PodRef):
-            about = Subject("Pod", subject.name, subject.uid, subject.namespace)
-        else:
-            about = Subject("Node", subject.name, subject.uid)
-        self._recorder.record(about, reason, message, "Warning" if warning else "Normal")

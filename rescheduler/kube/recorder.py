@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 class Recorder:
     """:meth:`record` may be called by any thread; it returns at once and raises nothing."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, component: str = COMPONENT) -> None:
+        self._component = component
         self._client = client
         self._clock = clock
         self._queue: queue.Queue[News | None] = queue.Queue(QUEUE_LENGTH)
@@ -112,7 +113,7 @@ class Recorder:
             path = f"{collection}/{quote(update.name, safe='')}"
             self._client.request("patch event", "PATCH", path, body=_again(news, update), content_type=MERGE_PATCH)
             return
-        event = _event(news, namespace, self._host)
+        event = _event(news, namespace, self._component, self._host)
         self._client.request("create event", "POST", collection, body=event)
         self._correlator.made(news, event["metadata"]["name"])
 
@@ -123,7 +124,7 @@ class Recorder:
         self._failing = True
 
 
-def _event(news: News, namespace: str, host: str) -> dict[str, Any]:
+def _event(news: News, namespace: str, component: str, host: str) -> dict[str, Any]:
     subject = news.subject
     told = news.at.strftime("%Y-%m-%dT%H:%M:%SZ")
     suffix = uuid.uuid4().hex[:16]
@@ -145,8 +146,8 @@ def _event(news: News, namespace: str, host: str) -> dict[str, Any]:
         "reason": news.reason,
         "message": news.message[:_LONGEST_MESSAGE],
         "type": news.severity,
-        "source": {"component": COMPONENT, "host": host},
-        "reportingComponent": COMPONENT,
+        "source": {"component": component, "host": host},
+        "reportingComponent": component,
         "reportingInstance": host,
         "firstTimestamp": told,
         "lastTimestamp": told,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from rescheduler.draining.state import Failure
-from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef
+from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,15 @@ class Planned:
     nodes: Mapping[str, NodeRef]  #: those of the verdicts
     seconds: float
     complete: bool  #: every on-demand node was judged, not only those before the first that can be emptied
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A cloudpool proxy looked for nodes that its pool can do without: those it takes, and why others stay."""
+
+    plans: tuple[Plan, ...]
+    rejected: tuple[Rejected, ...]
+    nodes: Mapping[str, NodeRef]  #: those of the verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +196,7 @@ class RoundEnded:
 
 
 #: What a round tells, and what becomes of single nodes.
-RoundEvent: TypeAlias = Started | LeadershipChanged | Observed | Held | Planned | Trouble | RoundEnded
+RoundEvent: TypeAlias = Started | LeadershipChanged | Observed | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted
     | Tainted

@@ -5,9 +5,12 @@ on a node that is marked or could not be drained, on a pod that is evicted or co
 tell has reasons of its own.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rescheduler.observe.events import (
+    Chosen,
     CoolingDown,
     DrainEnded,
     DrainStarted,
@@ -34,20 +37,30 @@ class Record(Protocol):
     def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What differs between those who drain; `{node}` is the node's name."""
+
+    planned: str = "move to spot nodes"
+    evicted: str = "evicted from on-demand node {node} to move to a spot node"
+
+
 class KubeEvents:
     """The listener. That a node stays is told when its reasons change."""
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
+    def __init__(self, record: Record, words: Words = Words()) -> None:
+        self._record, self._words = record, words
         self._told: dict[NodeRef, object] = {}
 
     def __call__(self, event: Event) -> None:
         match event:
             case Planned():
-                self._planned(event)
+                self._judged(event.planning.rejected, event.nodes, complete=event.complete)
+            case Chosen():
+                self._judged(event.rejected, event.nodes, complete=False)
             case DrainStarted(node, plan) if plan is not None:
                 where = ", ".join(f"{one.pod} → {one.node}" for one in plan.placements)
-                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods move to spot nodes: {where}")
+                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._words.planned}: {where}")
             case Tainted(node):
                 self._record(node, RESCHEDULER, "marked the node as draining, it takes no more pods")
             case EvictionAnswered():
@@ -64,21 +77,21 @@ class KubeEvents:
             case _:
                 pass  # of no single node or pod
 
-    def _planned(self, event: Planned) -> None:
+    def _judged(self, rejected: Iterable[Rejected], nodes: Mapping[str, NodeRef], *, complete: bool) -> None:
         blocked: dict[NodeRef, object] = {}
-        for verdict in event.planning.rejected:
-            node = event.nodes[verdict.node]
+        for verdict in rejected:
+            node = nodes[verdict.node]
             blocked[node] = {(one.reason, one.pod) for one in verdict.blockers}
             if self._told.get(node) != blocked[node]:
                 self._record(node, "DrainBlocked", _blocked(verdict))
-        judged = set(event.nodes.values())
-        kept = {} if event.complete else {node: told for node, told in self._told.items() if node not in judged}
+        judged = set(nodes.values())
+        kept = {} if complete else {node: told for node, told in self._told.items() if node not in judged}
         self._told = kept | blocked
 
     def _eviction(self, event: EvictionAnswered) -> None:
         match event.result:
             case EvictionResult.EVICTED:
-                self._record(event.pod, RESCHEDULER, f"evicted from on-demand node {event.node} to move to a spot node")
+                self._record(event.pod, RESCHEDULER, self._words.evicted.format(node=event.node))
             case EvictionResult.FAILED:
                 self._record(event.pod, RESCHEDULER_FAILED, f"not evicted: {event.detail}", warning=True)
             case EvictionResult.REFUSED | EvictionResult.GONE:

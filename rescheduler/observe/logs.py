@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO, assert_never
 
 from rescheduler.observe.events import (
+    Chosen,
     Compared,
     CoolingDown,
     DrainEnded,
@@ -118,6 +119,9 @@ class Logs:
                 self._holds(event)
             case Planned():
                 self._planned(event)
+            case Chosen(rejected=rejected):
+                for one in rejected:
+                    _verdict(one, logging.INFO)
             case Trouble(kind, detail, node):
                 _say(logging.WARNING, detail, node=node, reason=kind)
             case RoundEnded(seconds=seconds, succeeded=succeeded):

@@ -15,6 +15,7 @@ from prometheus_client.core import Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
 from rescheduler.observe.events import (
+    Chosen,
     Compared,
     CoolingDown,
     DrainEnded,
@@ -108,6 +109,8 @@ class Metrics:
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
+            case Chosen():
+                pass  # the proxy's own metrics count it
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):

@@ -4,6 +4,7 @@ import pytest
 
 from rescheduler.draining.state import Why
 from rescheduler.observe.events import (
+    Chosen,
     CoolingDown,
     DrainStarted,
     Event,
@@ -15,20 +16,20 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.observe.kube_events import KubeEvents
+from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
 Told = tuple[NodeRef | PodRef, str, str, bool]
 
 
-def told(*events: Event) -> list[Told]:
+def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
     found: list[Told] = []
 
     def record(subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
         found.append((subject, reason, message, warning))
 
-    listener = KubeEvents(record)
+    listener = KubeEvents(record, words)
     for event in events:
         listener(event)
     return found
@@ -87,3 +88,14 @@ def test_that_a_node_stays_is_told_when_its_reasons_change() -> None:
     assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
+
+
+def test_a_proxy_tells_of_nodes_that_its_pool_keeps_once() -> None:
+    chosen = Chosen((PLAN,), (BLOCKED,), {"od-1": OD, "od-2": OD_2})
+    assert told(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
+
+
+def test_who_drains_says_so_in_words_of_its_own() -> None:
+    words = Words(planned="go", evicted="evicted from {node}")
+    found = told(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
+    assert [message for _, _, message, _ in found] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

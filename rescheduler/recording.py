@@ -1,0 +1,31 @@
+"""What is told about nodes and pods, written into the cluster as Kubernetes Events."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rescheduler.clock import Clock
+from rescheduler.kube.client import Client
+from rescheduler.kube.correlation import Subject
+from rescheduler.kube.recorder import COMPONENT, Recorder
+from rescheduler.observe.events import NodeRef
+from rescheduler.observe.kube_events import Record
+from rescheduler.planning.outcome import PodRef
+
+
+@contextlib.contextmanager
+def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Iterator[Record]:
+    """A writer, on a thread of its own, that tells in the name of *component*; at the end, what waits is written."""
+    recorder = Recorder(client, clock, component)
+    recorder.start()
+
+    def record(subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
+        if isinstance(subject, PodRef):
+            about = Subject("Pod", subject.name, subject.uid, subject.namespace)
+        else:
+            about = Subject("Node", subject.name, subject.uid)
+        recorder.record(about, reason, message, "Warning" if warning else "Normal")
+
+    try:
+        yield record
+    finally:
+        recorder.close()
