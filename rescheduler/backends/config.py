@@ -57,18 +57,18 @@ class Endpoint(Section, frozen=True, kw_only=True):
     token_file: str | None = None  #: bearer token
 
 
-def read(path: Path, shape: type[T]) -> T:
-    """The file as *shape*; ConfigError with the file, the key and what was expected there."""
+def read(path: Path, shape: type[T], what: str = "cloud configuration") -> T:
+    """The file as *shape*; ConfigError with what it is, the file, the key and what was expected there."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cloud configuration {path}: cannot be read: {reason}") from error
+        raise ConfigError(f"{what} {path}: cannot be read: {reason}") from error
     try:
         document = _parse(text)
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"cloud configuration {path}: {' '.join(str(error).split())}") from error
-    return shaped(document, shape, f"cloud configuration {path}")
+        raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from error
+    return shaped(document, shape, f"{what} {path}")
 
 
 def shaped(document: object, shape: type[T], where: str) -> T:

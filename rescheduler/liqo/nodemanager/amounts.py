@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from predicates.quantity import parse
 
 Amounts: TypeAlias = Mapping[str, Decimal]
+
+_BINARY: Final = {"Gi": 2**30, "Mi": 2**20}
 
 
 def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
@@ -21,7 +23,7 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
 
 
 def quantities(found: Amounts) -> dict[str, str]:
-    """As texts that Kubernetes reads: whole numbers, or thousandths with an ``m``."""
+    """As texts that Kubernetes reads: whole numbers, in Gi or Mi where they are, or thousandths with an ``m``."""
     return {name: _text(amount) for name, amount in found.items()}
 
 
@@ -46,13 +48,18 @@ def times(available: Amounts, needed: Amounts) -> int:
 
 
 def missing(available: Amounts, needed: Amounts) -> list[str]:
-    """What keeps *needed* from fitting, as ``1 cpu free, 2 needed``."""
+    """What keeps *needed* from fitting, as ``cpu 1 of 2``."""
     return [
-        f"{_text(available.get(name, Decimal(0)))} {name} free, {_text(amount)} needed"
+        f"{name} {_text(available.get(name, Decimal(0)))} of {_text(amount)}"
         for name, amount in needed.items()
         if available.get(name, Decimal(0)) < amount
     ]
 
 
 def _text(amount: Decimal) -> str:
-    return str(int(amount)) if amount == int(amount) else f"{int(amount * 1000)}m"
+    if amount != int(amount):
+        return f"{int(amount * 1000)}m"
+    for suffix, unit in _BINARY.items():
+        if amount >= unit and amount % unit == 0:
+            return f"{int(amount // unit)}{suffix}"
+    return str(int(amount))

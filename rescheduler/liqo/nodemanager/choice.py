@@ -43,8 +43,14 @@ Choice: TypeAlias = tuple[Pick, ...] | Shortage
 def choose(group: Group, count: int, offers: Sequence[Offer]) -> Choice:
     """*count* slices, all or none: each from the cheapest cluster, then the one with most room, then the steadiest.
 
-    A cluster without a price comes after all that name theirs. Several slices may come from one cluster.
+    A cluster without a price comes after all that name theirs. Several slices may come from one cluster. More than
+    the least is asked for only where that costs nobody a place.
     """
+    picks = _picks(group, count, offers, generous=True)
+    return picks if isinstance(picks, tuple) else _picks(group, count, offers, generous=False)
+
+
+def _picks(group: Group, count: int, offers: Sequence[Offer], *, generous: bool) -> Choice:
     picks: list[Pick] = []
     left = {offer.cluster.name: offer for offer in offers if not _obstacle(group, offer)}
     while len(picks) < count:
@@ -52,7 +58,7 @@ def choose(group: Group, count: int, offers: Sequence[Offer]) -> Choice:
         if not fitting:
             return Shortage(len(picks), tuple(_reasons(group, offers, left)))
         best = min(fitting, key=lambda one: _rank(group, one))
-        resources = group.asked(best.available)
+        resources = group.asked(best.available) if generous else dict(group.least)
         picks.append(Pick(best.cluster, resources))
         left[best.cluster.name] = replace(best, available=less(best.available, amounts(resources)))
     return tuple(picks)
@@ -76,6 +82,8 @@ def _reasons(group: Group, offers: Sequence[Offer], left: dict[str, Offer]) -> l
     found = []
     for offer in offers:
         name = offer.cluster.name
-        why = _obstacle(group, offer) or ", ".join(missing(left[name].available, group.needed))
-        found.append(f"{name}: {why}")
+        short = (
+            _obstacle(group, offer) or f"too little is free: {', '.join(missing(left[name].available, group.needed))}"
+        )
+        found.append(f"{name}: {short}")
     return found

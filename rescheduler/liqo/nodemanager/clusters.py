@@ -1,31 +1,28 @@
 """Clusters that share resources, as discovery lists them."""
 
-import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
 
 import msgspec
 
+from rescheduler.liqo.discovery import checks
+from rescheduler.liqo.discovery.messages import Quantities
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 
-#: Liqo's own rule for cluster IDs; they become names of objects and values of labels.
-CLUSTER_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-
-class Listed(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An entry of discovery's list. Keys that we do not know are others' affair."""
+class Entry(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Of discovery's list, the seed's or ours. Keys that we do not know are others' affair."""
 
     name: str
     kubeconfig: str = ""
-    resources: dict[str, str] = msgspec.field(default_factory=dict)
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    resources: Quantities = {}
+    labels: dict[str, str] = {}
     has_nat: bool = False
     price: float | None = None
-    free: dict[str, str] | None = None
+    free: Quantities | None = None
 
     def __repr__(self) -> str:
-        return f"Listed({self.name})"
+        return f"Entry({self.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +38,10 @@ class RemoteCluster:
     kubeconfig: str = field(default="", repr=False)
 
 
-def remote_cluster(listed: Listed) -> RemoteCluster:
-    """Raises ValueError with what is wrong and where."""
-    if not CLUSTER_ID.fullmatch(listed.name):
-        raise ValueError(f"name {listed.name[:70]!r}: expected a cluster ID: at most 63 of a-z, 0-9 and -")
-    if listed.price is not None and not 0 <= listed.price < float("inf"):
-        raise ValueError(f"cluster {listed.name}: price: expected 0 or more, got {listed.price}")
-    try:
-        shared = amounts(listed.resources)
-        free = None if listed.free is None else amounts(listed.free)
-    except ValueError as error:
-        raise ValueError(f"cluster {listed.name}: resources: {error}") from error
-    return RemoteCluster(
-        listed.name,
-        shared,
-        free,
-        listed.labels,
-        None if listed.price is None else Decimal(str(listed.price)),
-        listed.has_nat,
-        listed.kubeconfig,
-    )
+def remote_cluster(entry: Entry) -> RemoteCluster:
+    """Raises UsageError with what is wrong and where."""
+    name = checks.cluster_id(entry.name)
+    price = None if entry.price is None else Decimal(str(checks.price(entry.price)))
+    shared = amounts(checks.quantities(entry.resources, f"cluster {name}: resources"))
+    free = None if entry.free is None else amounts(checks.quantities(entry.free, f"cluster {name}: free"))
+    return RemoteCluster(name, shared, free, entry.labels, price, entry.has_nat, entry.kubeconfig)

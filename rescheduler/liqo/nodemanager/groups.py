@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rescheduler.backends.base import Taint
-from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
+from rescheduler.liqo.nodemanager.amounts import Amounts, amounts, quantities
 
 #: Of slices and Nodes: the group that they are of.
 GROUP_LABEL: Final = "spot-rescheduler/node-group"
@@ -53,13 +53,14 @@ class Group:
         return (VIRTUAL_NODE_TAINT, *self.taints)
 
     def asked(self, available: Amounts) -> dict[str, str]:
-        """What to ask of a cluster that has *available*: up to `most`, where that is given, and `least` at least."""
-        most = amounts(self.most)
-        asked = dict(self.least)
-        for name, amount in most.items():
-            if available.get(name, 0) >= amount:
-                asked[name] = self.most[name]
-        return asked
+        """What to ask of a cluster that has *available*: as much as there is up to `most`, `least` at least."""
+        least = self.needed
+        more = {
+            name: text if available.get(name, amount) >= amount else quantities({name: available[name]})[name]
+            for (name, text), amount in zip(self.most.items(), amounts(self.most).values(), strict=True)
+            if available.get(name, amount) > least.get(name, 0)
+        }
+        return {**self.least, **more}
 
 
 #: The groups of a node manager that is told none.

@@ -1,0 +1,137 @@
+"""The cluster in which Liqo runs: what is read of it, and the three things that are changed."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
+from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.liqo.nodemanager.resources import (
+    TENANT_LABEL,
+    VIRTUAL_NODE_LABEL,
+    ForeignCluster,
+    Namespace,
+    Node,
+    ResourceSlice,
+    Seen,
+    Shape,
+    VirtualNode,
+    peerings,
+)
+
+SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
+VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
+FOREIGN_CLUSTERS: Final = "/apis/core.liqo.io/v1beta1/foreignclusters"
+_PAGE: Final = "500"
+
+S = TypeVar("S", bound=Shape)
+
+
+class Liqo(Protocol):
+    """Raises what requests to the API server raise; see each verb for what means more than that."""
+
+    def look(self) -> Seen: ...
+
+    def peerings(self) -> Mapping[str, str]:
+        """The namespaces for slices, by cluster."""
+        ...
+
+    def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
+        """One that is there already, from a call whose answer was lost, will do."""
+        ...
+
+    def delete_slice(self, piece: ResourceSlice) -> None:
+        """The very one that was seen, with all that came of it. NotFound where it has gone."""
+        ...
+
+    def mark_node(self, node: Node, provider_id: str, labels: Mapping[str, str]) -> None:
+        """Conflict where the node is not as it was seen."""
+        ...
+
+
+class Metadata(Shape, frozen=True, kw_only=True):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Shape, frozen=True, kw_only=True):
+    items: list[msgspec.Raw]
+    metadata: Metadata = Metadata()
+
+
+class KubeLiqo:
+    """Over the API server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def look(self) -> Seen:
+        return Seen(
+            slices={one.metadata.name: one for one in self._list(f"{SLICES}/resourceslices", ResourceSlice)},
+            virtual_nodes={one.metadata.name: one for one in self._list(VIRTUAL_NODES, VirtualNode)},
+            nodes={
+                one.metadata.name: one
+                for one in self._list("/api/v1/nodes", Node, f"{VIRTUAL_NODE_LABEL}=virtual-node")
+            },
+        )
+
+    def peerings(self) -> Mapping[str, str]:
+        tenants = self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true")
+        return peerings(tenants, self._list(FOREIGN_CLUSTERS, ForeignCluster))
+
+    def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
+        act = f"create resourceslice {namespace}/{manifest['metadata']['name']}"
+        try:
+            self._client.request(act, "POST", f"{SLICES}/namespaces/{namespace}/resourceslices", body=manifest)
+        except Conflict:
+            return
+        except NotFound as error:
+            raise Permanent(str(error)) from error
+
+    def delete_slice(self, piece: ResourceSlice) -> None:
+        """In the foreground: the slice stays, as a record, until the VirtualNode that it owns has gone."""
+        meta = piece.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": meta.uid},
+            "propagationPolicy": "Foreground",
+        }
+        path = f"{SLICES}/namespaces/{meta.namespace}/resourceslices/{meta.name}"
+        try:
+            self._client.request(f"delete resourceslice {meta.namespace}/{meta.name}", "DELETE", path, body=body)
+        except Conflict as error:  # another uid: ours has gone
+            raise NotFound(str(error)) from error
+
+    def mark_node(self, node: Node, provider_id: str, labels: Mapping[str, str]) -> None:
+        meta = node.metadata
+        own = {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": dict(labels)}
+        body = {"metadata": own, "spec": {"providerID": provider_id}}
+        self._client.request(
+            f"patch node {meta.name}", "PATCH", f"/api/v1/nodes/{meta.name}", body=body, content_type=MERGE_PATCH
+        )
+
+    def _list(self, path: str, shape: type[S], selector: str = "") -> list[S]:
+        found: list[S] = []
+        following = ""
+        plural = path.rpartition("/")[2]
+        while True:
+            query = {"limit": _PAGE, "labelSelector": selector, "continue": following}
+            try:
+                answer = self._client.request(
+                    f"list {plural}", "GET", path, query={key: text for key, text in query.items() if text}
+                )
+            except NotFound as error:
+                raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error
+            page = _decoded(answer.body, Page, plural)
+            found += [_decoded(one, shape, plural) for one in page.items]
+            following = page.metadata.continue_
+            if not following:
+                return found
+
+
+def _decoded(raw: bytes | msgspec.Raw, shape: type[S], plural: str) -> S:
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Retryable(f"list {plural}: not what the API promises: {error}") from error

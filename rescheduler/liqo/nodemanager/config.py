@@ -1,0 +1,139 @@
+"""The node manager's configuration file: its groups, and how patient it is."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from rescheduler.backends.base import ConfigError, Taint
+from rescheduler.backends.config import Duration, Section, read
+from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
+from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
+from rescheduler.liqo.nodemanager.upkeep import Patience
+
+#: What may be the value of a label: a group's id is one.
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Cost = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class TaintSection(Section, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class ResourcesSection(Section, frozen=True, kw_only=True):
+    """Quantities by resource name."""
+
+    min: dict[str, str | int | float]  #: what every node has
+    max: dict[str, str | int | float] = msgspec.field(
+        default_factory=dict
+    )  #: what a node asks for where a cluster has so much
+
+
+class GroupSection(Section, frozen=True, kw_only=True):
+    id: str
+    min_size: Size = 0
+    max_size: Size
+    resources: ResourcesSection
+    selector: dict[str, str] = msgspec.field(default_factory=dict)  #: labels that a cluster must have
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: put on the Nodes
+    taints: list[TaintSection] = msgspec.field(default_factory=list)
+    cost: Cost = 1.0  #: of a node and hour
+
+
+class NodeManagerFile(Section, frozen=True, kw_only=True):
+    groups: list[GroupSection] | None = None  #: none: the two that there have always been
+    provision_timeout: Duration = Duration(900)  #: for a machine to run
+    show_failures_for: Duration = Duration(60)  #: before they are given back
+    unpeer_after: Duration | None = None  #: without slices; none: peerings are never ended
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    groups: tuple[Group, ...] = DEFAULT_GROUPS
+    patience: Patience = field(default_factory=Patience)
+    unpeer_after: dt.timedelta | None = None
+
+
+def configuration(path: Path | None) -> Configuration:
+    """The file, checked; without one the defaults. ConfigError names the file, the key and what was expected."""
+    if path is None:
+        return Configuration()
+    file = read(path, NodeManagerFile, "configuration")
+    where = f"configuration {path}"
+    groups = DEFAULT_GROUPS if file.groups is None else _groups(file.groups, where)
+    patience = Patience(
+        provision=dt.timedelta(seconds=file.provision_timeout), shown=dt.timedelta(seconds=file.show_failures_for)
+    )
+    if file.provision_timeout <= 0:
+        raise ConfigError(f"{where}: provisionTimeout: expected more than 0s")
+    return Configuration(
+        groups, patience, None if file.unpeer_after is None else dt.timedelta(seconds=file.unpeer_after)
+    )
+
+
+def _groups(sections: Sequence[GroupSection], where: str) -> tuple[Group, ...]:
+    if not sections:
+        raise ConfigError(f"{where}: groups: expected at least one")
+    for index, section in enumerate(sections):
+        check_group(section, f"{where}: groups[{index}]")
+        if section.id in {other.id for other in sections[:index]}:
+            raise ConfigError(f"{where}: groups[{index}].id: {section.id!r} is there twice")
+    return tuple(group(section) for section in sections)
+
+
+def group(section: GroupSection) -> Group:
+    return Group(
+        section.id,
+        section.min_size,
+        section.max_size,
+        _texts(section.resources.min),
+        _texts(section.resources.max),
+        section.selector,
+        section.labels,
+        tuple(Taint(one.key, one.value, one.effect) for one in section.taints),
+        section.cost,
+    )
+
+
+def check_group(section: GroupSection, where: str) -> None:
+    """What the types cannot say about one group."""
+    if not _LABEL_VALUE.fullmatch(section.id):
+        raise ConfigError(f"{where}.id: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends")
+    if section.max_size < section.min_size:
+        raise ConfigError(f"{where}.maxSize: expected minSize or more")
+    _check_amounts(section.resources, f"{where}.resources")
+    for key, value in section.labels.items():
+        if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
+            raise ConfigError(f"{where}.labels: expected labels of Kubernetes, got {key!r}: {value!r}")
+        if key.startswith(("liqo.io/", "spot-rescheduler/")):
+            raise ConfigError(f"{where}.labels: {key}: expected labels that are not Liqo's or ours")
+
+
+def _texts(quantities: Mapping[str, str | float]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in quantities.items()}
+
+
+def _check_amounts(resources: ResourcesSection, where: str) -> None:
+    least = _amounts(resources.min, f"{where}.min")
+    for name in ("cpu", "memory", "pods"):
+        if not least.get(name):
+            raise ConfigError(f"{where}.min.{name}: expected more than 0")
+    for name, amount in _amounts(resources.max, f"{where}.max").items():
+        if name not in least or amount < least[name]:
+            raise ConfigError(f"{where}.max.{name}: expected min.{name} or more")
+
+
+def _amounts(quantities: Mapping[str, str | float], where: str) -> Amounts:
+    try:
+        return amounts(_texts(quantities))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error

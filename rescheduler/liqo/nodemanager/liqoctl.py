@@ -1,0 +1,160 @@
+"""Liqo's command line tool, for what its custom resources cannot do alone: the first peering with a cluster."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rescheduler.errors import Retryable, UsageError
+from rescheduler.kube.answers import one_line
+from rescheduler.liqo.discovery import checks
+from rescheduler.liqo.nodemanager.clusters import RemoteCluster
+
+_FOLDER: Final = "kubeconfigs"
+_SECONDS_TO_END: Final = 10.0  #: between being asked to end and being killed
+_SPARE_SECONDS: Final = 30.0  #: for liqoctl to say by itself that it took too long
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+#: Tokens, keys and certificates, should liqoctl quote what it was given.
+_SECRETS: Final = re.compile(r"[A-Za-z0-9+/=_-]{40,}(\.[A-Za-z0-9+/=_-]+)*")
+
+
+class PeeringFailed(Retryable):
+    """liqoctl did not do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """How liqoctl is called. *state* is a folder of ours; what a killed process left there is removed."""
+
+    program: str
+    state: Path
+    timeout: float = 600.0  #: seconds
+    kubeconfig: str | None = None  #: of the local cluster; none: what liqoctl takes by itself
+    context: str | None = None
+    namespace: str = "liqo"
+    arguments: tuple[str, ...] = ()  #: further ones of ``liqoctl peer``
+
+
+class Liqoctl:
+    """One command at a time is its caller's affair. A kubeconfig is on disk for no longer than its command runs."""
+
+    def __init__(self, tool: Tool) -> None:
+        """Raises UsageError where there is no such program, or no folder to write to."""
+        if shutil.which(tool.program) is None:
+            raise UsageError(f"--liqoctl {tool.program}: expected a program that can be run")
+        self._tool = tool
+        self._folder = tool.state / _FOLDER
+        try:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise UsageError(f"--state-dir {tool.state}: expected a folder to write to: {error.strerror}") from error
+        self._running: subprocess.Popen[str] | None = None
+        self._closed = False
+
+    def peer(self, cluster: RemoteCluster) -> None:
+        """Make a peering without a slice; one that is there already will do. Raises PeeringFailed."""
+        nat = ("--gw-server-service-location", "Consumer") if cluster.has_nat else ()
+        own = ("--create-resource-slice=false", f"--timeout={self._tool.timeout:.0f}s")
+        self._run("peer", cluster, (*own, *nat, *self._tool.arguments))
+
+    def unpeer(self, cluster: RemoteCluster) -> None:
+        """End the peering. Raises PeeringFailed."""
+        self._run("unpeer", cluster, (f"--timeout={self._tool.timeout:.0f}s",))
+
+    def close(self) -> None:
+        """End the command that runs, and start no other."""
+        self._closed = True
+        if (process := self._running) is not None:
+            _end(process)
+
+    def _run(self, verb: str, cluster: RemoteCluster, arguments: Sequence[str]) -> None:
+        try:
+            checks.kubeconfig(cluster.kubeconfig)
+        except UsageError as error:
+            raise PeeringFailed(f"cluster {cluster.name}: {error}") from error
+        with self._file(cluster) as remote:
+            local = {"--kubeconfig": self._tool.kubeconfig, "--context": self._tool.context}
+            command = [
+                self._tool.program,
+                verb,
+                f"--remote-kubeconfig={remote}",
+                f"--namespace={self._tool.namespace}",
+                "--skip-confirm",
+                *(f"{name}={text}" for name, text in local.items() if text),
+                *arguments,
+            ]
+            status, said = self._wait(command)
+        if status != 0:
+            how = "took too long" if status is None else f"ended with {status}"
+            raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if said else ''}{said}")
+
+    def _wait(self, command: list[str]) -> tuple[int | None, str]:
+        """Its exit status, none where it had to be ended, and the last thing it said."""
+        if self._closed:
+            raise PeeringFailed("the node manager is stopping")
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a list, and no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PeeringFailed(f"liqoctl cannot be run: {error.strerror}") from error
+        self._running = process
+        try:
+            said, _ = process.communicate(timeout=self._tool.timeout + _SPARE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            said, _ = process.communicate()
+            return None, _last(said)
+        finally:
+            self._running = None
+            _end(process)
+        return process.returncode, _last(said)
+
+    @contextlib.contextmanager
+    def _file(self, cluster: RemoteCluster) -> Iterator[Path]:
+        """The cluster's kubeconfig in a file that only we can read."""
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".yaml")  # mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(cluster.kubeconfig)
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """The process and its children, if they have not ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not name.startswith("RESCHEDULER_")}
+
+
+def _last(said: str) -> str:
+    """The last line that says something, without colours and without what may be a secret."""
+    lines = [line.strip() for line in _COLOURS.sub("", said).splitlines() if line.strip()]
+    return _SECRETS.sub("***", one_line(lines[-1])) if lines else ""

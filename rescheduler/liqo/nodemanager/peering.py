@@ -1,0 +1,109 @@
+"""Peerings that are missing, and those that nobody needs any more: one at a time, beside everything else."""
+
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rescheduler.errors import ReschedulerError, Retryable
+from rescheduler.liqo.nodemanager.clusters import RemoteCluster
+from rescheduler.liqo.nodemanager.liqoctl import Liqoctl
+from rescheduler.liqo.nodemanager.machines import NO_PEERING
+from rescheduler.liqo.nodemanager.service import Ports
+from rescheduler.liqo.nodemanager.upkeep import Upkeep
+
+#: How long Liqo may take to show in its resources what liqoctl has done.
+_SETTLING: Final = dt.timedelta(minutes=2)
+
+log = logging.getLogger(__name__)
+
+
+class Peering:
+    """Calls liqoctl from a thread of its own. What it has begun is known by cluster, so nothing is begun twice."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        liqoctl: Liqoctl,
+        upkeep: Upkeep,
+        woken: threading.Event,
+        unpeer_after: dt.timedelta | None = None,
+    ) -> None:
+        """*unpeer_after*: for how long a peering that we made must have had no slice until it is ended."""
+        self._ports, self._liqoctl, self._upkeep, self._woken = ports, liqoctl, upkeep, woken
+        self._unpeer_after = unpeer_after
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._made: dict[str, dt.datetime] = {}
+        self._unused: dict[str, dt.datetime] = {}
+        self._thread = ThreadPoolExecutor(1, "liqoctl")
+
+    def establish(self, clusters: Collection[str]) -> None:
+        """Begin to peer with those that are not being peered with."""
+        now = self._ports.clock.now()
+        for name in clusters:
+            if now >= self._made.get(name, now - _SETTLING) + _SETTLING:
+                self._begin(name, self._establish)
+
+    def release(self, used: Collection[str]) -> None:
+        """End peerings of ours with clusters that are not *used*, and were not for long enough."""
+        if self._unpeer_after is None:
+            return
+        now = self._ports.clock.now()
+        idle = set(self._ports.store.peerings()) - set(used)
+        self._unused = {name: self._unused.get(name, now) for name in idle}
+        for name, since in self._unused.items():
+            if now >= since + self._unpeer_after:
+                self._begin(name, self._release)
+
+    def idle(self) -> bool:
+        with self._lock:
+            return not self._busy
+
+    def close(self) -> None:
+        """End what runs; it is begun anew after the next start."""
+        self._liqoctl.close()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _begin(self, name: str, act: Callable[[RemoteCluster], None]) -> None:
+        with self._lock:
+            if name in self._busy:
+                return
+            self._busy.add(name)
+        self._thread.submit(self._run, name, act)
+
+    def _run(self, name: str, act: Callable[[RemoteCluster], None]) -> None:
+        try:
+            found = {one.name: one for one in self._ports.catalog.clusters()}
+            if name in found:
+                act(found[name])
+            else:
+                log.warning("cluster %s: discovery does not list it any more", name)
+        except ReschedulerError as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("cluster %s", name)
+        finally:
+            with self._lock:
+                self._busy.discard(name)
+            self._woken.set()
+
+    def _establish(self, cluster: RemoteCluster) -> None:
+        log.info("cluster %s: peering", cluster.name)
+        # Written before the deed: whatever comes of it, it is ours to undo.
+        self._ports.store.peered(cluster.name)
+        try:
+            self._liqoctl.peer(cluster)
+        except Retryable as error:
+            self._upkeep.failed(cluster.name, NO_PEERING, str(error))
+            return
+        self._made[cluster.name] = self._ports.clock.now()
+        log.info("cluster %s: peered", cluster.name)
+
+    def _release(self, cluster: RemoteCluster) -> None:
+        log.info("cluster %s: no slices are left, ending the peering", cluster.name)
+        self._liqoctl.unpeer(cluster)
+        self._ports.store.unpeered(cluster.name)
+        self._unused.pop(cluster.name, None)

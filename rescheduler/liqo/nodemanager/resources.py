@@ -1,0 +1,169 @@
+"""Liqo's custom resources and the virtual Nodes, as far as we read them.
+
+Source: Liqo's API types, ``authentication.liqo.io/v1beta1``, ``offloading.liqo.io/v1beta1``, ``core.liqo.io/v1beta1``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+#: Of slices, VirtualNodes, Nodes and tenant namespaces: whose they are.
+CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
+TENANT_LABEL: Final = "liqo.io/tenant-namespace"
+VIRTUAL_NODE_LABEL: Final = "liqo.io/type"
+
+ACCEPTED: Final = "Accepted"
+DENIED: Final = "Denied"
+DRAINING: Final = "Draining"
+DELETING: Final = "Deleting"
+
+
+class Shape(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Fields that we do not read are skipped."""
+
+
+class Meta(Shape, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Condition(Shape, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class SliceSpec(Shape, frozen=True, kw_only=True):
+    resources: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    provider: str = msgspec.field(default="", name="providerClusterID")
+
+
+class SliceStatus(Shape, frozen=True, kw_only=True):
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+    resources: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class ResourceSlice(Shape, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: SliceSpec = SliceSpec()
+    status: SliceStatus = SliceStatus()
+
+    @property
+    def cluster(self) -> str:
+        return self.spec.provider or self.metadata.labels.get(CLUSTER_LABEL, "")
+
+    @property
+    def denied(self) -> Condition | None:
+        return next((one for one in self.status.conditions if one.status == DENIED), None)
+
+
+class VirtualNodeStatus(Shape, frozen=True, kw_only=True):
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+
+
+class VirtualNode(Shape, frozen=True, kw_only=True):
+    metadata: Meta
+    status: VirtualNodeStatus = VirtualNodeStatus()
+
+    @property
+    def ending(self) -> bool:
+        leaving = any(one.status in {DRAINING, DELETING} for one in self.status.conditions)
+        return leaving or self.metadata.deletion_timestamp is not None
+
+
+class NodeSpec(Shape, frozen=True, kw_only=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class NodeStatus(Shape, frozen=True, kw_only=True):
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+
+
+class Node(Shape, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any((one.type, one.status) == ("Ready", "True") for one in self.status.conditions)
+
+
+class Module(Shape, frozen=True, kw_only=True):
+    enabled: bool = False
+
+
+class Modules(Shape, frozen=True, kw_only=True):
+    authentication: Module = Module()
+
+
+class ForeignClusterStatus(Shape, frozen=True, kw_only=True):
+    modules: Modules = Modules()
+
+
+class ForeignClusterSpec(Shape, frozen=True, kw_only=True):
+    cluster_id: str = msgspec.field(default="", name="clusterID")
+
+
+class ForeignCluster(Shape, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: ForeignClusterSpec = ForeignClusterSpec()
+    status: ForeignClusterStatus = ForeignClusterStatus()
+
+
+class Namespace(Shape, frozen=True, kw_only=True):
+    metadata: Meta
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at the cluster, by name."""
+
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: others' too
+    virtual_nodes: Mapping[str, VirtualNode] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)  #: virtual ones
+
+
+def peerings(namespaces: Sequence[Namespace], foreign: Sequence[ForeignCluster]) -> dict[str, str]:
+    """The namespaces for the slices of clusters that we are peered with, by cluster.
+
+    A cluster is a peer when Liqo has authenticated us there and its tenant namespace is here. The namespace's name is
+    whatever whoever made it liked: it is found by its labels.
+    """
+    authenticated = {
+        one.spec.cluster_id or one.metadata.name for one in foreign if one.status.modules.authentication.enabled
+    }
+    return {
+        cluster: one.metadata.name
+        for one in namespaces
+        if one.metadata.deletion_timestamp is None
+        and (cluster := one.metadata.labels.get(CLUSTER_LABEL, "")) in authenticated
+    }
+
+
+def slice_manifest(name: str, cluster: str, resources: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, Any]:
+    """The ResourceSlice that makes Liqo ask *cluster* for *resources* and make a VirtualNode of what it grants."""
+    return {
+        "apiVersion": "authentication.liqo.io/v1beta1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            "name": name,
+            "labels": {
+                CLUSTER_LABEL: cluster,
+                "liqo.io/remoteID": cluster,
+                "liqo.io/replication": "true",
+                **labels,
+            },
+            "annotations": {"liqo.io/create-virtual-node": "true"},
+        },
+        "spec": {"class": "default", "providerClusterID": cluster, "resources": dict(resources)},
+    }

@@ -1,0 +1,119 @@
+"""The node manager's database, an SQLite file: reservations, failures of clusters, peerings and groups of ours.
+
+Every change is on disk before anybody is told of it. What can be seen in the cluster is not kept here, except for
+the names of machines that are gone: asked for a second time, these are answered with "gone", not with "never ours".
+"""
+
+import datetime as dt
+import sqlite3
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from rescheduler.errors import UsageError
+from rescheduler.liqo.nodemanager.groups import Group
+from rescheduler.liqo.nodemanager.machines import Record
+
+MEMORY: Final = ":memory:"  #: a database that remembers nothing over a restart
+
+#: How long a machine that is gone is remembered.
+REMEMBERED: Final = dt.timedelta(days=7)
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS machines (name TEXT PRIMARY KEY, removed INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS clusters (name TEXT PRIMARY KEY, failures INTEGER NOT NULL, failed_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS peerings (cluster TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS groups (id TEXT PRIMARY KEY, definition BLOB NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Of a cluster, in a row."""
+
+    count: int
+    last: dt.datetime
+
+
+class Store:
+    """Safe to use from several threads. *path* may be MEMORY."""
+
+    def __init__(self, path: str) -> None:
+        """Raises UsageError where *path* cannot be used."""
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise UsageError(f"--database {path}: expected an SQLite file that can be written: {error}") from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    def records(self) -> Sequence[Record]:
+        """Of machines that are not known to be gone."""
+        rows = self._rows("SELECT record FROM machines WHERE NOT removed")
+        return [msgspec.json.decode(row[0], type=Record) for row in rows]
+
+    def record(self, name: str) -> Record | None:
+        rows = self._rows("SELECT record FROM machines WHERE name = ?", name)
+        return msgspec.json.decode(rows[0][0], type=Record) if rows else None
+
+    def save(self, *records: Record) -> None:
+        """All of them or none."""
+        values = [(one.name, one.removed_at is not None, msgspec.json.encode(one)) for one in records]
+        with self._lock, self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
+
+    def forget(self, now: dt.datetime) -> None:
+        """Machines that have been gone for long."""
+        for row in self._rows("SELECT record FROM machines WHERE removed"):
+            record = msgspec.json.decode(row[0], type=Record)
+            if record.removed_at is not None and record.removed_at < now - REMEMBERED:
+                self._rows("DELETE FROM machines WHERE name = ?", record.name)
+
+    def failures(self) -> dict[str, Failures]:
+        rows = self._rows("SELECT name, failures, failed_at FROM clusters")
+        return {name: Failures(count, dt.datetime.fromisoformat(at)) for name, count, at in rows}
+
+    def failed(self, cluster: str, now: dt.datetime) -> None:
+        self._rows(
+            "INSERT INTO clusters VALUES (?, 1, ?) ON CONFLICT (name) "
+            "DO UPDATE SET failures = failures + 1, failed_at = excluded.failed_at",
+            cluster,
+            now.isoformat(),
+        )
+
+    def succeeded(self, cluster: str) -> None:
+        self._rows("DELETE FROM clusters WHERE name = ?", cluster)
+
+    def peerings(self) -> Sequence[str]:
+        """The clusters that we, and not somebody else, have peered with."""
+        return [row[0] for row in self._rows("SELECT cluster FROM peerings ORDER BY cluster")]
+
+    def peered(self, cluster: str) -> None:
+        self._rows("INSERT OR IGNORE INTO peerings VALUES (?)", cluster)
+
+    def unpeered(self, cluster: str) -> None:
+        self._rows("DELETE FROM peerings WHERE cluster = ?", cluster)
+
+    def groups(self) -> Sequence[Group]:
+        rows = self._rows("SELECT definition FROM groups ORDER BY id")
+        return [msgspec.json.decode(row[0], type=Group) for row in rows]
+
+    def save_group(self, group: Group) -> None:
+        self._rows("INSERT INTO groups VALUES (?, ?)", group.id, msgspec.json.encode(group))
+
+    def delete_group(self, name: str) -> None:
+        self._rows("DELETE FROM groups WHERE id = ?", name)
+
+    def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._database.execute(statement, values).fetchall()
