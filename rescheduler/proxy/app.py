@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rescheduler.backends.base import AuthError
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
-from rescheduler.proxy.forward import ClientGone, Forwarder, Receive, Scope, Send, gone, raw_path
+from rescheduler.proxy.forward import ClientGone, Forwarder, Message, Receive, Scope, Send, gone, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
+from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, Result
 from rescheduler.proxy.paths import Operation, Route, route
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
@@ -54,24 +56,44 @@ class Proxy:
     """The application. *token* reads the bearer token that clients must show; `None`: they need none."""
 
     def __init__(
-        self, updates: Updates, forwarder: Forwarder, patience: Patience, token: Callable[[], str] | None = None
+        self,
+        updates: Updates,
+        forwarder: Forwarder,
+        patience: Patience,
+        token: Callable[[], str] | None = None,
+        metrics: ProxyMetrics | None = None,
     ) -> None:
         self._updates, self._forwarder, self._patience, self._token = updates, forwarder, patience, token
+        self._metrics = metrics or ProxyMetrics(CollectorRegistry())
         self._turns = Turns()
+        self._metrics.waiting_are(lambda: self._turns.waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
+        code, found = UNANSWERED, route(scope["method"], raw_path(scope))
+
+        async def noting(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = str(message["status"])
+            await send(message)
+
+        try:
+            await self._handle(found, scope, receive, noting)
+        finally:
+            self._metrics.answered(found.operation, code)
+
+    async def _handle(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := self._refusal(scope):
             await refusal(scope, receive, send)
-            return
-        found = route(scope["method"], raw_path(scope))
-        if found.operation is Operation.FORWARD:
-            await self._forwarder.forward(scope, receive, send)
-            return
-        log.info("%s %s", scope["method"], raw_path(scope))
-        await self._update(found, scope, receive, send)
+        elif found.operation is Operation.FORWARD:
+            with self._metrics.forwarding():
+                await self._forwarder.forward(scope, receive, send)
+        else:
+            log.info("%s %s", scope["method"], raw_path(scope))
+            await self._update(found, scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and stop with the server, in its event loop."""
@@ -122,15 +144,15 @@ class Proxy:
         updates = self._updates
         match found.operation:
             case Operation.SIZE:
-                return await self._turn(answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
+                return await self._turn(found, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
             case Operation.TERMINATE:
                 asked = on_machine(body, "terminateMachine", found.machine)
                 call = partial(updates.terminate, asked.machine, decrement=asked.decrement)
-                return await self._turn(answers.TERMINATE, call, receive)
+                return await self._turn(found, answers.TERMINATE, call, receive)
             case Operation.DETACH:
                 asked = on_machine(body, "detachMachine", found.machine)
                 call = partial(updates.detach, asked.machine, decrement=asked.decrement)
-                return await self._turn(answers.DETACH, call, receive)
+                return await self._turn(found, answers.DETACH, call, receive)
             case Operation.MEMBERSHIP:
                 status = set_membership(body, found.machine)
                 if not status.disposable:
@@ -138,20 +160,29 @@ class Proxy:
                     return None
                 # The pool would replace and terminate it: so do we, gracefully.
                 call = partial(updates.terminate, status.machine, decrement=False)
-                return await self._turn(answers.MEMBERSHIP, call, receive)
+                return await self._turn(found, answers.MEMBERSHIP, call, receive)
         return error(500, answers.TERMINATE, _NO_NODE)
 
-    async def _turn(self, message: str, call: Callable[[], str], receive: Receive) -> Response:
+    async def _turn(self, found: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
+        operation, result = found.operation, Result.FAILED
         try:
             async with self._turns.turn(gone(receive), self._patience.queue):
-                left_to_say = await run_in_threadpool(call)
+                with self._metrics.updating(operation):
+                    left_to_say = await run_in_threadpool(call)
+            result = Result.PARTLY if left_to_say else Result.DONE
         except QueueTimeout:
+            result = Result.LATE
             return error(504, message, f"other updates kept it waiting for {self._patience.queue:g} s")
+        except ClientGone:
+            result = Result.LEFT
+            raise
         except UpdateFailed as failure:
             return error(failure.status, message, failure.detail)
         except Exception as failure:
             log.exception(message)
             return error(500, message, f"internal error: {type(failure).__name__}")
+        finally:
+            self._metrics.updated(operation, result)
         return done("done in part" if left_to_say else "", left_to_say)
 
 

@@ -20,7 +20,7 @@ _OVERLONG = re.compile(r"%(?:c|e0%8)([01])%([0-9a-f]{2})", re.IGNORECASE)  #: AS
 _MAX_DEPTH = 8  #: escapes of escapes; deeper ones are nobody's
 
 
-class Operation(enum.Enum):
+class Operation(enum.StrEnum):
     """What a POST does to the pool's members."""
 
     FORWARD = enum.auto()  #: removes nothing

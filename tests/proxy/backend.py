@@ -17,6 +17,7 @@ from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.app import Patience, Proxy
 from rescheduler.proxy.config import Server
 from rescheduler.proxy.forward import Forwarder
+from rescheduler.proxy.metrics import ProxyMetrics
 
 Message = MutableMapping[str, Any]
 
@@ -127,6 +128,7 @@ def proxying(
     timeout: float = 5.0,
     patience: Patience = Patience(5.0, 5.0),  # noqa: B008 -- a value
     token: Callable[[], str] | None = None,
+    metrics: ProxyMetrics | None = None,
     config: Server = Server(),  # noqa: B008 -- a value
     folder: Path = Path(),
     **endpoint: Any,
@@ -134,6 +136,6 @@ def proxying(
     """The proxy before *url*; its own URL."""
     credentials = Credentials(Endpoint(url=url, **endpoint), folder)
     forwarder = Forwarder(url, credentials, timeout, consumes_authorization=token is not None)
-    proxy = Proxy(updates or Asked(), forwarder, patience, token)
+    proxy = Proxy(updates or Asked(), forwarder, patience, token, metrics)
     with server.serving(proxy, "127.0.0.1", 0, config) as port:
         yield f"{'https' if config.tls else 'http'}://127.0.0.1:{port}"
