@@ -36,17 +36,32 @@ class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
+class ClientSlow(Exception):
+    """The client does not send what it promised."""
+
+
+class BrokenOff(Exception):
+    """The backend's answer ended before its end."""
+
+
 class Forwarder:
     """The backend, for requests that are not ours to understand. Connections are pooled.
 
     A request that is not safe to repeat gets a connection of its own: the backend may be closing an idle one.
+    *timeout* is the backend's, *patience* the client's for each piece of its body, both in seconds.
     *consumes_authorization* says that the client's credentials were meant for us and go no further.
     """
 
     def __init__(
-        self, url: str, credentials: Credentials, timeout: float, *, consumes_authorization: bool = False
+        self,
+        url: str,
+        credentials: Credentials,
+        timeout: float,
+        *,
+        patience: float = 60.0,
+        consumes_authorization: bool = False,
     ) -> None:
-        self._url = url
+        self._url, self._patience = url, patience
         self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
         self._credentials = credentials
         self._consumes_authorization = consumes_authorization
@@ -67,7 +82,7 @@ class Forwarder:
 
         A client that leaves takes its request along.
         """
-        client = _Client(receive, sends=body is None and _has_body(scope["headers"]))
+        client = _Client(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
         async with client.attended():
             await self._exchanged(scope, client, send, body)
 
@@ -76,14 +91,20 @@ class Forwarder:
             response = await self._sent(scope, client, body)
         except ClientGone:
             return
+        except ClientSlow as failure:
+            await error(408, FAILED, str(failure))(scope, client.receive, send)
+            return
         except httpx.TimeoutException as failure:
-            await error(504, FAILED, _reason(failure))(scope, client.receive, send)
+            await error(504, FAILED, self._reason(failure))(scope, client.receive, send)
             return
         except (httpx.HTTPError, AuthError) as failure:
-            await error(502, FAILED, _reason(failure))(scope, client.receive, send)
+            await error(502, FAILED, self._reason(failure))(scope, client.receive, send)
             return
         try:
             await _hand_back(response, send)
+        except httpx.HTTPError as failure:
+            # What was sent already cannot be taken back: the server closes the connection, and the client sees it.
+            raise BrokenOff(f"{scope['method']} {raw_path(scope)}: {self._reason(failure)}") from failure
         finally:
             await response.aclose()
 
@@ -102,13 +123,22 @@ class Forwarder:
         self._credentials.tls()
         return httpx.Request(scope["method"], self._url, headers=headers, content=content, extensions=extensions)
 
+    def _reason(self, failure: Exception) -> str:
+        text = " ".join(str(failure).split())
+        if isinstance(failure, httpx.TimeoutException):
+            text = text or f"{type(failure).__name__} after {self._timeout['read']:g} s"
+        return f"{self._url}: {text or type(failure).__name__}"
+
     def _target(self, scope: Scope) -> bytes:
         """Path and query to the byte, below the backend's own path."""
         query: bytes = scope["query_string"]
         return self._base + raw_path(scope).encode("ascii") + (b"?" + query if query else b"")
 
     def _headers(self, scope: Scope, new_length: int | None) -> list[Header]:
-        dropped = set(_OURS) | ({b"content-length"} if new_length is not None else set())
+        dropped = set(_OURS)
+        # Of both, the transfer coding says how long the body is (RFC 9112, 6.3).
+        if new_length is not None or any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            dropped.add(b"content-length")
         if self._consumes_authorization:
             dropped.add(b"authorization")
         kept = [(name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped]
@@ -150,15 +180,19 @@ async def _hand_back(response: httpx.Response, send: Send) -> None:
 class _Client:
     """The other end of a request: its body, and then whether it is still there."""
 
-    def __init__(self, receive: Receive, *, sends: bool) -> None:
+    def __init__(self, receive: Receive, patience: float, *, sends: bool) -> None:
         self.receive, self.sends = receive, sends
+        self._patience = patience
         self._sent = asyncio.Event()
         if not sends:
             self._sent.set()
 
     async def body(self) -> AsyncIterator[bytes]:
         while True:
-            message = await self.receive()
+            try:
+                message = await asyncio.wait_for(self.receive(), self._patience)
+            except TimeoutError:
+                raise ClientSlow(f"no more of the request's body came for {self._patience:g} s") from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
             if message.get("body"):
@@ -219,9 +253,6 @@ def _with_client(headers: list[Header], scope: Scope) -> list[Header]:
     """X-Forwarded-For grows by the client's address, in one line."""
     before = [value for name, value in headers if name == b"x-forwarded-for" and value.strip()]
     rest = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
-    client = [scope["client"][0].encode()] if scope.get("client") else []
+    # A socket for both families shows clients of IPv4 as ::ffff:10.0.0.1.
+    client = [scope["client"][0].removeprefix("::ffff:").encode()] if scope.get("client") else []
     return [*rest, (b"x-forwarded-for", b", ".join([*before, *client]))] if before or client else rest
-
-
-def _reason(failure: Exception) -> str:
-    return " ".join(str(failure).split()) or type(failure).__name__

@@ -57,6 +57,7 @@ class Standing:
 
     def __init__(self, health: Health) -> None:
         self.stop = threading.Event()
+        self.listening = False  #: the pool's clients are served
         self._health = health
 
     @property
@@ -144,7 +145,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
     with contextlib.ExitStack() as parts:
         client = Client(parts.enter_context(source(file.api_server)), clock, "cloudpool-proxy")
         state = ClusterState(client, clock, PROTOBUF)
-        health = Health(clock, SWEEP_SECONDS, lambda: state.synced)
+        health = Health(clock, SWEEP_SECONDS, lambda: state.synced and standing.listening and not standing.stopping)
         standing = Standing(health)
         registry, status = CollectorRegistry(), Status()
         report = tee(Logs(), Metrics(registry), status)
@@ -156,6 +157,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
         parts.callback(state.stop)
         listening = parts.enter_context(serving(_proxy(file, service), host, port, file.server))
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
+        standing.listening = True
         log.warning("forwarding port %d to %s", listening, file.backend_url)
         while not clock.wait(SWEEP_SECONDS, standing.stop):
             standing.beat()
@@ -175,6 +177,7 @@ def _proxy(file: ProxyFile, service: Service) -> Proxy:
         file.backend_url,
         Credentials(file.pool().backend, Path()),
         file.backend.timeout,
+        patience=file.server.timeout,
         consumes_authorization=shown is not None,
     )
     patience = Patience(request=file.server.timeout, queue=file.server.queue_timeout)

@@ -131,11 +131,14 @@ def proxying(
     metrics: ProxyMetrics | None = None,
     config: Server = Server(),  # noqa: B008 -- a value
     folder: Path = Path(),
+    host: str = "127.0.0.1",
     **endpoint: Any,
 ) -> Iterator[str]:
     """The proxy before *url*; its own URL."""
     credentials = Credentials(Endpoint(url=url, **endpoint), folder)
-    forwarder = Forwarder(url, credentials, timeout, consumes_authorization=token is not None)
+    forwarder = Forwarder(
+        url, credentials, timeout, patience=patience.request, consumes_authorization=token is not None
+    )
     proxy = Proxy(updates or Asked(), forwarder, patience, token, metrics)
-    with server.serving(proxy, "127.0.0.1", 0, config) as port:
+    with server.serving(proxy, host, 0, config) as port:
         yield f"{'https' if config.tls else 'http'}://127.0.0.1:{port}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from rescheduler.proxy.app import Patience
 from rescheduler.proxy.config import Server, ServerTls
 from rescheduler.proxy.forward import FAILED
 from tests.backends import pki
@@ -127,6 +128,12 @@ def test_the_chain_of_clients_grows(chain: tuple[str, ...], backend: Backend) ->
     assert backend.seen[0].all("x-forwarded-for") == [CHAINS[chain]]
 
 
+def test_a_client_of_ipv4_has_its_address_on_a_listener_for_both_families(backend: Backend) -> None:
+    with proxying(backend.url, host="") as url:
+        raw(url, line("GET", "/pool"))
+    assert backend.seen[0].all("x-forwarded-for") == ["127.0.0.1"]
+
+
 @pytest.mark.parametrize("framing", ["length", "chunks"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
 def test_bodies_arrive_framed_as_they_were_sent(framing: str, method: str, backend: Backend) -> None:
@@ -230,7 +237,7 @@ def test_a_backend_that_is_down(method: str) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (502, "application/json")
     assert list(answer.json()) == ["message", "detail"]
     assert answer.json()["message"] == FAILED
-    assert "All connection attempts failed" in answer.json()["detail"]
+    assert answer.json()["detail"] == f"{backend.url}: All connection attempts failed"
 
 
 def test_a_backend_that_is_slow(backend: Backend) -> None:
@@ -238,6 +245,22 @@ def test_a_backend_that_is_slow(backend: Backend) -> None:
     with proxying(backend.url, timeout=0.3) as url:
         answer = httpx.get(f"{url}/pool")
     assert (answer.status_code, answer.json()["message"]) == (504, FAILED)
+    assert answer.json()["detail"] == f"{backend.url}: ReadTimeout after 0.3 s"
+
+
+def test_a_client_that_stops_within_its_body_is_not_waited_for(backend: Backend) -> None:
+    with proxying(backend.url, patience=Patience(0.3, 5.0)) as url:
+        found = raw(url, line("POST", "/config", "Content-Length: 20") + b"{")
+    assert found.startswith(b"HTTP/1.1 408")
+    assert b"no more of the request's body came for 0.3 s" in found
+
+
+def test_of_two_lengths_the_chunks_count(backend: Backend) -> None:
+    with proxying(backend.url) as url:
+        request = line("POST", "/config", "Content-Length: 9", "Transfer-Encoding: chunked")
+        found = raw(url, request + b"2\r\n{}\r\n0\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 200")
+    assert [(one.body, one.all("content-length")) for one in backend.seen] == [(b"{}", [])]
 
 
 def test_a_client_that_leaves_takes_its_request_along(backend: Backend) -> None:
