@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from rescheduler.errors import ReschedulerError
+from rescheduler.observe.connection import Connection
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status, as_html, as_json
 from rescheduler.settings import Address
@@ -66,7 +67,7 @@ def serving(application: Starlette, address: Address) -> Iterator[Address]:
     """
     listener = listen(address)
     server = uvicorn.Server(
-        uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none", http="h11")
+        uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection)
     )
     thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
     thread.start()

@@ -5,11 +5,13 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.observe.connection import Connection
 from rescheduler.proxy.app import Proxy
 from rescheduler.proxy.config import Server
 
@@ -46,7 +48,8 @@ def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
             options |= {"ssl_ca_certs": config.tls.client_ca_path, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     settings = uvicorn.Config(
         proxy,
-        http="h11",
+        # The application tells a client that its body is late, a second before the connection goes.
+        http=partial(Connection, head_seconds=config.timeout, body_seconds=config.timeout + 1),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,

@@ -18,11 +18,11 @@ from starlette.types import ASGIApp, Message
 
 from rescheduler.backends.base import AboveMaximum, RateLimited
 from rescheduler.errors import NotFound, ReschedulerError, UsageError
-from rescheduler.liqo import connection
 from rescheduler.liqo.answers import answer, application, status_of
 from rescheduler.liqo.bounds import MAX_BODY, Bounded
 from rescheduler.liqo.connection import names, peer
 from rescheduler.liqo.serving import Face, serving
+from rescheduler.observe import connection
 from rescheduler.settings import Address
 from tests.backends import pki
 

@@ -1,0 +1,152 @@
+"""Clients that are slow, silent, damaged or many lose their connection, and nothing else happens."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rescheduler.observe import connection, server
+from rescheduler.settings import Address
+
+LARGE = 8 << 20  #: bytes, more than the buffers of both sides
+Page = Callable[[Request], Awaitable[Response]]
+
+
+async def ok(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def large(_: Request) -> Response:
+    return PlainTextResponse("x" * LARGE)
+
+
+async def whole(request: Request) -> Response:
+    """Answer when the body has come, or not at all."""
+    with contextlib.suppress(ClientDisconnect):
+        await request.body()
+    return PlainTextResponse("read")
+
+
+async def parted(_: Request) -> Response:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"a part"
+        await asyncio.sleep(0.3)
+        yield b"the rest"
+
+    return StreamingResponse(parts())
+
+
+PAGES: dict[str, Page] = {"/": ok, "/large": large, "/whole": whole, "/parted": parted}
+APPLICATION = Starlette(routes=[Route(path, page, methods=["GET", "POST"]) for path, page in PAGES.items()])
+
+
+@pytest.fixture
+def address() -> Iterator[Address]:
+    with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where:
+        yield where
+        assert httpx.get(f"http://{where}/", timeout=60).text == "ok"
+
+
+def after(address: Address, *said: bytes) -> bytes:
+    """All that comes back until the server closes."""
+    with socket.create_connection((address.host, address.port), timeout=60) as client:
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            for one in said:
+                client.sendall(one)
+            while data := client.recv(1 << 16):
+                found += data
+        return found
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_a_head_that_does_not_end(said: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    assert after(address, said) == b""
+
+
+@pytest.mark.parametrize("path", [b"/", b"/whole"])
+def test_a_body_that_does_not_end(path: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BODY_SECONDS", 0.2)
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345" % path
+    assert after(address, head).startswith(b"HTTP/1.1 200 OK" if path == b"/" else b"")
+
+
+def test_an_answer_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+
+    class Watched(connection.Connection):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    monkeypatch.setattr(connection, "TAKING_SECONDS", 0.2)
+    monkeypatch.setattr(server, "Connection", Watched)
+    with (
+        server.serving(APPLICATION, Address("127.0.0.1", 0)) as where,
+        socket.create_connection((where.host, where.port), timeout=60) as client,
+    ):
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert lost.wait(60)
+        found = 0
+        with contextlib.suppress(ConnectionError):
+            while data := client.recv(1 << 20):
+                found += len(data)
+    assert found < LARGE
+
+
+def test_more_than_the_most(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST", 2)
+    with contextlib.ExitStack() as opened:
+        for _ in range(2):
+            first = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
+            first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert first.recv(100).startswith(b"HTTP/1.1 200 OK")
+        assert after(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+
+
+#: what comes after a proper beginning: the statuses of the answers
+DAMAGED = {
+    b"what is this\r\n\r\n": [400],
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
+    b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefg": [400],
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [400],
+    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nwhat\r\n\r\n": [200, 400],
+}
+
+
+@pytest.mark.parametrize("said", DAMAGED)
+def test_what_is_no_http(said: bytes, address: Address, caplog: pytest.LogCaptureFixture) -> None:
+    answers = after(address, said)
+    assert [int(one[:3]) for one in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[said]
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_damage_behind_an_answer_that_has_begun(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection((address.host, address.port), timeout=60) as client:
+        client.sendall(head)
+        found = b""
+        while b"a part" not in found:
+            found += client.recv(1 << 16)
+        client.sendall(b"zz\r\n")
+        with contextlib.suppress(ConnectionError):
+            while data := client.recv(1 << 16):
+                found += data
+    assert b"the rest" not in found
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_what_clients_do_wrong_is_told_where_everything_is(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    after(address, b"what is this\r\n\r\n")
+    assert "Invalid HTTP request received." in caplog.messages
