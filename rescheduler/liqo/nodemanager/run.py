@@ -46,9 +46,10 @@ class Settings:
 
     face: Face
     pages: Address  #: of /metrics, /healthz and /readyz, in plain text
-    discovery: Endpoint
+    discovery_url: str
     connection: Connection
     database: str
+    discovery_ca: Path | None = None
     config: Path | None = None
     liqoctl: str | None = None  #: the program; none: peerings are somebody else's affair
     liqo_namespace: str = "liqo"
@@ -61,8 +62,8 @@ def run(settings: Settings, logs: Logging) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises UsageError and ReschedulerError for a failed start."""
     log_lines.configure(logs)
     clock = SystemClock()
-    check_endpoint(settings.discovery, "--discovery-url", "discovery")
     file = configuration(settings.config)
+    settings.face.certificates()
     with contextlib.ExitStack() as parts:
         ports = _ports(parts, settings, clock)
         service = Service(ports, file.groups, peers=settings.liqoctl is not None)
@@ -130,13 +131,27 @@ def first_look(liqo: Liqo) -> None:
 
 
 def _ports(parts: contextlib.ExitStack, settings: Settings, clock: Clock) -> Ports:
+    discovery = Discovery(_endpoint(settings), clock)
+    parts.callback(discovery.close)
     named = settings.connection
     client = Client(source(named.kubeconfig, named.context, named.in_cluster), clock, f"spot-rescheduler/{VERSION}")
-    discovery = Discovery(settings.discovery, clock)
-    parts.callback(discovery.close)
     store = Store(settings.database)
     parts.callback(store.close)
     return Ports(KubeLiqo(client), discovery, store, clock)
+
+
+def _endpoint(settings: Settings) -> Endpoint:
+    """Discovery, which is shown our own certificate."""
+    face = settings.face
+    ca = settings.discovery_ca or face.client_ca
+    endpoint = Endpoint(
+        url=settings.discovery_url,
+        ca_file=str(ca.absolute()) if ca else None,
+        client_cert_file=str(face.cert.absolute()) if face.cert else None,
+        client_key_file=str(face.key.absolute()) if face.key else None,
+    )
+    check_endpoint(endpoint, "--discovery-url", "discovery")
+    return endpoint
 
 
 def _peering(
