@@ -38,6 +38,7 @@ def build_all(*, prometheus: bool) -> None:
     """
     build.binaries()
     build.oracle()
+    build.caller()
     if prometheus:
         try:
             debian.prometheus_binaries()

@@ -107,6 +107,14 @@ class NodeRef:
         return bool(self.provider_id) and self.name == self.provider_id
 
     @property
+    def template(self) -> bool:
+        """Cluster Autoscaler's idea of a group's next node, for prices: no machine is behind it.
+
+        Its name is made in cluster-autoscaler/simulator/node_info_utils.go; the labels are the template's.
+        """
+        return self.name.startswith("template-node-for-")
+
+    @property
     def on_control_plane(self) -> bool:
         return self.control_plane or any(label in self.labels for label in CONTROL_PLANE_LABELS)
 

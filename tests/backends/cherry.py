@@ -12,6 +12,7 @@ from rescheduler.backends.base import CloudProvider, NodeGroup, NodeRef
 from rescheduler.backends.cherryservers import config
 from rescheduler.backends.cherryservers.provider import CherryProvider
 from rescheduler.backends.config import Duration, Endpoint
+from rescheduler.clock import Clock
 from tests.backends.clocks import StepClock
 
 PROJECT, CLUSTER, POOL = 10001, "cluster1", "pool1"
@@ -38,7 +39,7 @@ def definition(**changes: Any) -> config.Definition:
 
 
 @contextlib.contextmanager
-def serving(clock: StepClock, *, per_second: int | None = None, **settings: Any) -> Iterator[Server[Cloud]]:
+def serving(clock: Clock, *, per_second: int | None = None, **settings: Any) -> Iterator[Server[Cloud]]:
     cloud = Cloud(Settings(token=TOKEN, **settings), clock)
     with Server(cloud, application(cloud, per_second=per_second), path="/v1").running() as server:
         yield server

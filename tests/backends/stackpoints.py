@@ -12,6 +12,7 @@ from deploy.local.standin.server import Server
 from rescheduler.backends.base import CloudProvider, GroupFlags, NodeRef
 from rescheduler.backends.stackpoint import config
 from rescheduler.backends.stackpoint.provider import StackpointProvider
+from rescheduler.clock import Clock
 from tests.backends.clocks import StepClock
 
 TOKEN = "spc-secret-token"
@@ -24,7 +25,7 @@ def environment(url: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serving(clock: StepClock, **settings: Any) -> Iterator[Server[Cloud]]:
+def serving(clock: Clock, **settings: Any) -> Iterator[Server[Cloud]]:
     cloud = Cloud(Settings(token=TOKEN, **settings), clock)
     with Server(cloud, application(cloud)).running() as server:
         yield server

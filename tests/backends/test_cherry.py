@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import logging
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,7 @@ from rescheduler.backends.base import (
     InstanceState,
     NodeRef,
     NodeTemplate,
+    NotInGroup,
     NotSupported,
     RateLimited,
     Refusal,
@@ -248,6 +250,10 @@ def test_prices_are_the_plans_by_the_hour_and_by_the_market() -> None:
         assert prices == pytest.approx([0.418, 0.168])
         with pytest.raises(NotSupported, match="the plan cloud_vps_2 has no spot price by the hour"):
             provider.node_price(node_of(small), START, START + HOUR, deadline=MINUTES)
+        coming = NodeRef(f"template-node-for-{POOL}-7", labels=provider.template(POOL, deadline=MINUTES).labels)
+        assert provider.node_price(coming, START, START + HOUR, deadline=MINUTES) == pytest.approx(0.209)
+        with pytest.raises(NotInGroup):
+            provider.node_price(replace(coming, name="elsewhere"), START, START + HOUR, deadline=MINUTES)
         half = {"cpu": Decimal(2), "memory": Decimal(16 << 30)}
         assert provider.pod_price(half, START, START + HOUR, deadline=MINUTES) == pytest.approx(0.209 / 2)
 

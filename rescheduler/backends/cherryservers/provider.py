@@ -40,6 +40,7 @@ from rescheduler.backends.fleet.provider import FleetProvider, hours
 from rescheduler.clock import Clock
 
 PACE = Pace(refresh=10, poll=2, settle=120)
+POOL_LABEL = "pool"  #: of templates, as the usual cloud-init sets it
 _PODS = "110"
 
 
@@ -162,7 +163,7 @@ class CherryProvider(FleetProvider):
         definition = self._cherry.pools[name].definition
         plan = self._plan(definition.plan, deadline)
         labels = {
-            "pool": name,
+            POOL_LABEL: name,
             "node.kubernetes.io/instance-type": definition.plan,
             "beta.kubernetes.io/instance-type": definition.plan,
             "topology.kubernetes.io/region": definition.region,
@@ -173,13 +174,16 @@ class CherryProvider(FleetProvider):
         return NodeTemplate({key: value for key, value in labels.items() if value}, (), capacity, capacity)
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        """The plan's hourly price, for a spot server its spot price, times the hours."""
+        """The plan's hourly price, for a spot server its spot price, times the hours; also of a pool's next node."""
         found = self.machine(node, deadline=deadline)
-        if found is None or not found.group:
+        if found is not None and found.group:
+            slug = self._cherry.plan_of.get(found.key) or self._cherry.pools[found.group].definition.plan
+            return self._hourly(self._plan(slug, deadline), spot=bool(found.spot)) * hours(start, end)
+        planned = self._cherry.pools.get(node.labels.get(POOL_LABEL, "")) if node.template else None
+        if planned is None:
             raise NotInGroup(f"cherryservers: node {node.name} is of no pool")
-        definition = self._cherry.pools[found.group].definition
-        slug = self._cherry.plan_of.get(found.key) or definition.plan
-        return self._hourly(self._plan(slug, deadline), spot=bool(found.spot)) * hours(start, end)
+        definition = planned.definition
+        return self._hourly(self._plan(definition.plan, deadline), spot=definition.spot_market) * hours(start, end)
 
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float

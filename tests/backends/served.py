@@ -1,0 +1,111 @@
+"""``rescheduler provider serve`` as a process, and Cluster Autoscaler's calls of it as another, in Go."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+CALLER_SECONDS = 300
+END_SECONDS = 60
+SERVER_FILES = ("--cert=server.crt", "--key-cert=server.key", "--ca-cert=ca.pem")  #: of `pki`
+CLIENT_FILES = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"}
+
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+
+
+class Service:
+    """The process for the length of the block; *folder* is where its files are. Its lines are read as they come."""
+
+    def __init__(self, folder: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+        self._command = [sys.executable, "-m", "rescheduler", "provider", "serve", "--address=127.0.0.1:0", *flags]
+        self._folder, self._environ = folder, {**_environment(), **(environ or {})}
+        self.lines: list[str] = []
+        self._up = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            self._command, cwd=self._folder, env=self._environ, stderr=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(END_SECONDS)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join()
+            assert self.process.stderr is not None
+            self.process.stderr.close()
+
+    @property
+    def address(self) -> str:
+        """Once it serves."""
+        assert self._up.wait(END_SECONDS), "it does not serve"
+        found = re.search(r"serving the cloud provider \S+ on (\S+),", "\n".join(self.lines))
+        assert found, self.lines
+        return found[1]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip())
+            if "serving the cloud provider" in line:
+                self._up.set()
+        self._up.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What the caller tells; see deploy/local/caller."""
+
+    calls: Sequence[Mapping[str, str]]
+    victim: str  #: provider ID
+    made: Sequence[str] = field(default_factory=list)  #: provider IDs of machines that came and went
+    problem: str = ""
+
+    def codes(self, rpc: str) -> set[str]:
+        return {one["code"] for one in self.calls if one["rpc"] == rpc}
+
+
+def play(binary: Path, folder: Path, **given: Any) -> Played:
+    """One life of Cluster Autoscaler; *given* are the caller's settings, whose files are in *folder*."""
+    done = subprocess.run(
+        [binary],
+        input=json.dumps(given),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=CALLER_SECONDS,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return Played(**json.loads(done.stdout))
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what would set options, and without ways out of this machine."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("RESCHEDULER_") and name.lower() not in _PROXIES
+    }
+
+
+@contextlib.contextmanager
+def services(*all_of_them: Service) -> Iterator[None]:
+    """They start side by side."""
+    with contextlib.ExitStack() as stack:
+        for one in all_of_them:
+            stack.enter_context(one)
+        yield
