@@ -1,0 +1,87 @@
+"""What of a description is accepted, and the one line for what is not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rescheduler.errors import UsageError
+from rescheduler.liqo.discovery import checks
+from tests.liqo.kubeconfigs import kubeconfig
+
+
+def test_good_descriptions_are_taken_as_they_are() -> None:
+    assert checks.cluster_id("turin-1") == "turin-1"
+    assert checks.quantities({"cpu": 1.5, "memory": " 4Gi", "nvidia.com/gpu": 1}, "resources") == {
+        "cpu": "1.5",
+        "memory": "4Gi",
+        "nvidia.com/gpu": "1",
+    }
+    assert checks.labels({"city": "Turin, Italy", "hasGPU": ""}) == {"city": "Turin, Italy", "hasGPU": ""}
+    assert checks.price(0) == 0
+    assert checks.kubeconfig(kubeconfig()) == kubeconfig()
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "a name with a dot": (
+        lambda: checks.cluster_id("a.b"),
+        "name 'a.b': expected a cluster ID: at most 63 of a-z, 0-9 and -",
+    ),
+    "a long name": (
+        lambda: checks.cluster_id("a" * 64),
+        f"name '{'a' * 64}': expected a cluster ID: at most 63 of a-z, 0-9 and -",
+    ),
+    "an amount": (
+        lambda: checks.quantities({"cpu": "many"}, "info.free"),
+        "info.free.cpu: quantity 'many': expected a number such as 250m, 1.5Gi or 1e3",
+    ),
+    "less than none": (
+        lambda: checks.quantities({"cpu": "-1"}, "resources"),
+        "resources.cpu: expected 0 or more, got -1",
+    ),
+    "a resource": (
+        lambda: checks.quantities({"c p u": "1"}, "resources"),
+        "resources: 'c p u': expected the name of a resource, such as cpu or nvidia.com/gpu",
+    ),
+    "too many resources": (
+        lambda: checks.quantities({f"r{n}": "1" for n in range(65)}, "resources"),
+        "resources: expected at most 64 entries, got 65",
+    ),
+    "a label": (
+        lambda: checks.labels({"city": "a\nb"}),
+        "labels: 'city': expected a key and a value of at most 256 printable characters",
+    ),
+    "a price": (lambda: checks.price(-0.1), "price: expected 0 to 1e+09, got -0.1"),
+    "no YAML": (lambda: checks.kubeconfig("{secret: ["), "kubeconfig: expected YAML or JSON"),
+    "no kubeconfig": (
+        lambda: checks.kubeconfig("secret"),
+        "kubeconfig: clusters: expected a list with one entry or more",
+    ),
+    "no user": (
+        lambda: checks.kubeconfig("clusters: [{name: c, cluster: {}}]\nusers: [{name: secret}]"),
+        "kubeconfig: users: expected entries with a name and a user",
+    ),
+    "a long one": (
+        lambda: checks.kubeconfig("x" * (256 * 1024 + 1)),
+        "kubeconfig: expected at most 262144 characters, got 262145",
+    ),
+    "a program": (
+        lambda: checks.kubeconfig(kubeconfig(user={"exec": {"command": "/bin/sh"}})),
+        "kubeconfig: user 'u': exec: expected it not to be there",
+    ),
+    "a file of a token": (
+        lambda: checks.kubeconfig(kubeconfig(user={"tokenFile": "/etc/shadow"})),
+        "kubeconfig: user 'u': tokenFile: expected it not to be there",
+    ),
+    "a file of an authority": (
+        lambda: checks.kubeconfig(kubeconfig(cluster={"certificate-authority": "/etc/ca"})),
+        "kubeconfig: cluster 'c': certificate-authority: expected it not to be there",
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", WRONG)
+def test_what_is_wrong_is_one_line_without_a_secret(fact: str) -> None:
+    call, message = WRONG[fact]
+    with pytest.raises(UsageError) as told:
+        call()
+    assert str(told.value) == message
