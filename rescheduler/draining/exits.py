@@ -51,7 +51,9 @@ def stop(drain: Drain, event: Stop, now: float) -> Result:
         return replace(drain, phase=Phase.DONE, failure=lost), ()
     if drain.phase is Phase.RELEASING:
         return drain, ()
-    if drain.ordered or drain.ordered_at is not None:
+    if drain.phase in (Phase.REMOVING, Phase.DELETING):
+        return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()
+    if drain.ordered_at is not None:
         return replace(drain, phase=Phase.DONE), ()
     left = tuple(one.pod for one in drain.victims.values())
     return give_up(drain, Failure(Why.STOPPED, "told to stop in the middle of the drain", left), now)

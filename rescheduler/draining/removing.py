@@ -73,10 +73,11 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
     """Ask again; past the deadline the order is left at work, with the intent on the node for a later look."""
-    if drain.retry_at == NEVER:  # an answer is on its way
-        return drain, ()
-    if now >= drain.deadline:
+    awaited = drain.retry_at == NEVER  # an answer is on its way
+    if now >= drain.deadline and (drain.stopping or not awaited):
         return replace(drain, phase=Phase.DONE), ()
+    if awaited:
+        return drain, ()
     if now < drain.retry_at:
         return drain, ()
     again = _removal(drain) if drain.phase is Phase.REMOVING else (DeleteNode(),)

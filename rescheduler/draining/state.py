@@ -27,6 +27,11 @@ class Limits:
     removal: float = 600.0  #: for the provider to confirm; then the order is left at work
     release: float = 20.0  #: for the taint to come off; shorter than a pod's usual time to shut down
 
+    @property
+    def longest(self) -> float:
+        """Seconds that a drain may take in all; pods that come late have the evictions' time, too."""
+        return self.eviction + 2 * (self.grace + self.headroom) + self.removal + self.release
+
 
 class Phase(enum.Enum):
     ASKING = enum.auto()
@@ -95,6 +100,7 @@ class Drain:
     group: str | None = None  #: of the provider that takes the machine
     ordered_at: datetime | None = None  #: when an earlier process may have ordered the removal
     ordered: bool = False  #: by us, in this drain
+    stopping: bool = False  #: told to stop once the machine was ordered away: its end is awaited, but not for long
     failure: Failure | None = None
     released: bool = False  #: taint and intent are off, or the node is gone
 

@@ -347,9 +347,28 @@ class TestTheOrderIsAtWork:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.handed_over, drain.succeeded, drain.failure) == (True, True, False, None)
 
-    def test_told_to_stop(self) -> None:
-        drain = play(machine.start(PLAN, LIMITS), [*self.begun, (8, Stop(Cause.TERMINATED), ())])
-        assert drain.handed_over
+    def test_told_to_stop_its_end_is_awaited_for_a_moment(self) -> None:
+        story: Story = [*self.begun, (8, Stop(Cause.TERMINATED), ()), (27.9, seen(), ()), (28, seen(), ())]
+        assert play(machine.start(PLAN, LIMITS), story).handed_over
+
+    def test_told_to_stop_it_is_finished_where_that_is_quick(self) -> None:
+        story: Story = [
+            *self.begun,
+            (8, Stop(Cause.TERMINATED), ()),
+            (9, Removed(), (DeleteNode(),)),
+            (10, NodeDeleted(), ()),
+        ]
+        assert play(machine.start(PLAN, LIMITS), story).succeeded
+
+    def test_told_to_stop_the_machine_that_stays_is_given_back(self) -> None:
+        story: Story = [
+            *self.begun,
+            (8, Stop(Cause.TERMINATED), ()),
+            (9, RemovalFailed("protected"), (Release(),)),
+            (10, Released(), ()),
+        ]
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
     def test_told_to_stop_while_the_intent_is_written(self) -> None:
         story: Story = [*self.begun[:-1], (7, Stop(Cause.TERMINATED), (Release(),)), (8, Released(), ())]

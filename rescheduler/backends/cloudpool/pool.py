@@ -65,16 +65,19 @@ class Pool:
         self._view = (self.clock.monotonic(), observation)
         return observation
 
-    def look_since(self, moment: dt.datetime, *, deadline: float) -> Observation:
-        """The machines as the pool saw them at *moment* or later; DeadlineExceeded if it does not look again."""
+    def look_since(self, moment: dt.datetime, *, deadline: float, stop: threading.Event | None = None) -> Observation:
+        """The machines as the pool saw them at *moment* or later.
+
+        DeadlineExceeded if it does not look again, or if *stop* is set before it does.
+        """
         while (observation := self.look(deadline=deadline)).observed_at < moment:
-            self.pause(f"the pool's answers are older than {moment.isoformat(timespec='seconds')}", deadline)
+            self.pause(f"the pool's answers are older than {moment.isoformat(timespec='seconds')}", deadline, stop)
         return observation
 
-    def pause(self, why: str, deadline: float) -> None:
-        """Wait one poll interval; DeadlineExceeded where there is no time for it."""
+    def pause(self, why: str, deadline: float, stop: threading.Event | None = None) -> None:
+        """Wait one poll interval; DeadlineExceeded where there is no time for it, or *stop* is set."""
         interval = self.config.poll_interval
-        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, self.closed):
+        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, stop or self.closed):
             raise DeadlineExceeded(f"cloudpool {self.group.id}: {why}")
 
     @contextmanager
