@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from rescheduler.backends.base import NotSupported
+from rescheduler.errors import UsageError
 from rescheduler.liqo.nodemanager.amounts import Amounts
 from rescheduler.liqo.nodemanager.groups import Group
 
@@ -29,7 +29,7 @@ def pod_price(groups: Sequence[Group], requests: Amounts, hours: float) -> float
     """The price of a pod's share of a node, in the group where it is cheapest.
 
     The share is that of the resource of which the pod takes most; of a resource that a group does not have, no
-    node of it can give any. NotSupported where no group has all that is asked for. A pod of which nothing is known
+    node of it can give any. UsageError where no group has all that is asked for. A pod of which nothing is known
     is taken for one that fills a node.
     """
     prices = [
@@ -38,7 +38,7 @@ def pod_price(groups: Sequence[Group], requests: Amounts, hours: float) -> float
         if (share := _share(group.needed, requests)) is not None
     ]
     if not prices:
-        raise NotSupported("no group has all the resources that the pod asks for")
+        raise UsageError("no group has all the resources that the pod asks for")
     return min(prices)
 
 
