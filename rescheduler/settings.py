@@ -1,6 +1,7 @@
 """What a user may set, as frozen values: checked once, then passed down. The flags of ``cli`` fill them."""
 
 import enum
+import ipaddress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -50,6 +51,14 @@ class Address:
             raise UsageError(f"address {text!r}: expected host:port, such as localhost:9235 or 0.0.0.0:9235")
         return cls(bare, int(port))
 
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -80,6 +89,7 @@ class Running:
     """How ``rescheduler run`` runs, beside the policy of planning."""
 
     namespace: str = "kube-system"  #: of the Lease and of our own pod
+    node_name: str = ""  #: the node that we run on; "" where that is not known
     listen: Address = Address("localhost", 9235)
     dry_run: bool = False
     once: bool = False

@@ -15,6 +15,7 @@ BACKENDS = {
     "cherryservers": "rescheduler.backends.cherryservers",
     "stackpoint": "rescheduler.backends.stackpoint",
     "spc": "rescheduler.backends.stackpoint",
+    "liqo": "rescheduler.backends.liqo",
 }
 
 #: Those that are told their groups by ``--nodes`` and ``--cluster-name``: ``load`` takes GroupFlags as well.

@@ -1,7 +1,6 @@
 """``rescheduler provider serve`` put together: a backend, its service, and the signals that end it."""
 
 import contextlib
-import ipaddress
 import logging
 import threading
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ def run(settings: Serving, logs: Logging) -> int:
         address = Address(settings.address.host, port)
         how = "mutual TLS" if certificates else "plain text"
         log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
-        if certificates is None and not _loopback(address.host):
+        if certificates is None and not address.loopback:
             log.warning("whoever reaches %s can delete machines: set --key-cert, --cert and --ca-cert", address)
         stop.wait()
     return 0
@@ -62,13 +61,6 @@ def _certificates(settings: Serving) -> Certificates | None:
     if any(given):
         raise UsageError("--key-cert, --cert and --ca-cert: expected all three for mutual TLS, or none")
     return None
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextlib.contextmanager

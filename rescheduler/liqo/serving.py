@@ -5,7 +5,6 @@ handshake asks whether the files are new.
 """
 
 import contextlib
-import ipaddress
 import ssl
 import threading
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ class Face:
         if self.plaintext:
             if any(given):
                 raise UsageError("--insecure-plaintext: expected without --tls-cert, --tls-key and --tls-client-ca")
-            if not _loopback(self.listen.host):
+            if not self.listen.loopback:
                 raise UsageError(f"--insecure-plaintext: expected --listen on a loopback address, got {self.listen}")
             return None
         if not (self.cert and self.key and self.client_ca):
@@ -110,10 +109,3 @@ def _context(certificates: Certificates) -> ssl.SSLContext:
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
     return context
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

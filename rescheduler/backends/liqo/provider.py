@@ -1,0 +1,129 @@
+"""Virtual nodes of Liqo as a cloud provider."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+
+from rescheduler.backends.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
+from rescheduler.backends.fleet.machine import Machine, Pace, View
+from rescheduler.backends.fleet.provider import FleetProvider
+from rescheduler.backends.http import Missing
+from rescheduler.backends.liqo.client import Current, NodeManager, find, open_client
+from rescheduler.backends.liqo.config import LiqoFile, read_file
+from rescheduler.backends.liqo.messages import SCHEME
+from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
+from rescheduler.clock import Clock
+
+_TYPE = "liqo.io/type"
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    """The provider of the file `--cloud-config`; ConfigError. Nothing is called yet."""
+    return LiqoProvider(read_file(config), Path(config or ".").parent, clock)
+
+
+class LiqoSystem:
+    """A node manager in the verbs of a fleet. A machine's key is the name of its virtual node."""
+
+    name = "liqo"
+    going_is_enough = False  #: pods are evicted from it first, which may take its time
+
+    def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
+        self._clock, self._timeout = clock, float(file.node_manager.timeout)
+        self._http = open_client(file.node_manager, folder, clock)
+        self._manager: NodeManager | None = None
+        self._known: frozenset[str] = frozenset()
+
+    def look(self, *, deadline: float) -> View:
+        try:
+            view = self._found(deadline).look(deadline=deadline)
+        except Missing:
+            self._manager = None  # another node manager answers there now: the next look finds out which
+            raise
+        self._known = frozenset(machine.key for machine in view.machines)
+        return view
+
+    def key_of(self, node: NodeRef) -> str | None:
+        """By the provider ID, which the node manager gives; a virtual node that has none yet by its name."""
+        if node.provider_id.startswith(SCHEME):
+            return node.provider_id.removeprefix(SCHEME)
+        if node.provider_id:
+            return None
+        return node.name if node.labels.get(_TYPE) == VIRTUAL_NODE_LABELS[_TYPE] else ""
+
+    def doubts(self, node: NodeRef, machine: Machine) -> str:  # noqa: ARG002 -- a name is the whole of a machine
+        kind = node.labels.get(_TYPE, VIRTUAL_NODE_LABELS[_TYPE])
+        return "" if kind == VIRTUAL_NODE_LABELS[_TYPE] else f"its label {_TYPE} is {kind!r}"
+
+    def controls(self, node: NodeRef) -> bool:  # noqa: ARG002
+        return False
+
+    def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
+        """The newer node manager lists all virtual nodes there are; the first one those of its groups."""
+        return key in self._known or (False if isinstance(self._manager, Current) else None)
+
+    def forbids(self, machine: Machine, *, deadline: float) -> Refused | None:  # noqa: ARG002
+        return machine.protected
+
+    def end(self, machine: Machine, *, deadline: float) -> None:
+        self._found(deadline).end(machine.group, machine.key, deadline=deadline)
+
+    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+        for name in self._found(deadline).create(group.id, count, deadline=deadline):
+            made(name)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return self._found(deadline).template(group, deadline=deadline)
+
+    def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        return self._found(deadline).node_price(name, start, end, deadline=deadline)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        return self._found(deadline).pod_price(requests, start, end, deadline=deadline)
+
+    def gpu_label(self) -> str:
+        return self._http.get("/gpu/label", str, deadline=self._soon())[0]
+
+    def gpu_types(self) -> frozenset[str]:
+        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._soon())[0])
+
+    def _found(self, deadline: float) -> NodeManager:
+        """Once the newer routes are found they are kept to; the first ones may be replaced any day."""
+        if not isinstance(self._manager, Current):
+            self._manager = find(self._http, deadline=deadline)
+        return self._manager
+
+    def _soon(self) -> float:
+        return self._clock.monotonic() + self._timeout
+
+
+class LiqoProvider(FleetProvider):
+    def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
+        """Relative paths of *file* count from *folder*. ConfigError for certificates of no use."""
+        self._liqo = LiqoSystem(file, folder, clock)
+        pace = Pace(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
+        super().__init__(self._liqo, clock, pace)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return self._liqo.template(self.group(group, deadline=deadline).id, deadline=deadline)
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        name = self._liqo.key_of(node) or node.name
+        return self._liqo.node_price(name, start, end, deadline=deadline)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        return self._liqo.pod_price(requests, start, end, deadline=deadline)
+
+    def gpu_label(self) -> str:
+        return self._liqo.gpu_label()
+
+    def gpu_types(self) -> frozenset[str]:
+        return self._liqo.gpu_types()
