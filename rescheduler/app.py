@@ -165,7 +165,8 @@ def _assembled(
 
     holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))
-    view = View(state, policy, clock, holder, [one.kind for one in RESOURCES if one.optional])
+    optional = [one.kind for one in RESOURCES if one.optional]
+    view = View(state, policy, clock, holder, optional, running.node_name)
     cluster = Cluster(client)
     access = Access(cluster, provider, clock, holder)
     drainer = Drainer(access, view, standing, threads, _limits(running.timing), report)

@@ -38,14 +38,23 @@ class State(Protocol):
 
 
 class View:
-    def __init__(self, state: State, policy: Policy, clock: Clock, holder: str, optional: Collection[str] = ()) -> None:
-        """*optional*: the kinds without which a plan is still true."""
+    def __init__(
+        self,
+        state: State,
+        policy: Policy,
+        clock: Clock,
+        holder: str,
+        optional: Collection[str] = (),
+        own_node: str = "",
+    ) -> None:
+        """*optional*: the kinds without which a plan is still true; *own_node*: the one that we run on."""
         self.cooldowns = CoolDowns()
         self._state = state
         self._optional = frozenset(optional)
         self._policy = policy
         self._clock = clock
         self._holder = holder
+        self._own_node = own_node
         self._made: Planner | None = None
 
     def unfit(self) -> str:
@@ -71,7 +80,9 @@ class View:
         """A verdict for one node. Its own cool-down does not count: it is being drained already."""
         circumstances = self._circumstances()
         cooling = {name: until for name, until in circumstances.cooling.items() if name != node}
-        return self._planner.look_again(node, Circumstances(circumstances.now, cooling, self._holder))
+        return self._planner.look_again(
+            node, Circumstances(circumstances.now, cooling, self._holder, own=self._own_node)
+        )
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Pods that wait for a place which drains could take from them; none after *patience*."""
@@ -144,7 +155,7 @@ class View:
 
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
-        return Circumstances(now, self.cooldowns.active(now), self._holder, self._ordered())
+        return Circumstances(now, self.cooldowns.active(now), self._holder, self._own_node, self._ordered())
 
     def _ordered(self) -> frozenset[str]:
         """Nodes whose machines may have been ordered away: a drain begun anew would forget when."""

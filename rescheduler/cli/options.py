@@ -116,6 +116,14 @@ soft_taint_option: Final = Option(
     "while spot has room. Off, that taint is taken off again where this program has put it.",
 )
 
+node_name_option: Final = Option(
+    "--node-name",
+    default="",
+    metavar="NAME",
+    help="The node that this program runs on, which is never drained: it would take itself away in the middle. The "
+    "shipped manifests set it by the environment. Empty: none.",
+)
+
 connection_options = group(
     "connection",
     Connection,

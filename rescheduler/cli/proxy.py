@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from rescheduler.cli.go_flags import GoCommand, Option
-from rescheduler.cli.options import logging_options
+from rescheduler.cli.options import logging_options, node_name_option
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.settings import Address, Logging
 
@@ -35,9 +35,10 @@ _PORTS = click.IntRange(0, 65535)
     default="localhost:9235",
     help="Where /metrics, /healthz and /readyz are served. A Prometheus elsewhere needs 0.0.0.0:9235.",
 )
+@node_name_option
 @logging_options
 @ignored_options
-def command(config_file: Path, port: int, host: str, listen_address: Address, logs: Logging) -> int:
+def command(config_file: Path, port: int, host: str, listen_address: Address, node_name: str, logs: Logging) -> int:
     """Serve a cloudpool's REST API before a cloudpool, and drain nodes before their machines are removed.
 
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status are done gracefully; all else
@@ -47,4 +48,4 @@ def command(config_file: Path, port: int, host: str, listen_address: Address, lo
     from rescheduler.proxy import config, service  # noqa: PLC0415
 
     log_lines.configure(logs)
-    return service.run(config.read(config_file), host, port, listen_address)
+    return service.run(config.read(config_file), host, port, listen_address, node_name)

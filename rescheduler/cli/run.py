@@ -12,6 +12,7 @@ from rescheduler.cli.options import (
     connection_options,
     group,
     logging_options,
+    node_name_option,
     policy_options,
     soft_taint_option,
 )
@@ -126,6 +127,7 @@ def ignored_options(command: Any) -> Any:
     "them means $KUBECONFIG or ~/.kube/config.",
 )
 @Option("--namespace", default="kube-system", help="The namespace we run in; the Lease of the leader lives there.")
+@node_name_option
 @Option(
     "--leader-elect",
     Bool(),

@@ -101,6 +101,12 @@ def _control_plane(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     return Blocker(Reason.CONTROL_PLANE, f"it carries the label {label}") if label else None
 
 
+def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if node.name != circumstances.own:
+        return None
+    return Blocker(Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or end it with the machine")
+
+
 def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
@@ -129,7 +135,7 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 #: In the order in which they are asked; all that apply are named.
-NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _leaving, _not_ready, _cooling)
+NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _own, _leaving, _not_ready, _cooling)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:

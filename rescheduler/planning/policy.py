@@ -50,4 +50,5 @@ class Circumstances:
     now: datetime
     cooling: dict[str, datetime] = field(default_factory=dict)  #: node → until when it is left alone
     holder: str = ""  #: who we are in the marks on drained nodes
+    own: str = ""  #: the node that we run on; "" outside of the cluster
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away

@@ -27,13 +27,19 @@ _POLICY: Final = Policy()
 class ProxyView(View):
     """Judges nodes by the rules of a scale-down, and sees only the marks that *mine* says are its own."""
 
-    def __init__(self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool]) -> None:
-        super().__init__(state, _POLICY, clock, holder, [one.kind for one in RESOURCES if one.optional])
+    def __init__(
+        self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool], own_node: str = ""
+    ) -> None:
+        super().__init__(state, _POLICY, clock, holder, [one.kind for one in RESOURCES if one.optional], own_node)
         self._cluster_state, self._now, self._mine = state, clock.now, mine
-        self._name = holder
+        self._name, self._own_name = holder, own_node
+
+    def victims(self) -> Victims:
+        """The judge of the cluster as it is now."""
+        return Victims(self._cluster_state.snapshot(), self._now(), self._name, self._own_name)
 
     def plan_node(self, node: str) -> Verdict:
-        return Victims(self._cluster_state.snapshot(), self._now(), self._name).judge(node)
+        return self.victims().judge(node)
 
     def marked(self) -> list[Node]:
         found = ((node, intent.read(node)) for node in super().marked())
@@ -53,11 +59,14 @@ class ClusterNodes:
         return self._view.unfit()
 
     def refs(self) -> Sequence[NodeRef]:
-        victims = Victims(self._state.snapshot(), self._clock.now(), self._holder)
+        victims = self._view.victims()
         return [_ref(node, node.name in victims.control_plane) for node in self._view.nodes().values()]
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        return Victims(self._state.snapshot(), self._clock.now(), self._holder).choose(nodes, most)
+        choice = self._view.victims().choose(nodes, most)
+        known = {name: events.NodeRef(name, node.metadata.uid) for name, node in self._view.nodes().items()}
+        self._report(events.Chosen(choice.plans, choice.rejected, known))
+        return choice
 
     def taint(self, nodes: Sequence[str]) -> None:
         written = Intent(self._holder, Step.DRAINING, self._clock.now())

@@ -27,6 +27,7 @@ from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report, tee
 from rescheduler.observe.health import Health
+from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.server import application
@@ -37,15 +38,25 @@ from rescheduler.proxy.app import Patience, Proxy
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.login import source
+from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.updates import PoolUpdates, Way, Ways
+from rescheduler.recording import recording
 from rescheduler.settings import PROTOBUF, Address
 from rescheduler.stopping import on_signals
+from rescheduler.version import VERSION
 
 #: Seconds between two looks for drains that were left unfinished.
 SWEEP_SECONDS: Final = 10.0
 _EVICTIONS: Final = 16
+
+#: Who tells the Kubernetes Events, and in which words.
+NAME: Final = "cloudpool-proxy"
+WORDS: Final = Words(
+    planned="move to the nodes that remain",
+    evicted="evicted from node {node}, whose machine leaves the pool",
+)
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +102,14 @@ class Service:
     """The parts that do the work, on a state of the cluster that is being watched."""
 
     def __init__(
-        self, file: ProxyFile, state: ClusterState, client: Client, standing: Standing, threads: Threads, report: Report
+        self,
+        file: ProxyFile,
+        state: ClusterState,
+        client: Client,
+        standing: Standing,
+        threads: Threads,
+        report: Report,
+        own_node: str,
     ) -> None:
         self.pool = Pool(file.pool(), Path(), SystemClock())
         self._state, self._standing, self._threads, self._report = state, standing, threads, report
@@ -101,8 +119,8 @@ class Service:
         self._holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
-        self._view = ProxyView(state, self._clock, self._holder, self._to_finish)
-        to_replace = ProxyView(state, self._clock, self._holder, self._to_replace)
+        self._view = ProxyView(state, self._clock, self._holder, self._to_finish, own_node)
+        to_replace = ProxyView(state, self._clock, self._holder, self._to_replace, own_node)
         self._drainers = (
             self._drainer(shrinking, self._view, limits),
             self._drainer(replacing, to_replace, limits),
@@ -139,23 +157,28 @@ class Service:
         return written.holder == self._holder and removing
 
 
-def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
-    """The proxy, to its end. Raises UsageError and ReschedulerError for what keeps it from starting."""
+def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "") -> int:
+    """The proxy, to its end; *own_node* is the one that it runs on.
+
+    Raises UsageError and ReschedulerError for what keeps it from starting.
+    """
     clock = SystemClock()
     with contextlib.ExitStack() as parts:
-        client = Client(parts.enter_context(source(file.api_server)), clock, "cloudpool-proxy")
+        client = Client(parts.enter_context(source(file.api_server)), clock, f"{NAME}/{VERSION}")
         state = ClusterState(client, clock, PROTOBUF)
         health = Health(clock, SWEEP_SECONDS, lambda: state.synced and standing.listening and not standing.stopping)
         standing = Standing(health)
         registry, status = CollectorRegistry(), Status()
-        report = tee(Logs(), Metrics(registry), status)
+        metrics = ProxyMetrics(registry)
+        told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
+        report = tee(Logs(), Metrics(registry), metrics, status, told)
         parts.enter_context(serving_pages(application(registry, health, status), pages))
         threads = Threads(parts.enter_context(_running(_EVICTIONS)), parts.enter_context(_running(1)))
-        service = Service(file, state, client, standing, threads, report)
+        service = Service(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)
         state.start()
         parts.callback(state.stop)
-        listening = parts.enter_context(serving(_proxy(file, service), host, port, file.server))
+        listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
         log.warning("forwarding port %d to %s", listening, file.backend_url)
@@ -165,7 +188,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address) -> int:
     return 0
 
 
-def _proxy(file: ProxyFile, service: Service) -> Proxy:
+def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
     shown = None
     if path := file.server.bearer_token_path:
         accepted = Credentials(Endpoint(url=file.backend_url, token_file=path), Path())
@@ -181,7 +204,7 @@ def _proxy(file: ProxyFile, service: Service) -> Proxy:
         consumes_authorization=shown is not None,
     )
     patience = Patience(request=file.server.timeout, queue=file.server.queue_timeout)
-    return Proxy(service.updates, forwarder, patience, shown)
+    return Proxy(service.updates, forwarder, patience, shown, metrics)
 
 
 @contextlib.contextmanager

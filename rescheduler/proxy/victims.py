@@ -5,7 +5,7 @@ their node. Everything here is a question to one snapshot, which is left as it w
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -31,6 +31,16 @@ from rescheduler.planning.policy import Circumstances, Policy
 #: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here.
 _POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False)
 _SYSTEM: Final = "kube-system"
+#: What counts of a node itself; the control plane is found here, and what is not Ready may have no pod to move.
+_OF_NODES: Final = frozenset(
+    {
+        Reason.SCALE_DOWN_DISABLED,
+        Reason.DO_NOT_DISRUPT_NODE,
+        Reason.NODE_DELETING,
+        Reason.BEING_DRAINED,
+        Reason.HOSTS_LEADER,
+    }
+)
 _EFFORT: Final = QUESTIONS_PER_SECOND  #: a second of looking for places above first-fit
 
 
@@ -51,12 +61,15 @@ class _Candidate:
 
 
 class Victims:
-    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks."""
+    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks.
 
-    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "") -> None:
+    *own* is the node that the proxy runs on.
+    """
+
+    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "", own: str = "") -> None:
         self._snapshot = snapshot
         self._now = now
-        self._holder = holder
+        self._circumstances = Circumstances(now, holder=holder, own=own)
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._masters = frozenset(_masters(snapshot))
@@ -120,9 +133,8 @@ class Victims:
     def _node_blockers(self, node: Node) -> Iterator[Blocker]:
         if node.name in self._masters:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
-        wanted = {Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE, Reason.NODE_DELETING, Reason.BEING_DRAINED}
-        found = node_blockers(node, _POLICY, Circumstances(self._now, holder=self._holder))
-        yield from (one for one in found if one.reason in wanted)
+        found = node_blockers(node, _POLICY, self._circumstances)
+        yield from (one for one in found if one.reason in _OF_NODES)
 
     def _together(self, victims: Sequence[_Candidate]) -> tuple[Plan, ...] | Blocker:
         """Plans for all *victims*, or why the last one cannot go beside the others."""
@@ -131,7 +143,7 @@ class Victims:
         if not rows:
             return Blocker(Reason.NO_ROOM, "no other node that is Ready and schedulable remains")
         targets = Targets(rows)
-        room = Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets))
+        room = Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets), "nodes")
         with self._snapshot.trial() as trial:
             movers = [pod for one in victims for pod in self._emptied(one, trial)]
             placed = pack(room, trial, movers, Effort(_EFFORT))
@@ -181,7 +193,11 @@ class Victims:
 def _fate(pod: Pod, context: Context) -> Fate | Blocker:
     if _stays(pod):
         return Fate.STAYS
-    return _local_storage(pod) or fate(pod, context)
+    opinion = _local_storage(pod) or fate(pod, context)
+    if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
+        # The rule tells of a flag that the daemon has, and the proxy has not.
+        return replace(opinion, detail=f'nothing would make it anew; {SAFE_TO_EVICT}: "true" would let it go')
+    return opinion
 
 
 def _stays(pod: Pod) -> bool:

@@ -176,13 +176,13 @@ class Look:
                 found[node["metadata"]["name"]] = annotation or ""
         return found
 
-    def events(self, name: str) -> set[str]:
+    def events(self, name: str, by: str = "rescheduler") -> set[str]:
         """Reasons of our Kubernetes Events about the object *name*."""
         found = self._api.items("/api/v1/events")
         return {
             one["reason"]
             for one in found
-            if one["involvedObject"]["name"] == name and one["source"].get("component") == "rescheduler"
+            if one["involvedObject"]["name"] == name and one["source"].get("component") == by
         }
 
     def eventually(self, predicate: Any, what: str, seconds: float = 120) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,10 +111,26 @@ def test_the_proxy_shrinks_a_pool_with_its_own_token_and_rights(installed_proxy:
     with world(installed_proxy, tmp_path, 3, kubeconfig=own, nodes_stay=True) as made:
         made.deploy("web", 2, on="od-1")
         made.deploy("api", 1, on="od-2")
+        [pod] = [name for name in made.pods() if name.startswith("api-")]
         answer = made.post("/pool/size", {"desiredSize": 1})
         assert (answer.status_code, answer.text) == (200, "")
         assert (made.nodes(), made.running(), made.desired, made.tainted()) == (["od-1"], ["od-1"], 1, [])
+        look = Look(installed_proxy)
+        for name, reason in {"od-3": "NodeDrained", "od-2": "MachineRemovalOrdered", pod: "Rescheduler"}.items():
+            look.eventually(partial(_told, look, name, reason), f"{reason} about {name}")
         assert not [line for line in made.lines if "orbidden" in line]
+
+
+def _told(look: Look, name: str, reason: str) -> bool:
+    return reason in look.events(name, PROXY)
+
+
+@pytest.mark.parametrize("folder", ["base", "proxy"])
+def test_they_know_their_node(folder: str) -> None:
+    """So that they never drain it."""
+    [found] = [one for one in kustomization(folder) if one["kind"] == "Deployment"]
+    variables = {one["name"]: one["valueFrom"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
 FORBIDDEN = (

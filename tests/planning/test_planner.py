@@ -172,6 +172,12 @@ def test_a_cooling_node_is_left_alone_until_its_time() -> None:
     assert short(planner.plan_node("od", Circumstances(later, {"od": later}))) == {"a": "s"}
 
 
+def test_the_node_that_we_run_on_stays() -> None:
+    planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), pod("a", "od")]), Policy())
+    assert short(planner.plan_node("od", Circumstances(NOW, own="od"))) == ["hosts-the-leader"]
+    assert short(planner.plan_node("od", Circumstances(NOW, own="s"))) == {"a": "s"}
+
+
 def test_labels_with_values_and_both_labels() -> None:
     policy = Policy(on_demand_label=NodeLabel("pool", "od"), spot_label=NodeLabel("pool", "spot"))
     cluster = snapshot(

@@ -1,7 +1,7 @@
 """What the proxy counts."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -61,7 +61,7 @@ RESULTS = [(lambda: "", "done"), (lambda: "1 of 2 machines were removed: why", "
 
 
 @pytest.mark.parametrize(("does", "result"), RESULTS, ids=[result for _, result in RESULTS])
-def test_updates_by_result(does: Asked, result: str, backend: Backend, registry: CollectorRegistry) -> None:
+def test_updates_by_result(does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry) -> None:
     with proxying(backend.url, Asked(does), metrics=ProxyMetrics(registry)) as url:
         httpx.post(f"{url}/pool/size", content=SIZE)
         httpx.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}')

@@ -86,6 +86,16 @@ def test_who_must_not_go_stays(path: str, plane: ControlPlane, tmp_path: Path) -
         assert (made.running(), made.desired, made.tainted(), made.orders()) == (["od-1", "od-2"], 2, [], [])
 
 
+def test_its_own_node_is_no_victim(plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCHEDULER_NODE_NAME", "od-1")
+    with world(plane, tmp_path, 3) as made:
+        assert made.post("/pool/size", {"desiredSize": 2}).status_code == 200
+        assert (made.running(), made.desired) == (["od-1", "od-3"], 2)
+        answer = made.post("/pool/terminate", {"machineId": made.id("od-1"), "decrementDesiredSize": True})
+        assert (answer.status_code, "node od-1: this program runs there" in answer.json()["detail"]) == (500, True)
+        assert (made.running(), made.tainted()) == (["od-1", "od-3"], [])
+
+
 def test_an_unknown_machine(plane: ControlPlane, tmp_path: Path) -> None:
     with world(plane, tmp_path, 2) as made:
         answer = made.post("/pool/terminate", {"machineId": "i-00000000000000000"})

@@ -24,6 +24,12 @@ def node(name: str, **more: Any) -> Manifest:
     return made(name, WORKER, **more)
 
 
+def test_the_node_that_the_proxy_runs_on_is_no_victim() -> None:
+    choice = Victims(snapshot([node("v"), node("w"), node("x")]), NOW, own="v").choose(["v", "w"], 2)
+    assert ([one.node for one in choice.plans], [one.node for one in choice.rejected]) == (["w"], ["v"])
+    assert [one.reason for one in choice.rejected[0].blockers] == [Reason.HOSTS_LEADER]
+
+
 def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
     return Victims(snapshot(objects), NOW).choose(nodes, most)
 

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import kubernetes
+from urllib3.exceptions import HTTPError
 
 from deploy.local import manifests
 from deploy.local.cloudpool.machines import Machine
@@ -54,7 +55,7 @@ class Cluster:
             try:
                 self.step(self._clock.now())
                 self.trouble = ""
-            except (kubernetes.client.ApiException, OSError) as error:
+            except (kubernetes.client.ApiException, HTTPError, OSError) as error:
                 self.trouble = " ".join(str(error).split())[:300]
 
     def _join(self, machine: Machine) -> None:
