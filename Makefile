@@ -17,14 +17,16 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 	$(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
 N ?= 100000
 ARGS ?=
+# Tests mostly wait for a cluster; each worker has a control plane of its own.
+WORKERS ?= 4
 
 .PHONY: help test lint format demo demo-proxy bench soak conformance proto build up down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: build ## run all tests; ARGS go to pytest, as in make test ARGS="tests/planning -x"
-	$(BIN)/python -m pytest $(ARGS)
+test: build ## run all tests; ARGS go to pytest, as in make test ARGS="tests/planning -x" WORKERS=0
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## check format, style, types and imports
 	$(BIN)/ruff format --check .
