@@ -77,6 +77,7 @@ class Room:
     filters: Filters
     targets: Targets
     sizes: Sizes
+    called: str = "spot nodes"  #: the targets, in reasons
 
 
 class Packing:
@@ -236,7 +237,7 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: in
             return stuck
         if not (left := packing.first_fit(order())):
             return packing.placed
-        stuck = stuck or Stuck(left[0], shortage(room.filters, room.targets, left[0].cls))
+        stuck = stuck or Stuck(left[0], shortage(room, left[0].cls))
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)
@@ -258,11 +259,11 @@ def _arrives(packing: Packing, mark: int) -> bool:
     return packing.replay(placed)
 
 
-def shortage(filters: Filters, targets: Targets, pod: PodClass) -> str:
+def shortage(room: Room, pod: PodClass) -> str:
     """Why *pod* fits no target as things are, in the scheduler's manner: how many nodes for each reason."""
     counts: defaultdict[str, int] = defaultdict(int)
-    free = np.ones(len(targets.rows), np.bool_)
-    for refused in filters.refusals(pod, targets.rows):
+    free = np.ones(len(room.targets.rows), np.bool_)
+    for refused in room.filters.refusals(pod, room.targets.rows):
         codes = refused.codes[free]
         for code, rows in zip(*np.unique(codes[codes != 0], return_counts=True), strict=True):
             for reason in refused.sentences(int(code)):
@@ -271,4 +272,4 @@ def shortage(filters: Filters, targets: Targets, pod: PodClass) -> str:
     reasons = ", ".join(
         f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
     )
-    return f"{int(free.sum())}/{len(free)} spot nodes are available" + (f": {reasons}" if reasons else "")
+    return f"{int(free.sum())}/{len(free)} {room.called} are available" + (f": {reasons}" if reasons else "")
