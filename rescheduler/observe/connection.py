@@ -65,10 +65,13 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What follows is no HTTP: told to the client where no answer is on its way, and to whoever reads a body."""
+        method = ""
         if self.cycle is not None and not self.cycle.response_complete:
+            method = self.scope["method"]
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        # The answer to a HEAD must not have the body that is about to be sent.
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE} and method != "HEAD":
             super().send_400_response(msg)
         else:
             self.transport.close()

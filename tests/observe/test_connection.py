@@ -120,6 +120,8 @@ DAMAGED = {
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
     b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefg": [400],
     b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [400],
+    b"HEAD / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [],
+    b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
     b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nwhat\r\n\r\n": [200, 400],
 }
 
