@@ -59,14 +59,12 @@ class Cluster:
                 self.trouble = " ".join(str(error).split())[:300]
 
     def _join(self, machine: Machine) -> None:
-        node = node_of(machine)
-        status = node.pop("status")
+        """With its status at once, as kubelets do: a Node of unknown size would take any number of pods."""
         try:
-            self._api.create_node(node, _request_timeout=_TIMEOUT)
+            self._api.create_node(node_of(machine), _request_timeout=_TIMEOUT)
         except kubernetes.client.ApiException as error:
             if error.status != http.HTTPStatus.CONFLICT:
                 raise
-        self._api.patch_node_status(machine.name, {"status": status}, _request_timeout=_TIMEOUT)
 
     def _leave(self, machine: Machine) -> None:
         try:

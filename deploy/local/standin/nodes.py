@@ -36,7 +36,7 @@ class Nodes:
     def step(self) -> None:
         wanted = self._wanted()
         for name in wanted.keys() - self._joined:
-            self._join(name, dict(wanted[name]))
+            self._join(name, wanted[name])
             self._joined.add(name)
         for name in self._joined - wanted.keys():
             self._leave(name)
@@ -51,13 +51,12 @@ class Nodes:
                 self.trouble = " ".join(str(error).split())[:300]
 
     def _join(self, name: str, node: dict[str, Any]) -> None:
-        status = node.pop("status")
+        """With its status at once, as kubelets do: a Node of unknown size would take any number of pods."""
         try:
             self._api.create_node(node, _request_timeout=_TIMEOUT)
         except kubernetes.client.ApiException as error:
             if error.status != http.HTTPStatus.CONFLICT:
                 raise
-        self._api.patch_node_status(name, {"status": status}, _request_timeout=_TIMEOUT)
 
     def _leave(self, name: str) -> None:
         try:
