@@ -5,6 +5,8 @@ import pytest
 from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
 from tests.backends.conformance import CHECKS, MakeWorld
+from tests.backends.first_node_managers import first_node_manager_world
+from tests.backends.liqos import liqo_world
 from tests.backends.stackpoints import first_generation, second_generation
 
 BACKENDS: dict[str, MakeWorld] = {
@@ -12,6 +14,8 @@ BACKENDS: dict[str, MakeWorld] = {
     "cherryservers": cherry_world,
     "stackpoint, first generation": first_generation,
     "stackpoint, second generation": second_generation,
+    "liqo, the first node manager": first_node_manager_world,
+    "liqo": liqo_world,
 }
 
 

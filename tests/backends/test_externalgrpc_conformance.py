@@ -6,6 +6,7 @@ from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
 from tests.backends.conformance import CHECKS, MakeWorld
 from tests.backends.externalgrpcs import through
+from tests.backends.liqos import liqo_world
 from tests.backends.stackpoints import first_generation, second_generation
 
 BEHIND: dict[str, MakeWorld] = {
@@ -13,6 +14,7 @@ BEHIND: dict[str, MakeWorld] = {
     "cherryservers": through(cherry_world),
     "stackpoint, first generation": through(first_generation),
     "stackpoint, second generation": through(second_generation),
+    "liqo": through(liqo_world),
 }
 
 
