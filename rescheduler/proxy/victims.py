@@ -31,6 +31,16 @@ from rescheduler.planning.policy import Circumstances, Policy
 #: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here.
 _POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False)
 _SYSTEM: Final = "kube-system"
+#: What counts of a node itself; the control plane is found here, and what is not Ready may have no pod to move.
+_OF_NODES: Final = frozenset(
+    {
+        Reason.SCALE_DOWN_DISABLED,
+        Reason.DO_NOT_DISRUPT_NODE,
+        Reason.NODE_DELETING,
+        Reason.BEING_DRAINED,
+        Reason.HOSTS_LEADER,
+    }
+)
 _EFFORT: Final = QUESTIONS_PER_SECOND  #: a second of looking for places above first-fit
 
 
@@ -51,12 +61,15 @@ class _Candidate:
 
 
 class Victims:
-    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks."""
+    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks.
 
-    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "") -> None:
+    *own* is the node that the proxy runs on.
+    """
+
+    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "", own: str = "") -> None:
         self._snapshot = snapshot
         self._now = now
-        self._holder = holder
+        self._circumstances = Circumstances(now, holder=holder, own=own)
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._masters = frozenset(_masters(snapshot))
@@ -120,9 +133,8 @@ class Victims:
     def _node_blockers(self, node: Node) -> Iterator[Blocker]:
         if node.name in self._masters:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
-        wanted = {Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE, Reason.NODE_DELETING, Reason.BEING_DRAINED}
-        found = node_blockers(node, _POLICY, Circumstances(self._now, holder=self._holder))
-        yield from (one for one in found if one.reason in wanted)
+        found = node_blockers(node, _POLICY, self._circumstances)
+        yield from (one for one in found if one.reason in _OF_NODES)
 
     def _together(self, victims: Sequence[_Candidate]) -> tuple[Plan, ...] | Blocker:
         """Plans for all *victims*, or why the last one cannot go beside the others."""
