@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rescheduler.backends.base import AlreadyGone, InstanceError
+from rescheduler.backends.fleet.provider import hours
 from rescheduler.backends.liqo import messages
 from rescheduler.errors import NotFound, UsageError
 from rescheduler.liqo.answers import answer, application, body, problem, status_of
@@ -114,5 +115,5 @@ def _price(service: Service, request: Request) -> messages.Price:
 def _pod_price(service: Service, raw: bytes) -> messages.Price:
     share = body(raw, messages.PodShare)
     requests = {name: Decimal(str(amount)) for name, amount in share.requests.items()}
-    hours = original.hours(share.start, share.end)
-    return messages.Price(price=pricing.pod_price(list(service.groups().values()), requests, hours))
+    window = hours(share.start, share.end)
+    return messages.Price(price=pricing.pod_price(list(service.groups().values()), requests, window))

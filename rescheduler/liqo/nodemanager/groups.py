@@ -5,20 +5,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rescheduler.backends.base import Taint
+from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts, quantities
 
 #: Of slices and Nodes: the group that they are of.
 GROUP_LABEL: Final = "spot-rescheduler/node-group"
 GPU: Final = "nvidia.com/gpu"
-
-#: What Liqo's virtual kubelet sets on every Node of its own.
-VIRTUAL_NODE_LABELS: Final = {
-    "liqo.io/type": "virtual-node",
-    "type": "virtual-kubelet",
-    "kubernetes.io/role": "agent",
-    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
-}
-VIRTUAL_NODE_TAINT: Final = Taint("virtual-node.liqo.io/not-allowed", "true", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from typing import Final
 import msgspec
 
 from rescheduler.backends.base import InstanceError, InstanceState
+from rescheduler.backends.liqo.messages import SCHEME
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import GROUP_LABEL
 from rescheduler.liqo.nodemanager.resources import Node, ResourceSlice, Seen, VirtualNode
-
-PROVIDER: Final = "liqo://"
 
 #: Codes of errors.
 OUT_OF_RESOURCES: Final = "OUT_OF_RESOURCES"  #: the cluster denied the amount
@@ -112,7 +111,7 @@ def _machine(name: str, record: Record | None, seen: Seen, now: dt.datetime) -> 
         cluster=piece.cluster if piece else record.cluster if record else "",
         state=_state(piece, virtual, node, record),
         since=_since(piece, record, now),
-        provider_id=(node.spec.provider_id if node else "") or PROVIDER + name,
+        provider_id=(node.spec.provider_id if node else "") or SCHEME + name,
         held=_held(piece, record),
         ready=node is not None and node.ready,
         error=_error(piece, virtual, record),

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from rescheduler.backends.base import Accepted, DeleteOutcome, InstanceState, Refusal, Refused, error_of
 from rescheduler.backends.config import Section
+from rescheduler.backends.fleet.provider import hours
 from rescheduler.backends.liqo.messages import Amounts as Bounds
 from rescheduler.backends.liqo.messages import Group as GroupAnswer
 from rescheduler.backends.liqo.messages import GroupTemplate, Node, NodeState, Size
@@ -192,10 +193,6 @@ def _hours(request: Request) -> float:
         return hours(start, end)
     except (ValueError, TypeError) as error:
         raise UsageError("start and end: expected both, as 2026-01-31T12:00:00Z") from error
-
-
-def hours(start: dt.datetime, end: dt.datetime) -> float:
-    return max(0.0, (end - start).total_seconds() / 3600)
 
 
 def _text(request: Request, name: str) -> str:

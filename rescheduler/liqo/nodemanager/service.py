@@ -22,6 +22,7 @@ from rescheduler.backends.base import (
     Refused,
     UnknownGroup,
 )
+from rescheduler.backends.liqo.messages import SCHEME
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
 from rescheduler.liqo.nodemanager.amounts import Amounts, less, plus, smaller
@@ -30,7 +31,7 @@ from rescheduler.liqo.nodemanager.choice import Offer, Shortage, choose
 from rescheduler.liqo.nodemanager.cluster import Liqo
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 from rescheduler.liqo.nodemanager.groups import GROUP_LABEL, Group
-from rescheduler.liqo.nodemanager.machines import PROVIDER, Machine, Record, View, view
+from rescheduler.liqo.nodemanager.machines import Machine, Record, View, view
 from rescheduler.liqo.nodemanager.resources import Seen, slice_manifest
 from rescheduler.liqo.nodemanager.store import Failures, Store
 
@@ -181,7 +182,7 @@ class Service:
             group, found = self.group(name), self.view()
             machine = _find(found, node)
             if machine is None:
-                return self._of_absent(name, node.removeprefix(PROVIDER))
+                return self._of_absent(name, node.removeprefix(SCHEME))
             if machine.group != name:
                 return Refused(Refusal.NOT_IN_GROUP, f"{machine.name} is of group {machine.group}")
             if not machine.counts:
@@ -280,7 +281,7 @@ def record_of(machine: Machine) -> Record:
 
 def _find(found: View, node: str) -> Machine | None:
     """By name, or by provider ID: Liqo's own, which newer releases can set, or ours."""
-    machine = found.machines.get(node.removeprefix(PROVIDER))
+    machine = found.machines.get(node.removeprefix(SCHEME))
     if machine is not None:
         return machine
     return next((one for one in found.machines.values() if one.provider_id == node), None)
