@@ -1,13 +1,29 @@
 """The configurations of the pages in docs/ are taken as they stand."""
 
 import re
+import shlex
 from pathlib import Path
 
-from rescheduler.backends.base import GroupFlags
+import msgspec
+import pytest
+
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler import app, backends
+from rescheduler.backends.base import ConfigError, GroupFlags
 from rescheduler.backends.cherryservers import config as cherry
+from rescheduler.backends.cloudpool import config as cloudpool
+from rescheduler.backends.cloudpool.pool import Pool
+from rescheduler.backends.config import Endpoint
 from rescheduler.backends.stackpoint import config as stackpoint
 from rescheduler.backends.stackpoint.config import File
+from rescheduler.cli import main
+from rescheduler.draining.intent import ANNOTATION
+from rescheduler.proxy import config as proxy
+from rescheduler.settings import Running
+from tests.backends import pki
 from tests.backends.cherry import ENVIRONMENT
+from tests.backends.clocks import StepClock
+from tests.backends.cloudpools import serving, settings
 from tests.backends.stackpoints import environment
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -17,6 +33,71 @@ def block(page: str, language: str) -> str:
     found = re.search(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
+
+
+def keys(*shapes: type[msgspec.Struct]) -> list[str]:
+    return [one.encode_name for shape in shapes for one in msgspec.structs.fields(shape)]
+
+
+def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon gets the arguments of the page; that it drains with them is shown by its own tests."""
+    taken: list[Running] = []
+
+    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+        taken.append(running)
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    program, *arguments = shlex.split(block("none.md", "bash"))
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert (program, ended.value.code) == ("rescheduler", 0)
+    [running] = taken
+    assert backends.load(running.provider.name, None, StepClock(), GroupFlags()).name == "none"
+    with pytest.raises(ConfigError, match="has nothing to configure"):
+        backends.load("none", Path("file"), StepClock(), GroupFlags())
+
+
+def test_cloudpool(tmp_path: Path) -> None:
+    """The page's file, before a pool at another address: it is asked with the page's password over the page's TLS."""
+    pki.make(tmp_path)
+    (tmp_path / "password").write_text("secret")
+    secured = {"cert_file": "server.pem", "username": "rescheduler", "password_file": "password"}
+    clock = StepClock()
+    with serving(settings(**secured), clock, tmp_path) as server:
+        file = tmp_path / "cloudpool.yaml"
+        file.write_text(block("cloudpool.md", "yaml").replace("https://cloudpool.example.com:8443", server.url))
+        provider = backends.load("cloudpool", file, clock, GroupFlags())
+        [group] = provider.groups(deadline=clock.monotonic() + 10)
+        assert (group.id, group.min_size, group.max_size) == ("on-demand", 1, 20)
+        assert provider.target_size(group.id, deadline=clock.monotonic() + 10) == 3
+        provider.close()
+
+
+def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's file, before a pool at another address: it is asked with the page's password."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("secret")
+    clock = StepClock()
+    with serving(settings(username="proxy", password_file="password"), clock, tmp_path) as server:
+        file = tmp_path / "proxy.json"
+        file.write_text(block("cloudpool.md", "json").replace("http://127.0.0.1:9010", server.url))
+        found = proxy.read(file)
+        pool = Pool(found.pool(), Path(), clock)
+        assert pool.desired_size(deadline=clock.monotonic() + 10) == 3
+        assert found.drain == proxy.ProxyFile().drain == proxy.Drain()
+        pool.close()
+
+
+def test_every_key_of_a_cloudpool_is_on_its_page() -> None:
+    page = (DOCS / "cloudpool.md").read_text(encoding="utf-8")
+    named = keys(cloudpool.PoolSection, Endpoint, cloudpool.TemplateSection)
+    assert [key for key in named if f"`{key}`" not in page] == []
+
+
+def test_the_marks_of_a_dead_proxy_are_taken_off_by_their_names() -> None:
+    page = (DOCS / "cloudpool.md").read_text(encoding="utf-8")
+    assert f"kubectl taint node NODE {DRAIN_TAINT.key}-\nkubectl annotate node NODE {ANNOTATION}-\n" in page
 
 
 def test_cherry_servers(tmp_path: Path) -> None:
