@@ -34,8 +34,8 @@ class World:
         self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None, config: Mapping[str, Json]
     ) -> None:
         self.plane, self.server, self._folder = plane, server, folder
-        self._kubeconfig = kubeconfig or plane.kubeconfig
-        self._config = config
+        self.kubeconfig = kubeconfig or plane.kubeconfig
+        self.config = config
         self.process: subprocess.Popen[str]
         self.url = ""
         self.lines: list[str] = []
@@ -44,11 +44,11 @@ class World:
 
     def start(self) -> None:
         config: dict[str, Json] = {
-            "apiServer": {"auth": {"kubeConfigPath": str(self._kubeconfig)}},
+            "apiServer": {"auth": {"kubeConfigPath": str(self.kubeconfig)}},
             "backend": {"url": self.server.url, "timeout": "10s", "settleTime": "2s"},
             "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "10s"},
         }
-        for section, keys in self._config.items():
+        for section, keys in self.config.items():
             config[section] = {**config.get(section, {}), **keys}
         file = self._folder / "config.json"
         file.write_text(json.dumps(config))
