@@ -1,0 +1,148 @@
+"""Virtual nodes come and go: backend, node manager and discovery over mutual TLS, Liqo's resources on a real API."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.local.api import Json
+from deploy.local.liqo import objects
+from deploy.local.manifests import deployment, pdb
+from deploy.local.plane import ControlPlane
+from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
+from rescheduler.backends.liqo.provider import LiqoProvider
+from rescheduler.clock import SystemClock
+from tests.cluster.daemon import Look
+from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, Site, site
+
+GROUP = "STANDARD"
+ON_VIRTUAL = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [TOLERATION]}
+
+
+def within(seconds: float = WAIT_SECONDS) -> float:
+    return SystemClock().monotonic() + seconds
+
+
+def running(provider: LiqoProvider) -> Callable[[], list[str]]:
+    def found() -> list[str]:
+        instances = provider.instances(GROUP, deadline=within())
+        return sorted(one.id for one in instances if one.state is InstanceState.RUNNING)
+
+    return found
+
+
+def ref(node: Json) -> NodeRef:
+    return NodeRef(node["metadata"]["name"], node["spec"].get("providerID", ""), node["metadata"]["labels"])
+
+
+def restart(here: Site) -> None:
+    """Killed, and started again where it ends."""
+    here.manager.kill()
+    here.start()
+
+
+def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    look = Look(cluster)
+    with site(cluster, tmp_path, {"rome": 2, "milan": 1}) as here:
+        with here.provider() as provider:
+            provider.increase_size(GROUP, 2, deadline=within())
+        restart(here)
+        with here.provider() as provider:
+            assert provider.target_size(GROUP, deadline=within()) == 2
+            here.eventually(lambda: len(running(provider)()) == 2, "two virtual nodes")
+            nodes = here.nodes()
+            for node in nodes.values():
+                labels, name = node["metadata"]["labels"], node["metadata"]["name"]
+                assert node["spec"]["providerID"] == f"liqo://{name}"
+                assert labels["spot-rescheduler/node-group"] == GROUP
+                assert labels["node-role.kubernetes.io/worker"] == "true"
+            template = provider.template(GROUP, deadline=within())
+            shown = nodes[min(nodes)]
+            assert template.labels.items() <= shown["metadata"]["labels"].items()
+            assert [(one.key, one.value, one.effect) for one in template.taints] == [
+                (one["key"], one["value"], one["effect"]) for one in shown["spec"]["taints"]
+            ]
+            assert template.allocatable == shown["status"]["allocatable"]
+            cluster.apply([deployment("web", 2, **ON_VIRTUAL)])
+            look.running(2)
+        restart(here)
+        with here.provider() as provider:
+            first, second = (ref(node) for node in here.nodes().values())
+            group = provider.group_for(first, deadline=within())
+            assert group is not None
+            assert (group.id, group.max_size) == (GROUP, 4)
+            assert provider.group_for(NodeRef("n", "aws:///i-1"), deadline=within()) is None
+            assert provider.delete_nodes(GROUP, [first], deadline=within()) == {first.name: Deleted("no longer there")}
+            assert list(here.nodes()) == [second.name]
+            look.running(2)
+            cluster.apply([pdb("web", min_available=2)])
+            # The budget keeps Liqo from draining: the order stays at work, over a kill of whoever gave it.
+            look.eventually(lambda: _allowed(cluster) == 0, "the budget to count")
+            [outcome] = provider.delete_nodes(GROUP, [second], deadline=within(5)).values()
+            assert isinstance(outcome, Accepted)
+        restart(here)
+        with here.provider() as provider:
+            [outcome] = provider.delete_nodes(GROUP, [second], deadline=within(5)).values()
+            assert isinstance(outcome, Accepted)
+            assert list(here.nodes()) == [second.name]
+            cluster.api.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
+            [outcome] = provider.delete_nodes(GROUP, [second], deadline=within()).values()
+            assert isinstance(outcome, Deleted | AlreadyGone)
+            assert (here.nodes(), here.slices(), provider.target_size(GROUP, deadline=within())) == ({}, [], 0)
+
+
+def _allowed(cluster: ControlPlane) -> int | None:
+    found = cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
+    status = found.get("status", {})
+    return status.get("disruptionsAllowed") if status.get("currentHealthy") == 2 else None
+
+
+def test_a_denied_slice_is_told_of_and_its_reservation_given_back(cluster: ControlPlane, tmp_path: Path) -> None:
+    with site(cluster, tmp_path, {"rome": 1}) as here, here.provider() as provider:
+        here.policy.denying = {"rome": "Resources"}
+        provider.increase_size(GROUP, 1, deadline=within())
+
+        def out_of_resources() -> bool:
+            found = provider.instances(GROUP, deadline=within())
+            return any(one.error and one.error.out_of_resources for one in found)
+
+        here.eventually(out_of_resources, "the denial to be told")
+        here.eventually(lambda: not here.slices(), "the reservation to be given back")
+        here.eventually(lambda: provider.target_size(GROUP, deadline=within()) == 0, "the target to fall")
+        assert here.manager.told("OUT_OF_RESOURCES: cluster rome denied it (Resources)")
+
+
+LIQOCTL = """#!/bin/sh
+echo $$ >> {folder}/calls
+ls {folder}/kubeconfigs > {folder}/files
+test -e {folder}/quick || exec sleep 600
+"""
+
+
+def test_a_first_peering_that_was_interrupted_by_a_kill_is_made_by_the_next_process(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    program = tmp_path / "liqoctl"
+    program.write_text(LIQOCTL.format(folder=tmp_path))
+    program.chmod(0o755)
+    calls = tmp_path / "calls"
+    with site(cluster, tmp_path, {"milan": 1}, peers=(), start=False) as here:
+        here.start(CONFIG, f"--liqoctl={program}")
+        with here.provider() as provider:
+            provider.increase_size(GROUP, 1, deadline=within())
+            here.eventually(calls.exists, "liqoctl to be called")
+            here.manager.kill()
+        os.kill(int(calls.read_text().split()[0]), signal.SIGKILL)
+        [left] = (tmp_path / "kubeconfigs").iterdir()
+        (tmp_path / "quick").touch()
+        here.start(CONFIG, f"--liqoctl={program}")
+        with here.provider() as provider:
+            assert provider.target_size(GROUP, deadline=within()) == 1
+            here.eventually(lambda: len(calls.read_text().split()) == 2, "liqoctl to be called again")
+            here.eventually(lambda: not list((tmp_path / "kubeconfigs").iterdir()), "the kubeconfig to be removed")
+            assert left.name not in (tmp_path / "files").read_text()
+            cluster.apply(objects.peering("milan", "a-name-of-their-own"))
+            here.eventually(running(provider), "the virtual node")
+            assert here.slices()[0]["metadata"]["namespace"] == "a-name-of-their-own"
