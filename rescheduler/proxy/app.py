@@ -16,7 +16,17 @@ from starlette.responses import Response
 from rescheduler.backends.base import AuthError
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
-from rescheduler.proxy.forward import ClientGone, Forwarder, Message, Receive, Scope, Send, gone, raw_path
+from rescheduler.proxy.forward import (
+    ClientGone,
+    Forwarder,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    client_address,
+    gone,
+    raw_path,
+)
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, Result
 from rescheduler.proxy.paths import Operation, Route, route
@@ -92,7 +102,7 @@ class Proxy:
             with self._metrics.forwarding():
                 await self._forwarder.forward(scope, receive, send)
         else:
-            log.info("%s %s", scope["method"], raw_path(scope))
+            log.info("%s %s from %s", scope["method"], raw_path(scope), client_address(scope))
             await self._update(found, scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -121,6 +131,7 @@ class Proxy:
         except BadRequest as failure:
             answer = error(400, failure.message, failure.detail)
         if answer is not None:
+            _tell(scope, answer)
             await answer(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes:
@@ -184,6 +195,14 @@ class Proxy:
         finally:
             self._metrics.updated(operation, result)
         return done("done in part" if left_to_say else "", left_to_say)
+
+
+def _tell(scope: Scope, answer: Response) -> None:
+    """What became of an update, in the log: the client may be a program that keeps no answers."""
+    said = json.loads(answer.body) if answer.body else {}
+    words = " ".join(": ".join(text for text in (said.get("message"), said.get("detail")) if text).split())
+    level = logging.WARNING if words and answer.status_code not in range(400, 500) else logging.INFO
+    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:

@@ -167,6 +167,12 @@ def raw_path(scope: Scope) -> str:
     return "/" + rest.partition("/")[2]
 
 
+def client_address(scope: Scope) -> str:
+    """Who asks; a socket for both families shows clients of IPv4 as ``::ffff:10.0.0.1``."""
+    host: str = scope["client"][0] if scope.get("client") else "unknown"
+    return host.removeprefix("::ffff:")
+
+
 async def _hand_back(response: httpx.Response, send: Send) -> None:
     headers = list(_end_to_end(response.headers.raw))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
@@ -253,6 +259,5 @@ def _with_client(headers: list[Header], scope: Scope) -> list[Header]:
     """X-Forwarded-For grows by the client's address, in one line."""
     before = [value for name, value in headers if name == b"x-forwarded-for" and value.strip()]
     rest = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
-    # A socket for both families shows clients of IPv4 as ::ffff:10.0.0.1.
-    client = [scope["client"][0].removeprefix("::ffff:").encode()] if scope.get("client") else []
+    client = [client_address(scope).encode()] if scope.get("client") else []
     return [*rest, (b"x-forwarded-for", b", ".join([*before, *client]))] if before or client else rest

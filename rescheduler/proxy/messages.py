@@ -162,7 +162,7 @@ def _kind(value: Any) -> str:
         case _Decimal():
             return "a decimal number"
         case int():
-            return "a number out of range"
+            return "a number" if value in _INT64 else "a number out of range"
         case str():
             return "a string"
         case list():

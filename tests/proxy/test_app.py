@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -55,6 +55,26 @@ def test_removals_are_asked_of_us(removal: tuple[str, bytes], backend: Backend) 
         found = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
     assert found.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
     assert (asked.calls, backend.seen) == ([REMOVALS[removal]], [])
+
+
+#: What updates do: what is logged of the answer
+TOLD: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
+    "done": (lambda: "", ("INFO", "POST /pool/size: 200 done")),
+    "in part": (lambda: "1 of 2", ("WARNING", "POST /pool/size: 200 done in part: 1 of 2")),
+    "failed": (failing(502, "a\nb"), ("WARNING", "POST /pool/size: 502 failed to set desired size: a b")),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_the_log_says_who_asked_and_what_became_of_it(
+    case: str, backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    does, expected = TOLD[case]
+    caplog.set_level("INFO", "rescheduler.proxy.app")
+    with proxying(backend.url, Asked(does)) as url:
+        httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}')
+    found = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "rescheduler.proxy.app"]
+    assert found == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
 
 
 #: body of POST /pool/membershipStatus: as the backend gets it
