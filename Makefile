@@ -17,10 +17,11 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 	$(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
 N ?= 100000
 ARGS ?=
+SECONDS ?= 600
 # Tests mostly wait for a cluster; each worker has a control plane of its own.
 WORKERS ?= 4
 
-.PHONY: help test lint format demo demo-proxy bench soak conformance proto build up down clean
+.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance proto build up down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +46,9 @@ demo: $(READY) ## show the main job on a real local control plane; ARGS="--keep"
 demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through the proxy, and show what moved
 	@$(LOCAL) build
 	@$(BIN)/python -m deploy.local.demo.proxy
+
+fuzz: $(READY) ## throw requests and calls of every kind at our HTTP and gRPC faces, as in make fuzz SECONDS=600
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 soak: build ## run the daemon on N random clusters of the local control plane, as in make soak N=50
 	@$(BIN)/python -m tests.soak --clusters $(N) $(ARGS)

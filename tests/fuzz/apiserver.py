@@ -1,0 +1,176 @@
+"""As much of an API server as the proxy and the daemon read and write, in memory: no control plane has to start."""
+
+import asyncio
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, TypeAlias
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from deploy.local.standin.server import listen
+
+Json: TypeAlias = dict[str, Any]
+
+OURS: Final = "spot-rescheduler"  #: is in the keys of the product's taints and annotations
+_LOOK: Final = 0.05  #: seconds between two looks of a watch at what is new
+
+
+class ApiServer:
+    """Nodes and Pods; every other collection is empty. What is evicted is gone at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._version = 1
+        self._objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
+        self._events: list[tuple[str, Json]] = []  #: that of version n + 2 at n, with its collection
+        self._socket = listen(0)
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        routes = [
+            Route("/api/v1/nodes/{name}", self._node, methods=["GET", "PATCH", "DELETE"]),
+            Route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", self._evict, methods=["POST"]),
+            Route("/api/v1/namespaces/{namespace}/events", lambda _: JSONResponse({}, 201), methods=["POST"]),
+            Route("/{path:path}", self._collection, methods=["GET"]),
+        ]
+        config = uvicorn.Config(
+            Starlette(routes=routes),
+            lifespan="off",
+            ws="none",
+            http="h11",
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+
+    # -- what there is
+
+    def put(self, plural: str, one: Json) -> None:
+        """Make the object, or another one of its name in its place."""
+        one["metadata"].setdefault("uid", str(uuid.uuid4()))
+        with self._lock:
+            name = one["metadata"]["name"]
+            self._write(plural, one, "MODIFIED" if name in self._objects[plural] else "ADDED")
+
+    def drop(self, plural: str, name: str) -> None:
+        with self._lock:
+            if found := self._objects[plural].pop(name, None):
+                self._event(found, "DELETED", plural)
+
+    def names(self, plural: str) -> set[str]:
+        with self._lock:
+            return set(self._objects[plural])
+
+    def pods_on(self, node: str) -> list[str]:
+        with self._lock:
+            return [name for name, one in self._objects["pods"].items() if one["spec"].get("nodeName") == node]
+
+    def marked(self) -> list[str]:
+        """The Nodes that carry a taint or an annotation of the product."""
+        with self._lock:
+            return [name for name, one in self._objects["nodes"].items() if OURS in json.dumps(one)]
+
+    def _write(self, plural: str, one: Json, kind: str) -> None:
+        self._objects[plural][one["metadata"]["name"]] = one
+        self._event(one, kind, plural)
+
+    def _event(self, one: Json, kind: str, plural: str) -> None:
+        self._version += 1
+        one["metadata"]["resourceVersion"] = str(self._version)
+        self._events.append((plural, {"type": kind, "object": json.loads(json.dumps(one))}))
+
+    # -- the face
+
+    async def _node(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if request.method == "DELETE":
+            self.drop("nodes", name)
+            return JSONResponse({})
+        change = await request.json() if request.method == "PATCH" else None
+        with self._lock:
+            node = self._objects["nodes"].get(name)
+            if node is None:
+                return _refusal(404, f"nodes {name!r} not found")
+            if change is None:
+                return JSONResponse(node)
+            wanted = change.get("metadata", {}).get("resourceVersion", node["metadata"]["resourceVersion"])
+            if wanted != node["metadata"]["resourceVersion"]:
+                return _refusal(409, "the object has been modified")
+            self._write("nodes", merged(node, change), "MODIFIED")
+            return JSONResponse(self._objects["nodes"][name])
+
+    async def _evict(self, request: Request) -> Response:
+        self.drop("pods", request.path_params["name"])
+        return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Success"}, 201)
+
+    async def _collection(self, request: Request) -> Response:
+        plural = request.url.path.rpartition("/")[2]
+        if request.query_params.get("watch"):
+            since = int(request.query_params.get("resourceVersion") or 1)
+            return StreamingResponse(self._watched(plural, since), media_type="application/json")
+        selected = request.query_params.get("fieldSelector", "").partition("spec.nodeName=")[2]
+        with self._lock:
+            items = [
+                one
+                for one in self._objects.get(plural, {}).values()
+                if not selected or one["spec"].get("nodeName") == selected
+            ]
+            return JSONResponse({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    async def _watched(self, plural: str, since: int) -> AsyncIterator[str]:
+        while True:
+            with self._lock:
+                new = self._events[max(0, since - 1) :]
+            for of, event in new:
+                since += 1
+                if of == plural:
+                    yield json.dumps(event) + "\n"
+            await asyncio.sleep(_LOOK)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["ApiServer"]:
+        thread = threading.Thread(target=self._server.run, args=([self._socket],), name="api-server")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.should_exit = True
+            thread.join()
+            self._socket.close()
+
+
+def merged(target: Any, change: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(change, dict):
+        return change
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def pod(name: str, on: str) -> Json:
+    """A pod of a ReplicaSet that runs on a Node."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}, "ownerReferences": [owner]},
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def _refusal(code: int, message: str) -> Response:
+    return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}, code)

@@ -1,0 +1,275 @@
+"""The HTTP faces of the product, each as a process in a world of its own, and what must hold of them."""
+
+import contextlib
+import http.client
+import json
+import secrets
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from hypothesis import strategies as st
+
+from deploy.local.cloudpool.cluster import node_of
+from deploy.local.cloudpool.faults import App, Message, Receive, Scope, Send
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from rescheduler.clock import SystemClock
+from tests.backends import pki
+from tests.backends.cloudpools import document
+from tests.fuzz.apiserver import ApiServer, pod
+from tests.fuzz.process import Watched, watched
+
+_MACHINES: Final = 3
+_PATIENCE: Final = 60.0  #: seconds for a proper answer
+_MOST: Final = 20  #: machines that a pool is let grow to
+
+
+class Face(Protocol):
+    """A process that listens on a port, and its world."""
+
+    name: str
+    process: Watched
+    port: int
+    tls: ssl.SSLContext | None
+    paths: Sequence[str]
+    documents: st.SearchStrategy[Any]
+    headers: Sequence[bytes]  #: with which it lets a client in
+
+    def settled(self) -> list[str]:
+        """Put the world right again, in the face's own turn; what was found wrong with it."""
+        ...
+
+
+@dataclass
+class Pages:
+    """The daemon's pages, on a cluster that has a node of each kind."""
+
+    process: Watched
+    port: int
+    name: str = "run"
+    tls: ssl.SSLContext | None = None
+    paths: Sequence[str] = ("/", "/metrics", "/healthz", "/readyz", "/statusz", "/statusz?format=json", "/metrics/")
+    documents: st.SearchStrategy[Any] = field(default_factory=st.nothing)
+    headers: Sequence[bytes] = ()
+
+    def settled(self) -> list[str]:
+        status, body = ask(self, "GET", "/healthz")
+        return [] if (status, body) == (200, b"ok\n") else [f"GET /healthz: {status} {body!r}"]
+
+
+@contextlib.contextmanager
+def pages(folder: Path) -> Iterator[Pages]:
+    token = f"secret-{secrets.token_hex(8)}"
+    with ApiServer().running() as api:
+        flags = (
+            "run",
+            "--dry-run",
+            f"--kubeconfig={kubeconfig(folder, api, token)}",
+            "--listen-address=127.0.0.1:0",
+            "--housekeeping-interval=1s",
+        )
+        with watched(flags, {}, [token]) as process:
+            port = int(process.said(r"127\.0\.0\.1:([1-9]\d*)")[1])
+            yield Pages(process, port)
+
+
+#: Bodies of the cloudpool's API, most of them proper.
+_IDS: Final = st.sampled_from(("i-0", "", "i-1/../x", "../../pool/size", "\x00", "ä"))
+_FLAGS: Final = st.sampled_from((True, False, None, "true", 1))
+_SIZES: Final = st.integers(0, 5) | st.integers(-(2**65), 2**65) | st.sampled_from((2.0, "2", None, True))
+
+
+def _documents(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    membership = st.fixed_dictionaries({}, optional={"active": _FLAGS, "evictable": _FLAGS})
+    fields = {
+        "desiredSize": _SIZES,
+        "DESIREDSIZE": _SIZES,
+        "machineId": ids | _IDS,
+        "decrementDesiredSize": _FLAGS,
+        "membershipStatus": membership,
+        "serviceState": st.sampled_from(("BOOTING", "x")),
+    }
+    proper = st.one_of(
+        st.fixed_dictionaries({"desiredSize": st.integers(0, 5)}),
+        st.fixed_dictionaries({"machineId": ids, "decrementDesiredSize": st.booleans()}),
+        st.fixed_dictionaries({"machineId": ids, "membershipStatus": membership}),
+    )
+    return proper | st.fixed_dictionaries({}, optional=fields)
+
+
+class Proxy:
+    """The proxy before a reference cloudpool whose machines are Nodes of the API server, a pod on each."""
+
+    paths: Sequence[str] = (
+        "/pool/size",
+        "/pool/terminate",
+        "/pool/detach",
+        "/pool/membershipStatus",
+        "/terminate",
+        "/pool/i-0/terminate",
+        "/pool",
+        "/pool/attach",
+        "/pool/serviceState",
+        "/config",
+        "/status",
+        "/start",
+        "/stop",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        api: ApiServer,
+        server: Server,
+        process: Watched,
+        headers: Sequence[bytes],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.name, self.process, self.headers = name, process, headers
+        self.tls: ssl.SSLContext | None = tls
+        self._api, self._server, self._clock = api, server, SystemClock()
+        self.port = int(process.said(r"forwarding port (\d+)")[1])
+        self.documents = _documents(st.deferred(lambda: st.sampled_from(self._ids())))
+
+    def _ids(self) -> list[str]:
+        now = self._clock.now()
+        return [one.id(now) for one in self._server.pool.machines() if one.allocated(now) and one.member] or ["none"]
+
+    def settled(self) -> list[str]:
+        pool = self._server.pool
+        with contextlib.suppress(Exception):  # what a client did to the pool itself
+            pool.start()
+            pool.set_config({"name": "od"})
+        # Takes its turn after the updates that are still under way.
+        status, body = ask(self, "POST", "/pool/size", {"desiredSize": _MACHINES})
+        found = [] if status == http.client.OK else [f"POST /pool/size: {status} {body!r}"]
+        found += self._removed_in_use()
+        self.furnish()
+        return found
+
+    def _removed_in_use(self) -> list[str]:
+        """Machines that are not of the pool any more although pods ran on them: nobody drained their nodes."""
+        now = self._clock.now()
+        found = []
+        for machine in self._server.pool.machines():
+            if (machine.allocated(now) and machine.member) or machine.name not in self._api.names("nodes"):
+                continue
+            if pods := self._api.pods_on(machine.name):
+                found.append(f"{machine.name} was removed without a drain: it had {pods}")
+            self._server.pool.save(machine, ending_at=machine.ending_at or now)
+            self._api.drop("nodes", machine.name)
+            for name in pods:
+                self._api.drop("pods", name)
+        return found
+
+    def furnish(self) -> None:
+        """A Node and a pod for every machine that runs and has none."""
+        now = self._clock.now()
+        there = self._api.names("nodes")
+        for machine in self._server.pool.machines():
+            if not machine.allocated(now):
+                continue
+            if machine.name not in there:
+                node = node_of(machine)
+                node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+                self._api.put("nodes", node)
+            if not self._api.pods_on(machine.name):
+                self._api.put("pods", pod(f"web-{machine.name}-{len(self._api.names('pods'))}", machine.name))
+
+
+class _Modest:
+    """The pool, where nobody asks for so many machines that making them up takes minutes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await receive()
+        if _asks_for_many(first.get("body", b"")):
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b'{"message": "more than the quota", "detail": ""}'})
+            return
+        replayed = [first]
+
+        async def again() -> Message:
+            return replayed.pop() if replayed else await receive()
+
+        await self._app(scope, again, send)
+
+
+def _asks_for_many(body: bytes) -> bool:
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        return int(json.loads(body).get("desiredSize", 0)) > _MOST
+    return False
+
+
+@contextlib.contextmanager
+def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
+    """Let in by a bearer token and known to the backend by another; or by certificates, and known by a password."""
+    theirs, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
+    (folder / "theirs").write_text(theirs + "\n")
+    (folder / "ours").write_text(ours + "\n")
+    listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "30s"}
+    context = None
+    if tls:
+        pki.make(folder)
+        files = {"certPath": "server.crt", "keyPath": "server.key", "clientCaPath": "ca.pem"}
+        listening["tls"] = {key: str(folder / name) for key, name in files.items()}
+        login = {"username": "us", "passwordPath": str(folder / "ours")}
+        settings = {"username": "us", "password_file": "ours"}
+        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        context.load_cert_chain(folder / "client.pem")
+    else:
+        listening["bearerTokenPath"] = str(folder / "theirs")
+        login = {"tokenPath": str(folder / "ours")}
+        settings = {"token_file": "ours"}
+    headers = () if tls else (f"Authorization: Bearer {theirs}".encode(),)
+    name = "proxy-tls" if tls else "proxy"
+    values: dict[str, Any] = {"desired_size": _MACHINES, "refresh_interval": 0, "pool_update": 1, **settings}
+    of = Settings(pool=document(name="od"), **values)
+    with contextlib.ExitStack() as parts:
+        api = parts.enter_context(ApiServer().running())
+        server = parts.enter_context(Server(of, folder, SystemClock()).running())
+        server.face._app = _Modest(server.face._app)
+        config = {
+            "server": listening,
+            "apiServer": {"url": api.url, "auth": {"kubeConfigPath": str(kubeconfig(folder, api, cluster))}},
+            "backend": {"url": server.url, "timeout": "5s", "settleTime": "1s", "auth": login},
+            "drain": {"evictionTimeout": "5s", "maxGracefulTermination": "5s"},
+        }
+        (folder / "proxy.json").write_text(json.dumps(config))
+        flags = ("proxy", f"--config-file={folder / 'proxy.json'}", "--port=0", "--host=127.0.0.1")
+        known = [theirs, ours, cluster]
+        process = parts.enter_context(watched((*flags, "-v=4", "--listen-address=127.0.0.1:0"), {}, known))
+        made = Proxy(name, api, server, process, headers, context)
+        made.furnish()
+        yield made
+
+
+def ask(face: Face, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """A proper request of a proper client."""
+    connection = http.client.HTTPConnection("127.0.0.1", face.port, timeout=_PATIENCE)
+    if face.tls is not None:
+        connection = http.client.HTTPSConnection("127.0.0.1", face.port, timeout=_PATIENCE, context=face.tls)
+    shown = dict(line.decode().split(": ", 1) for line in face.headers)
+    with contextlib.closing(connection):
+        connection.request(method, path, None if body is None else json.dumps(body), shown)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def kubeconfig(folder: Path, api: ApiServer, token: str) -> Path:
+    path = folder / "kubeconfig"
+    user = {"name": "u", "user": {"token": token}}
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+        "users": [user],
+    }
+    path.write_text(json.dumps(document))
+    return path

@@ -1,0 +1,157 @@
+"""``provider serve`` as a process before a stand-in of each cloud."""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from deploy.local.cherry.app import application as cherry_face
+from deploy.local.cherry.cloud import Cloud as Cherry
+from deploy.local.cherry.cloud import Settings as CherrySettings
+from deploy.local.cloudpool.server import Server as CloudpoolServer
+from deploy.local.cloudpool.settings import Settings as CloudpoolSettings
+from deploy.local.stackpoint.app import application as stackpoint_face
+from deploy.local.stackpoint.cloud import Cloud as Stackpoint
+from deploy.local.stackpoint.cloud import Settings as StackpointSettings
+from deploy.local.standin.server import Server
+from rescheduler.backends.externalgrpc import wire
+from rescheduler.backends.externalgrpc.channel import SERVICE
+from rescheduler.clock import SystemClock
+from tests.backends import cherry, stackpoints
+from tests.backends.cloudpools import document
+from tests.fuzz.process import Watched, watched
+
+MINIMUM: Final = 2
+MACHINES: Final = 4
+_MOST: Final = 6
+_PATIENCE: Final = 60.0
+
+
+@dataclass
+class World:
+    """A cloud, and what a caller may know of it."""
+
+    name: str
+    process: Watched
+    port: int
+    group: str
+    ids: Callable[[], Sequence[str]]  #: provider IDs of the group's machines
+    alive: Callable[[], int]
+    furnish: Callable[[], None]  #: make it MACHINES again
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def settled(self, channel: grpc.Channel) -> list[str]:
+        """Whether it answers as ever; the cloud is furnished for what comes next."""
+        found = []
+        if (alive := self.alive()) < MINIMUM:
+            found.append(f"{alive} machines are left, at least {MINIMUM} must stay")
+        self.furnish()
+        try:
+            answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_PATIENCE)
+            groups = [one.id for one in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
+            if groups != [self.group]:
+                found.append(f"NodeGroups: {groups}")
+        except grpc.RpcError as error:
+            found.append(f"NodeGroups: {error}")
+        return found
+
+
+@contextlib.contextmanager
+def cherryservers(folder: Path) -> Iterator[World]:
+    token, bootstrap = f"secret-{secrets.token_hex(8)}", secrets.token_hex(8)
+    clock = SystemClock()
+    cloud = Cherry(CherrySettings(token=token, terminating=0.2, deploying=0.2), clock)
+    with Server[Cherry](cloud, cherry_face(cloud, per_second=None), path="/v1").running() as server:
+
+        def members() -> Sequence[str]:
+            now = clock.now()
+            return [f"cherryservers://{one.id}" for one in cloud.servers(cherry.PROJECT) if one.runs(now)]
+
+        def furnish() -> None:
+            for _ in range(MACHINES - len(members())):
+                cherry.add(server, deploying=0)
+
+        furnish()
+        order = "\n".join(f"{key} = {value}" for key, value in (("region", "r"), ("plan", "e5_1620v4"), ("os", "o")))
+        file = folder / "cloud-config"
+        init = "cloudinit = am9pbiB7ey5Cb290c3RyYXBUb2tlblNlY3JldH19"  # join {{.BootstrapTokenSecret}}
+        file.write_text(f"[global]\ncluster-name = {cherry.CLUSTER}\nproject-id = {cherry.PROJECT}\n{order}\n{init}\n")
+        environment = {"CHERRY_AUTH_TOKEN": token, "BOOTSTRAP_TOKEN_ID": "abcdef", "CHERRY_API_URL": server.url}
+        environment["BOOTSTRAP_TOKEN_SECRET"] = bootstrap
+        flags = ("--cloud-provider=cherryservers", f"--cloud-config={file}", f"--nodes={MINIMUM}:{_MOST}:{cherry.POOL}")
+        with _served(flags, environment, [token, bootstrap]) as process:
+            yield World("cherryservers", process, _port(process), cherry.POOL, members, lambda: len(members()), furnish)
+
+
+@contextlib.contextmanager
+def stackpoint(folder: Path) -> Iterator[World]:
+    token = f"secret-{secrets.token_hex(8)}"
+    clock = SystemClock()
+    cloud = Stackpoint(StackpointSettings(token=token, deleting=0.2, building=0.1), clock)
+    with Server[Stackpoint](cloud, stackpoint_face(cloud)).running() as server:
+
+        def members() -> Sequence[str]:
+            nodes = [one for one in cloud.nodes() if one.group_name == stackpoints.FIRST and one.deleted_at is None]
+            return [f"spc://{one.instance_id}" for one in nodes]
+
+        def furnish() -> None:
+            for _ in range(MACHINES - len(members())):
+                cloud.add(group_name=stackpoints.FIRST, building=0)
+
+        furnish()
+        file = folder / "spc.yaml"
+        file.write_text("refreshInterval: 100ms\npollInterval: 100ms\nsettleTime: 1s\ntimeout: 5s\n")
+        spec = f"{MINIMUM}:{_MOST}:t2.medium:{stackpoints.FIRST.removeprefix('autoscaling-')}"
+        flags = ("--cloud-provider=spc", f"--cloud-config={file}", f"--nodes={spec}")
+        environment = stackpoints.environment(server.url) | {"CLUSTER_API_TOKEN": token}
+        with _served(flags, environment, [token]) as process:
+            yield World(
+                "stackpoint", process, _port(process), stackpoints.FIRST, members, lambda: len(members()), furnish
+            )
+
+
+@contextlib.contextmanager
+def cloudpool(folder: Path) -> Iterator[World]:
+    password = f"secret-{secrets.token_hex(8)}"
+    clock = SystemClock()
+    (folder / "password").write_text(password)
+    values: dict[str, object] = {"desired_size": MACHINES, "username": "us", "password_file": "password"}
+    of = CloudpoolSettings(pool=document(), refresh_interval=0, pool_update=0, **values)  # type: ignore[arg-type]
+    with CloudpoolServer(of, folder, clock).running() as server:
+
+        def members() -> Sequence[str]:
+            now = clock.now()
+            return [one.provider_id for one in server.pool.machines() if one.allocated(now) and one.member]
+
+        file = folder / "cloudpool.yaml"
+        backend = f"{{url: '{server.url}', username: us, passwordFile: password, timeout: 5s}}"
+        sizes = f"minSize: {MINIMUM}, maxSize: {_MOST}"
+        file.write_text(f"pools: [{{id: pool, backend: {backend}, {sizes}, orderTimeout: 5s, settleTime: 1s}}]")
+        flags = ("--cloud-provider=cloudpool", f"--cloud-config={file}")
+        with _served(flags, {}, [password]) as process:
+            yield World(
+                "cloudpool",
+                process,
+                _port(process),
+                "pool",
+                members,
+                lambda: len(members()),
+                lambda: server.pool.set_size(MACHINES),
+            )
+
+
+@contextlib.contextmanager
+def _served(flags: Sequence[str], environment: Mapping[str, str], known: Sequence[str]) -> Iterator[Watched]:
+    with watched(("provider", "serve", *flags, "--address=127.0.0.1:0", "-v=4"), environment, known) as process:
+        yield process
+
+
+def _port(process: Watched) -> int:
+    return int(process.said(r" on 127\.0\.0\.1:(\d+), plain text")[1])

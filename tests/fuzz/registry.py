@@ -1,0 +1,40 @@
+"""All faces by name: each opens in a folder, and gives its process and the attack on it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import grpc
+
+from tests.fuzz import faces, providers
+from tests.fuzz.attack import Tally, http_attack
+from tests.fuzz.calls import grpc_attack
+from tests.fuzz.process import Watched
+
+Attack: TypeAlias = Callable[[Tally, int, int], None]  #: tally, number of examples, seed
+Opened: TypeAlias = tuple[Watched, Attack]
+
+
+@contextlib.contextmanager
+def _http(opened: AbstractContextManager[faces.Face]) -> Iterator[Opened]:
+    with opened as face:
+        yield face.process, partial(http_attack, face)
+
+
+@contextlib.contextmanager
+def _grpc(opened: AbstractContextManager[providers.World]) -> Iterator[Opened]:
+    with opened as world, grpc.insecure_channel(world.address) as channel:
+        yield world.process, partial(grpc_attack, world, channel)
+
+
+FACES: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
+    "run": lambda folder: _http(faces.pages(folder)),
+    "proxy": lambda folder: _http(faces.proxy(folder)),
+    "proxy-tls": lambda folder: _http(faces.proxy(folder, tls=True)),
+    "provider-cherryservers": lambda folder: _grpc(providers.cherryservers(folder)),
+    "provider-stackpoint": lambda folder: _grpc(providers.stackpoint(folder)),
+    "provider-cloudpool": lambda folder: _grpc(providers.cloudpool(folder)),
+}

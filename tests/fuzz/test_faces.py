@@ -1,0 +1,19 @@
+"""Some examples against each face; `make fuzz` makes many."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.attack import Tally
+from tests.fuzz.registry import FACES
+
+EXAMPLES = {"run": 60, "proxy": 12, "proxy-tls": 8, "provider-cherryservers": 8, "provider-cloudpool": 15}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_nothing_that_a_client_sends_does_harm(name: str, tmp_path: Path) -> None:
+    tally, examples = Tally(), EXAMPLES.get(name, 40)
+    with FACES[name](tmp_path) as (process, attack):
+        attack(tally, examples, 1)
+        assert process.stop() == 0
+    assert tally.examples >= examples

@@ -1,0 +1,93 @@
+"""Bytes to a port, at a pace, and the bytes that come back."""
+
+import contextlib
+import enum
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_PATIENCE: Final = 30.0  #: seconds for an answer to a request that ended properly
+_STEP: Final = 1 << 16
+_SHOWN: Final = 300
+_SHORT: Final = 0.2  #: seconds for an answer that need not come
+
+
+class End(enum.Enum):
+    """What the client does after its last byte."""
+
+    READ = enum.auto()  #: read until the other side has answered and is silent, or closes
+    HALF = enum.auto()  #: close its own direction, then read
+    RESET = enum.auto()  #: cut the connection
+    LEAVE = enum.auto()  #: close it without reading
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a client sends, piece by piece with pauses (seconds) after each, and how it ends."""
+
+    pieces: Sequence[bytes]
+    pause: float = 0.0
+    end: End = End.READ
+    whole: bool = False  #: the pieces are a request that must be answered
+
+    def __repr__(self) -> str:
+        pieces = [one if len(one) <= _SHOWN else one[:_SHOWN] + b" ... %d bytes" % len(one) for one in self.pieces]
+        return f"Exchange({pieces!r}, {self.pause}, {self.end}, whole={self.whole})"
+
+
+def exchange(port: int, sent: Exchange, tls: ssl.SSLContext | None = None) -> bytes:
+    """What came back."""
+    try:
+        connection = connect(port, tls)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+    with connection:
+        got = bytearray()
+        with contextlib.suppress(OSError):
+            _send(connection, sent, got)
+            _finish(connection, sent, got)
+        return bytes(got)
+
+
+def connect(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
+    plain = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE)
+    if tls is None:
+        return plain
+    try:
+        return tls.wrap_socket(plain, server_hostname="127.0.0.1")
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _send(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
+    for piece in sent.pieces:
+        connection.sendall(piece)
+        if sent.pause:
+            time.sleep(sent.pause)  # noqa: TID251 - the slowness of a client is what is tested
+            _drain(connection, got, 0.0)
+
+
+def _finish(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
+    match sent.end:
+        case End.RESET:
+            linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # on, zero seconds: close() sends RST
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        case End.HALF:
+            connection.shutdown(socket.SHUT_WR)
+            _drain(connection, got, _SHORT)
+        case End.READ:
+            _drain(connection, got, _PATIENCE if sent.whole else _SHORT)
+
+
+def _drain(connection: socket.socket, got: bytearray, patience: float) -> None:
+    """Read for as long as something comes; *patience* is for the first of it."""
+    connection.settimeout(patience or 0.001)
+    with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
+        while data := connection.recv(_STEP):
+            got += data
+            connection.settimeout(_SHORT if patience else 0.001)
+    connection.settimeout(_PATIENCE)
