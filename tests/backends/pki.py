@@ -9,13 +9,17 @@ def make(folder: Path) -> None:
     for name in ("ca", "stranger"):
         _openssl(folder, "req", "-x509", *_NEW, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
     for name in ("server", "client"):
-        _openssl(folder, "req", *_NEW, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2")
-        _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.crt")
-        both = (folder / f"{name}.crt").read_text() + (folder / f"{name}.key").read_text()
-        (folder / f"{name}.pem").write_text(both)
+        issue(folder, name)
     _openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:word", "-out", "encrypted.key")
+
+
+def issue(folder: Path, name: str) -> None:
+    """name.key, name.crt, and both in name.pem: a certificate of ca.pem for 127.0.0.1 with this common name."""
+    _openssl(folder, "req", *_NEW, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2")
+    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.crt")
+    (folder / f"{name}.pem").write_text((folder / f"{name}.crt").read_text() + (folder / f"{name}.key").read_text())
 
 
 _NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
