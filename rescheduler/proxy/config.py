@@ -75,6 +75,7 @@ class Backend(Section, frozen=True, kw_only=True):
     auth: BackendAuth = BackendAuth()
     api: Literal["v5", "multipool"] = "v5"
     settle_time: GoDuration = GoDuration(300)  #: how long a termination without an answer may be at work
+    poll_interval: GoDuration = GoDuration(2)  #: between two looks while a machine is ending
 
 
 class Drain(Section, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
             max_size=2**31 - 1,
             order_timeout=Duration(self.backend.timeout),
             settle_time=Duration(self.backend.settle_time),
+            poll_interval=Duration(self.backend.poll_interval),
         )
 
 

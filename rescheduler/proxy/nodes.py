@@ -1,16 +1,16 @@
 """The cluster as the proxy's drains and updates see it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.acts import Access
 from rescheduler.backends.base import NodeRef
 from rescheduler.clock import Clock
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import NotFound, ReschedulerError
-from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.kube.resources import RESOURCES
 from rescheduler.observe import events
@@ -49,14 +49,24 @@ class ProxyView(View):
 class ClusterNodes:
     """See `updates.Nodes`."""
 
-    def __init__(
-        self, view: ProxyView, state: State, cluster: Cluster, clock: Clock, holder: str, report: Report
-    ) -> None:
-        self._view, self._state, self._cluster = view, state, cluster
-        self._clock, self._holder, self._report = clock, holder, report
+    def __init__(self, view: ProxyView, state: State, access: Access, report: Report) -> None:
+        """Of *access*, its provider is not asked."""
+        self._view, self._state, self._cluster = view, state, access.cluster
+        self._clock, self._holder, self._promise, self._report = access.clock, access.holder, access.promise, report
 
     def unfit(self) -> str:
         return self._view.unfit()
+
+    def leaving(self) -> Collection[str]:
+        return self._marked(Step.REMOVING)
+
+    def draining(self) -> Collection[str]:
+        """Nodes that carry our marks, and whose machines stay as far as we know."""
+        return self._marked(Step.DRAINING)
+
+    def _marked(self, step: Step) -> Collection[str]:
+        intents = ((name, intent.read(node)) for name, node in self._view.nodes().items())
+        return {name for name, found in intents if found and found.holder == self._holder and found.step is step}
 
     def refs(self) -> Sequence[NodeRef]:
         victims = self._view.victims()
@@ -69,7 +79,8 @@ class ClusterNodes:
         return choice
 
     def taint(self, nodes: Sequence[str]) -> None:
-        written = Intent(self._holder, Step.DRAINING, self._clock.now())
+        now = self._clock.now()
+        written = Intent(self._holder, Step.DRAINING, now, until=now + self._promise if self._promise else None)
         edit = NodeEdit(taint=(intent.taint(self._holder),), annotate={ANNOTATION: written.dump()})
         for name in nodes:
             self._edit(name, edit)

@@ -4,8 +4,9 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import Report, tee
+from rescheduler.observe.events import ErrorKind, Report, Trouble, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.observe.logs import Logs
@@ -47,8 +48,12 @@ from rescheduler.settings import PROTOBUF, Address
 from rescheduler.stopping import on_signals
 from rescheduler.version import VERSION
 
-#: Seconds between two looks for drains that were left unfinished.
+#: Seconds between two looks for drains that were left unfinished, and until the first one can be had.
 SWEEP_SECONDS: Final = 10.0
+FIRST_SECONDS: Final = 0.2
+
+#: Seconds in which what was taken back must show in the watched state.
+AGREE_SECONDS: Final = 3.0
 _EVICTIONS: Final = 16
 
 #: Who tells the Kubernetes Events, and in which words.
@@ -80,22 +85,31 @@ class Standing:
 
 
 class Alone:
-    """Updates and sweeps exclude each other: both read the one snapshot, and mark nodes."""
+    """Updates and sweeps exclude each other: both read the one snapshot, and mark nodes.
 
-    def __init__(self, updates: PoolUpdates, lock: threading.Lock) -> None:
-        self._updates, self._lock = updates, lock
+    Before each update it is swept, so that none finds what another process has left half done.
+    """
+
+    def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:
+        self._updates, self._lock, self._sweep = updates, lock, sweep
 
     def set_size(self, desired: int) -> str:
-        with self._lock:
+        with self._swept():
             return self._updates.set_size(desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
-        with self._lock:
+        with self._swept():
             return self._updates.terminate(machine, decrement=decrement)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        with self._lock:
+        with self._swept():
             return self._updates.detach(machine, decrement=decrement)
+
+    @contextlib.contextmanager
+    def _swept(self) -> Iterator[None]:
+        with self._lock:
+            self._sweep()
+            yield
 
 
 class Service:
@@ -118,6 +132,8 @@ class Service:
         # The same after a restart, and another one for another pool.
         self._holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
+        # Victims wait marked while those before them are drained; none is begun when the update's time is out.
+        self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
         self._view = ProxyView(state, self._clock, self._holder, self._to_finish, own_node)
         to_replace = ProxyView(state, self._clock, self._holder, self._to_replace, own_node)
@@ -131,26 +147,50 @@ class Service:
             replace=Way(self._drainers[1].drain, replacing),
             keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
         )
-        nodes = ClusterNodes(self._view, state, self._cluster, self._clock, self._holder, report)
+        access = Access(self._cluster, keeping, self._clock, self._holder, self._promise)
+        self._nodes = ClusterNodes(self._view, state, access, report)
         self._lock = threading.Lock()
-        self.updates = Alone(PoolUpdates(self.pool, nodes, ways, file.server.update_timeout), self._lock)
+        updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
+        self.updates = Alone(updates, self._lock, self._tidy)
 
-    def sweep(self) -> None:
-        """Finish removals that were ordered, and take back drains that nobody does any more."""
-        if self._view.unfit() or not self._lock.acquire(blocking=False):
+    def sweep(self) -> bool:
+        """Finish removals that were ordered, and take back drains that nobody does any more; whether that was done.
+
+        An update under way has done it.
+        """
+        if self._view.unfit():
+            return False
+        if self._lock.acquire(blocking=False):
+            try:
+                self._tidy()
+            finally:
+                self._lock.release()
+        return True
+
+    def _tidy(self) -> None:
+        """Raises nothing: what goes wrong is reported, and the next sweep tries again."""
+        if self._view.unfit():
             return
         try:
             for drainer in self._drainers:
                 drainer.sweep()
-        finally:
-            self._lock.release()
+        except Exception as error:
+            log.exception("a sweep ended in an error of this program")
+            self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
+        deadline = self._clock.monotonic() + AGREE_SECONDS
+        while self._nodes.draining() and self._clock.monotonic() < deadline:
+            if self._clock.wait(FIRST_SECONDS, self._standing.stop):
+                break
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
-        access = Access(self._cluster, provider, self._clock, self._holder)
+        access = Access(self._cluster, provider, self._clock, self._holder, self._promise)
         return Drainer(access, view, self._standing, self._threads, limits, self._report)
 
     def _to_finish(self, written: Intent) -> bool:
-        return written.holder == self._holder and not self._to_replace(written)
+        """Our own, and what a proxy left that was dead or before another pool."""
+        if written.holder != self._holder:
+            return written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
+        return not self._to_replace(written)
 
     def _to_replace(self, written: Intent) -> bool:
         removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
@@ -182,9 +222,10 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
         log.warning("forwarding port %d to %s", listening, file.backend_url)
-        while not clock.wait(SWEEP_SECONDS, standing.stop):
+        swept = False
+        while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
             standing.beat()
-            service.sweep()
+            swept = service.sweep() or swept
     return 0
 
 

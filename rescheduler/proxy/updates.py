@@ -1,6 +1,7 @@
 """Sets sizes and terminates machines, draining first: the pool's numbers, the planner's victims, the drainer's work."""
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 #: A drain's failure: the status of the answer; 500 for all others.
 _STATUS: Final = {Why.PROVIDER: 502, Why.API_ERROR: 503, Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504}
 
+_ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
+
 
 class Nodes(Protocol):
     """The cluster, as far as updates need it."""
@@ -31,6 +34,10 @@ class Nodes(Protocol):
 
     def refs(self) -> Sequence[NodeRef]:
         """All Nodes, as they are."""
+        ...
+
+    def leaving(self) -> Collection[str]:
+        """Nodes whose machines we, or the process before us, may have ordered away."""
         ...
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
@@ -76,10 +83,16 @@ class _Tally:
 
 
 class PoolUpdates:
-    """The updates of one pool, one at a time (see `app.Updates`); each may take *patience* seconds."""
+    """The updates of one pool, one at a time (see `app.Updates`); each may take *patience* seconds.
 
-    def __init__(self, pool: Pool, nodes: Nodes, ways: Ways, patience: float) -> None:
+    Once *stop* is set, they wait for the pool no longer.
+    """
+
+    def __init__(
+        self, pool: Pool, nodes: Nodes, ways: Ways, patience: float, stop: threading.Event | None = None
+    ) -> None:
         self._pool, self._nodes, self._ways, self._patience = pool, nodes, ways, patience
+        self._stop = stop or pool.closed
 
     def set_size(self, desired: int) -> str:
         """Growing needs no cluster. Shrinking is judged on a view of the pool that is younger than the call."""
@@ -87,7 +100,7 @@ class PoolUpdates:
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
         if desired < max(_active(view), size):
-            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline))
+            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         if desired >= _active(view):
             self._asked(lambda: self._pool.client.set_size(desired, deadline=deadline))
             return ""
@@ -129,17 +142,25 @@ class PoolUpdates:
     # -- sizes
 
     def _shrunk(self, found: Members, excess: int, deadline: float) -> _Tally:
-        """Machines without a Node go first, then victims one after the other, all of them tainted before."""
+        """What was ordered away before counts; machines without a Node go first, then victims one after the other.
+
+        All victims are tainted before the first one is drained.
+        """
         tally = _Tally()
-        self._cancel(found.nodeless[:excess], self._ways.shrink, tally, deadline)
-        wanted = max(0, excess - len(found.nodeless))
+        leaving = sorted(self._nodes.leaving() & found.nodes.keys())
+        for node in leaving:
+            tally.ordered += 1
+            tally.failed(504, _ORDERED.format(node))
+        wanted = max(0, excess - len(leaving))
+        self._cancel(found.nodeless[:wanted], self._ways.shrink, tally, deadline)
+        wanted = max(0, wanted - len(found.nodeless))
         if not wanted:
             return tally
-        choice = self._nodes.choose(sorted(found.nodes), wanted)
+        choice = self._nodes.choose(sorted(found.nodes.keys() - set(leaving)), wanted)
         left = [plan.node for plan in choice.plans]
         try:
             self._nodes.taint(left)
-            left = [plan.node for plan in choice.plans if not self._drain(plan, self._ways.shrink, tally)]
+            left = [plan.node for plan in choice.plans if not self._drained_in_time(plan, tally, deadline)]
         except errors.ReschedulerError as error:
             tally.failed(503, str(error))
         finally:
@@ -150,10 +171,14 @@ class PoolUpdates:
         return tally
 
     def _settle(self, desired: int, left: int, tally: _Tally, deadline: float) -> None:
-        """See that the pool wants what there is, or what was asked for: never fewer than are left undrained."""
+        """See that the pool wants what there is, or what was asked for: never fewer than are left undrained.
+
+        While it counts a machine that was ordered away, it is told nothing: the order may not have come through, and
+        the pool would choose another one.
+        """
         wanted = max(desired, left)
         try:
-            active = _active(self._pool.look(deadline=deadline)) - tally.ordered
+            active = _active(self._pool.look(deadline=deadline))
             if active <= wanted != self._pool.desired_size(deadline=deadline):
                 self._pool.client.set_size(wanted, deadline=deadline)
         except errors.ReschedulerError as error:
@@ -184,7 +209,7 @@ class PoolUpdates:
         """The machine's Node; `None` for one that is not launched wholly, on a view that is young enough to say so."""
         began = self._pool.clock.now()
         if machine.machine_state != MachineState.RUNNING:
-            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline))
+            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         else:
             view = self._asked(lambda: self._pool.view(deadline=deadline))
         if unfit := self._nodes.unfit():
@@ -192,6 +217,8 @@ class PoolUpdates:
         nodes = self._nodes.refs()
         paired = {one.id: name for name, one in view.index.match(nodes).machines.items()}
         if machine.id in paired:
+            if paired[machine.id] in self._nodes.leaving():
+                raise UpdateFailed(504, _ORDERED.format(paired[machine.id]))
             return paired[machine.id]
         found = members(view.machines, view.index, nodes)
         launching = [one for one in found.nodeless if one.machine_state != MachineState.RUNNING]
@@ -205,6 +232,12 @@ class PoolUpdates:
             raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))
         return choice.plans[0]
 
+    def _drained_in_time(self, plan: Plan, tally: _Tally, deadline: float) -> bool:
+        if self._pool.clock.monotonic() < deadline:
+            return self._drain(plan, self._ways.shrink, tally)
+        tally.failed(504, f"node {plan.node}: the update's time is out")
+        return False
+
     def _drain(self, plan: Plan, way: Way, tally: _Tally) -> bool:
         """Whether the machine is gone, or is going."""
         drain = way.drain(plan)
@@ -216,7 +249,7 @@ class PoolUpdates:
             tally.failed(_STATUS.get(failure.why, 500), f"node {plan.node}: {failure.why}: {failure.detail}{pods}")
         elif drain.handed_over:
             tally.ordered += 1
-            tally.failed(504, f"node {plan.node}: its machine was ordered away, and is not gone yet")
+            tally.failed(504, _ORDERED.format(plan.node))
         else:
             tally.gone += 1
         return drain is not None and drain.failure is None

@@ -28,7 +28,7 @@ FLAGS: Final = (
 def shrinking(plane: ControlPlane, folder: Path, **pods: Any) -> Iterator[Site]:
     """od-1 can be emptied onto two spot nodes, od-2 must stay. *pods*: as for `manifests.deployment`."""
     with building(plane, folder, 2) as site:
-        site.join("spot-1", "spot-2")
+        site.join(2, "spot-1", "spot-2")
         annotations = {SCALE_DOWN_DISABLED: "true"}
         plane.api.patch("/api/v1/nodes/od-2", {"metadata": {"annotations": annotations}})
         site.deploy("web", PODS, on="od-1", **pods)

@@ -8,21 +8,19 @@ import asyncio
 import contextlib
 import json
 import re
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
+import httpx
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 
-from deploy.local.cloudpool.server import listen
 from deploy.local.plane import ControlPlane
-from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials
+from deploy.local.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
-from rescheduler.proxy.forward import Forwarder
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,6 +29,7 @@ Moment = Literal["before", "after"]
 
 SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
 LEASE: Final = "lease"
+_OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})  #: of one connection
 _NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
 
@@ -82,8 +81,9 @@ class Edge:
     """An ASGI application. Its methods may be called from any thread."""
 
     def __init__(self, plane: ControlPlane, pool: str) -> None:
-        self._api = _forwarder(plane.server, str(plane.ca))
-        self._pool = _forwarder(pool)
+        trusted = ssl.create_default_context(cafile=plane.ca)
+        self._api = httpx.AsyncClient(base_url=plane.server, verify=trusted, timeout=SECONDS, trust_env=False)
+        self._pool = httpx.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self._counted: Callable[[str], bool] = lambda name: name != LEASE
@@ -135,24 +135,25 @@ class Edge:
             await self._live(receive, send)
             return
         body = await _read(receive)
-        forwarder = self._pool if scope["path"].startswith("/pool") else self._api
+        upstream = self._pool if scope["path"].startswith("/pool") else self._api
         parsed = _parsed(body)
         name = name_of(scope["method"], scope["path"], parsed)
-        if not name:
-            await forwarder.forward(scope, receive, send, body if scope["method"] != "GET" else None)
-            return
-        await self._write(Write(name, scope["path"], parsed), scope, forwarder, body, receive, send)
+        passing = _passing(upstream, scope, body)
+        if name:
+            await self._write(Write(name, scope["path"], parsed), passing, receive, send)
+        else:
+            await _while_there(receive, passing(send))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and stop with the server, in its event loop."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
-        await self._api.close()
-        await self._pool.close()
+        await self._api.aclose()
+        await self._pool.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _write(
-        self, write: Write, scope: Message, forwarder: Forwarder, body: bytes, receive: Receive, send: Send
+        self, write: Write, passing: Callable[[Send], Awaitable[None]], receive: Receive, send: Send
     ) -> None:
         if not self._passing.is_set() and not await self._held_up():
             return
@@ -163,7 +164,7 @@ class Edge:
                 return
         answer: list[Message] = []
         if fault is None or fault.acted:
-            answer = await _passed(forwarder, scope, body)
+            await passing(_keeping(answer))
             self.answers.append((write, int(answer[0]["status"])))
         if moment == "after":
             self.reached.set()
@@ -193,19 +194,49 @@ class Edge:
         return not self._dropping
 
 
-async def _passed(forwarder: Forwarder, scope: Message, body: bytes) -> list[Message]:
-    """The answer to a write, which is carried out even if its sender dies."""
-    answer: list[Message] = []
+def _passing(upstream: httpx.AsyncClient, scope: Message, body: bytes) -> Callable[[Send], Awaitable[None]]:
+    """What has the request carried out, and hands its answer to a `send`, part by part."""
 
+    async def passing(send: Send) -> None:
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        headers = [(name, value) for name, value in scope["headers"] if name not in _OURS]
+        request = upstream.build_request(scope["method"], target.decode(), headers=headers, content=body or None)
+        answer = await upstream.send(request, stream=True)
+        try:
+            kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OURS]
+            await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+            async for part in answer.aiter_raw():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await answer.aclose()
+
+    return passing
+
+
+def _keeping(answer: list[Message]) -> Send:
     async def keep(message: Message) -> None:
         answer.append(message)
 
-    async def stays() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
+    return keep
 
-    await forwarder.forward(scope, stays, keep, body)
-    return answer
+
+async def _while_there(receive: Receive, passing: Awaitable[None]) -> None:
+    """A client that leaves takes its request along."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(passing), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.wait({working, leaving})
+    if not working.cancelled():
+        working.result()
 
 
 async def _misbehave(fault: Fault, receive: Receive, send: Send) -> None:
@@ -237,10 +268,6 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body) if body else {}
     except ValueError:
         return {}
-
-
-def _forwarder(url: str, ca: str | None = None) -> Forwarder:
-    return Forwarder(url, Credentials(Endpoint(url=url, ca_file=ca), Path()), SECONDS)
 
 
 @contextlib.contextmanager

@@ -42,11 +42,10 @@ class Site:
 
     # -- setting it up
 
-    def join(self, *others: str) -> None:
+    def join(self, machines: int, *others: str) -> None:
         """Wait for the machines' Nodes, beside the spot nodes *others*."""
         self.plane.apply([spot(name) for name in others])
-        wanted = self.pool.size()["desiredSize"] + len(others)
-        self.look.eventually(lambda: len(self._usable()) == wanted, "the Nodes")
+        self.look.eventually(lambda: len(self._usable()) == machines + len(others), "the Nodes")
 
     def cordon(self, *nodes: str, off: bool = True) -> None:
         for name in nodes:

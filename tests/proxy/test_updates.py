@@ -42,6 +42,7 @@ class World:
         self.tainted: list[str] = []
         self.drained: list[str] = []
         self.blind = ""
+        self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
         shrinking, replacing = (CloudpoolProvider([pool], shrink=shrink) for shrink in (True, False))
         ways = Ways(
@@ -64,6 +65,9 @@ class World:
 
     def refs(self) -> list[NodeRef]:
         return self._joined
+
+    def leaving(self) -> frozenset[str]:
+        return frozenset(self.going)
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
         return Victims(snapshot(self._objects), NOW).choose(nodes, most)
@@ -321,3 +325,33 @@ def test_a_machine_is_detached_drained(decrement: bool) -> None:
         assert made.updates.detach(machine.id(made.clock.now()), decrement=decrement) == ""
         assert (made.drained, made.desired) == (["pool-1"], 2 if decrement else 3)
         assert not made.server.pool.machines()[0].member
+
+
+def test_what_was_ordered_away_before_counts_and_the_pool_chooses_nobody() -> None:
+    """Nobody knows whether the order came through: told a smaller size, the pool might end a machine of its own."""
+    with world(settings(pool_update=60)) as made:
+        made.going = ["pool-2"]
+        with pytest.raises(
+            UpdateFailed, match="node pool-2: its machine was ordered away, and is not gone yet"
+        ) as caught:
+            made.updates.set_size(2)
+        assert caught.value.status == 504
+        made.wait(3600)
+        assert (made.drained, made.sizes(), len(made.running())) == ([], [], 3)
+        assert made.updates.set_size(1).startswith("1 of 2 machines were removed: node pool-2: ")
+        assert (made.drained, made.running()) == (["pool-1"], ["pool-2", "pool-3"])
+
+
+def test_a_machine_that_may_be_ordered_away_is_not_ordered_again() -> None:
+    with world() as made:
+        made.going = ["pool-1"]
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        updates: list[Callable[[], str]] = [
+            lambda: made.updates.terminate(machine, decrement=True),
+            lambda: made.updates.detach(machine, decrement=True),
+        ]
+        for update in updates:
+            with pytest.raises(UpdateFailed, match="its machine was ordered away") as caught:
+                update()
+            assert caught.value.status == 504
+        assert (made.drained, made.desired) == ([], 3)

@@ -1,0 +1,72 @@
+"""A site on which the proxy's client shrinks the pool."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from tests.acceptance.program import Program
+from tests.acceptance.site import Site, building
+from tests.cluster.daemon import prefers
+
+#: Node → how many pods it begins with: of two victims, od-3 is the first and od-4 the second.
+PODS: Final = {"od-1": 3, "od-2": 3, "od-3": 1, "od-4": 2}
+SECONDS: Final = 120.0  #: for an answer
+
+
+@contextlib.contextmanager
+def pool_of(
+    plane: ControlPlane, folder: Path, machines: int, *, wanted: int | None = None, **pods: Any
+) -> Iterator[Site]:
+    """*machines* with the pods of PODS, of a pool that would like to have *wanted*; *pods* as for a deployment."""
+    with building(plane, folder, wanted or machines, quota=machines) as site:
+        site.join(machines)
+        nodes = [f"od-{number + 1}" for number in range(machines)]
+        plane.apply(deployment(f"of-{name}", PODS[name], affinity=prefers(name), **pods) for name in nodes)
+        site.look.running(sum(PODS[name] for name in nodes))
+        assert site.look.places() == {name: PODS[name] for name in nodes}
+        yield site
+
+
+class Proxy(Program):
+    """The proxy, before the site's edge."""
+
+    def __init__(self, site: Site, **sections: Any) -> None:
+        document = {
+            "apiServer": {"url": site.edge.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}},
+            "backend": {"url": site.edge.url, "timeout": "2s", "settleTime": "2s", "pollInterval": "200ms"},
+            "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "2s"},
+        }
+        config = site.folder / "proxy.json"
+        config.write_text(json.dumps(document | sections))
+        flags = (f"--config-file={config}", "--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0", "-v=3")
+        super().__init__(site.log(), "proxy", *flags)
+        self._site = site
+        self._client = ThreadPoolExecutor(1)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__(*_)
+        self._client.shutdown()
+
+    def send(self, path: str, body: Any) -> "Future[httpx.Response]":
+        """Ask once it has read the cluster; the answer, or httpx.TransportError, comes later."""
+        self._site.look.eventually(lambda: self.told("forwarding port "), "the proxy to listen")
+        port = self.told("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
+        url = f"http://127.0.0.1:{port}{path}"
+        self._site.look.eventually(lambda: self._reads(url), "the proxy to read the cluster")
+        return self._client.submit(httpx.post, url, json=body, timeout=SECONDS, trust_env=False)
+
+    def ask(self, path: str, body: Any) -> httpx.Response:
+        return self.send(path, body).result()
+
+    def _reads(self, url: str) -> bool:
+        """A machine that nobody has is unknown only to one that knows the cluster."""
+        nobody = {"machineId": "nobody"}
+        terminate = f"{url.partition('/pool/')[0]}/pool/terminate"
+        return httpx.post(terminate, json=nobody, timeout=SECONDS, trust_env=False).status_code == httpx.codes.NOT_FOUND
