@@ -1,13 +1,15 @@
-"""Emptied nodes really leave: the daemon gives them to Cherry Servers' and StackPointCloud's stand-ins."""
+"""Emptied nodes really leave: the daemon gives them to the stand-ins of clouds, and to Liqo's node manager."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from deploy.local.cherry import app as cherry_app
 from deploy.local.cherry import cloud as cherry
 from deploy.local.cherry.nodes import nodes as cherry_nodes
+from deploy.local.liqo.objects import TOLERATION
 from deploy.local.manifests import ON_DEMAND, deployment, spot
 from deploy.local.plane import ControlPlane
 from deploy.local.stackpoint import app as stackpoint_app
@@ -16,6 +18,7 @@ from deploy.local.stackpoint.nodes import nodes as stackpoint_nodes
 from deploy.local.standin.nodes import Nodes
 from deploy.local.standin.server import Server
 from rescheduler.clock import SystemClock
+from tests.cluster import virtual
 from tests.cluster.daemon import NO_DELAY, Daemon, Look
 
 LABELS = {ON_DEMAND: "true"}
@@ -27,8 +30,9 @@ World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: the names
 
 
 @contextlib.contextmanager
-def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
     """Two servers of the pool, of which one must stay, and none of a third party."""
+    config.write_text(INI)
     cloud = cherry.Cloud(cherry.Settings(terminating=2), SystemClock())
     for name in ("od-1", "od-2"):
         cloud.create(7, {**ORDER, "tags": TAGS, "hostname": name})
@@ -41,7 +45,9 @@ def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch) -> Iterator[C
 
 
 @contextlib.contextmanager
-def stackpoint_world(plane: ControlPlane, environ: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+def stackpoint_world(
+    plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
+) -> Iterator[Callable[[], list[str]]]:
     """Two nodes of the group, of which one must stay."""
     cloud = stackpoint.Cloud(stackpoint.Settings(deleting=2), SystemClock())
     for _ in range(2):
@@ -65,9 +71,22 @@ def joined(nodes: Nodes) -> Iterator[None]:
         nodes.close()
 
 
-WORLDS: dict[str, tuple[Callable[[ControlPlane, pytest.MonkeyPatch], World], tuple[str, ...]]] = {
-    "cherryservers": (cherry_world, ("--cloud-provider=cherryservers", "--cloud-config={ini}", "--nodes=1:3:od")),
+@contextlib.contextmanager
+def liqo_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
+    """Two virtual nodes of a cluster that lends so much, of which one must stay."""
+    with virtual.site(plane, config.parent, {"rome": 2}, start=False) as here:
+        here.start(virtual.CONFIG.replace("maxSize: 4", "maxSize: 4\n    minSize: 1"))
+        config.write_text(here.cloud_config().read_text())
+        with here.provider() as provider:
+            provider.increase_size("STANDARD", 2, deadline=SystemClock().monotonic() + 60)
+        yield lambda: [one["metadata"]["name"] for one in here.slices() if "deletionTimestamp" not in one["metadata"]]
+
+
+Opened = Callable[[ControlPlane, pytest.MonkeyPatch, Path], World]
+WORLDS: dict[str, tuple[Opened, tuple[str, ...]]] = {
+    "cherryservers": (cherry_world, ("--cloud-provider=cherryservers", "--cloud-config={config}", "--nodes=1:3:od")),
     "stackpoint": (stackpoint_world, ("--cloud-provider=spc", "--nodes=1:3:t2.medium:od")),
+    "liqo": (liqo_world, ("--cloud-provider=liqo", "--cloud-config={config}")),
 }
 
 
@@ -78,16 +97,15 @@ def test_a_victim_leaves_and_the_minimum_stays(
     """Both on-demand nodes could be emptied; the group must keep one, so one drain is all there is."""
     for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
-    ini = tmp_path_factory.mktemp("cloud") / "cloud-config"
-    ini.write_text(INI)
+    config = tmp_path_factory.mktemp("cloud") / "cloud-config"
     look = Look(cluster)
     world, flags = WORLDS[system]
-    with world(cluster, monkeypatch) as machines:
+    with world(cluster, monkeypatch, config) as machines:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
-        cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"})])
+        cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"}, tolerations=[TOLERATION])])
         look.running(2)
         cluster.apply([spot("spot-1"), spot("spot-2")])
-        with Daemon(cluster, NO_DELAY, *(flag.format(ini=ini) for flag in flags)) as daemon:
+        with Daemon(cluster, NO_DELAY, *(flag.format(config=config) for flag in flags)) as daemon:
             look.eventually(lambda: len(machines()) == 1, "one machine to end")
             look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "its Node to go")
             look.eventually(lambda: daemon.told("must keep 1, 0 would be left"), "the other to be refused")
