@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from deploy.local.cloudpool.server import listen
+from deploy.local.standin.server import listen
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials
 from rescheduler.proxy import server

@@ -1,6 +1,5 @@
 """``python -m deploy.local.cloudpool --config FILE``: the reference cloudpool as a process."""
 
-import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from kubernetes.config import ConfigException
 from deploy.local.cloudpool.cluster import Cluster
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
+from deploy.local.standin.server import serve
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.config import read
 from rescheduler.clock import SystemClock
@@ -36,18 +36,7 @@ def main(file: Path, port: int, database: str | None, kubeconfig: str | None, wi
     except (ConfigError, OSError, ConfigException) as error:
         click.echo(f"Error: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
-    click.echo(server.url)
-    sys.stdout.flush()
-    # uvicorn stops at a signal and then raises it again, for whoever handled it before.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    if cluster:
-        cluster.start()
-    try:
-        server.run()
-    finally:
-        if cluster:
-            cluster.close()
-        server.pool.close()
+    serve(server, (lambda: cluster) if cluster else None)
 
 
 if __name__ == "__main__":

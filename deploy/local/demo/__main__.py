@@ -16,9 +16,8 @@ from rich.table import Table
 
 from deploy.local.demo import machines, scene
 from deploy.local.demo.machines import Machines
-from deploy.local.demo.program import Program, console, say
+from deploy.local.demo.program import Program, console, run, say
 from deploy.local.demo.tables import Census, census, change, places
-from deploy.local.errors import LocalError
 from deploy.local.manifests import Json
 from deploy.local.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
@@ -162,8 +161,4 @@ def _stay(plane: ControlPlane) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except LocalError as error:
-        click.echo(f"demo: {error}", err=True)
-        sys.exit(1)
+    run(main)

@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
+import click
 from rich.console import Console
+
+from deploy.local.errors import LocalError
 
 EXIT_SECONDS: Final = 60
 
@@ -52,6 +55,15 @@ class Program:
             if self._shown:
                 console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
             self.lines.append(line.rstrip())
+
+
+def run(main: Callable[[], None]) -> None:
+    """The demo as the process: what the local parts lack is one line."""
+    try:
+        main()
+    except LocalError as error:
+        click.echo(f"demo: {error}", err=True)
+        sys.exit(1)
 
 
 def say(text: str) -> None:

@@ -14,9 +14,8 @@ import httpx
 from deploy.local import ports
 from deploy.local.demo import machines, scene
 from deploy.local.demo.machines import Machines
-from deploy.local.demo.program import Program, console, say
+from deploy.local.demo.program import Program, console, run, say
 from deploy.local.demo.tables import Census, census, change, places
-from deploy.local.errors import LocalError
 from deploy.local.manifests import Json, daemonset, deployment, pdb, pod, statefulset
 from deploy.local.plane import ControlPlane
 
@@ -139,8 +138,4 @@ def _uid_of_debug(plane: ControlPlane) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except LocalError as error:
-        click.echo(f"demo: {error}", err=True)
-        sys.exit(1)
+    run(main)

@@ -1,25 +1,26 @@
 """Machines as Nodes of a cluster: they join when they run, and go when the machine has ended."""
 
+import abc
 import http
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import kubernetes
+from urllib3.exceptions import HTTPError
 
 from rescheduler.clock import Clock
 
 _TIMEOUT = 10.0  #: seconds, of one request
-_INTERVAL = 0.5  #: seconds between two looks at what is due
+_INTERVAL = 0.2  #: seconds between two looks at what is due
 
 
-class Nodes:
-    """Keeps the Nodes that this process made in step with *wanted*: manifests by name, as of now."""
+class Keeper(abc.ABC):
+    """Lets Nodes join and go that are due, from a thread of its own."""
 
-    def __init__(self, kubeconfig: str, wanted: Callable[[], Mapping[str, dict[str, Any]]], clock: Clock) -> None:
+    def __init__(self, kubeconfig: str, clock: Clock) -> None:
         self._api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
-        self._wanted, self._clock = wanted, clock
-        self._joined: set[str] = set()
+        self._clock = clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodes")
         self.trouble = ""  #: why the last step failed; empty if it did not
@@ -33,24 +34,11 @@ class Nodes:
             self._thread.join()
         self._api.api_client.close()
 
-    def step(self) -> None:
-        wanted = self._wanted()
-        for name in wanted.keys() - self._joined:
-            self._join(name, wanted[name])
-            self._joined.add(name)
-        for name in self._joined - wanted.keys():
-            self._leave(name)
-            self._joined.discard(name)
+    @abc.abstractmethod
+    def due(self) -> None:
+        """Do what is due, with `join` and `leave`; what they raise is tried again."""
 
-    def _run(self) -> None:
-        while not self._clock.wait(_INTERVAL, self._stop):
-            try:
-                self.step()
-                self.trouble = ""
-            except (kubernetes.client.ApiException, OSError) as error:
-                self.trouble = " ".join(str(error).split())[:300]
-
-    def _join(self, name: str, node: dict[str, Any]) -> None:
+    def join(self, node: dict[str, Any]) -> None:
         """With its status at once, as kubelets do: a Node of unknown size would take any number of pods."""
         try:
             self._api.create_node(node, _request_timeout=_TIMEOUT)
@@ -58,9 +46,35 @@ class Nodes:
             if error.status != http.HTTPStatus.CONFLICT:
                 raise
 
-    def _leave(self, name: str) -> None:
+    def leave(self, name: str) -> None:
         try:
             self._api.delete_node(name, _request_timeout=_TIMEOUT)
         except kubernetes.client.ApiException as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
+
+    def _run(self) -> None:
+        while not self._clock.wait(_INTERVAL, self._stop):
+            try:
+                self.due()
+                self.trouble = ""
+            except (kubernetes.client.ApiException, HTTPError, OSError) as error:
+                self.trouble = " ".join(str(error).split())[:300]
+
+
+class Nodes(Keeper):
+    """Keeps the Nodes that this process made in step with *wanted*: manifests by name, as of now."""
+
+    def __init__(self, kubeconfig: str, wanted: Callable[[], Mapping[str, dict[str, Any]]], clock: Clock) -> None:
+        super().__init__(kubeconfig, clock)
+        self._wanted = wanted
+        self._joined: set[str] = set()
+
+    def due(self) -> None:
+        wanted = self._wanted()
+        for name in wanted.keys() - self._joined:
+            self.join(wanted[name])
+            self._joined.add(name)
+        for name in self._joined - wanted.keys():
+            self.leave(name)
+            self._joined.discard(name)

@@ -2,17 +2,16 @@
 
 import contextlib
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import click
 import uvicorn
 
 from deploy.local.cloudpool.faults import App, FaultyApp
-from deploy.local.cloudpool.server import listen
-from deploy.local.standin.nodes import Nodes
 
 
 class Cloud(Protocol):
@@ -21,17 +20,26 @@ class Cloud(Protocol):
     def close(self) -> None: ...
 
 
+class Keeper(Protocol):
+    """Keeps a cluster's Nodes in step with the state, from a thread of its own."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 C = TypeVar("C", bound=Cloud)
 
 
 class Server(Generic[C]):
-    """A cloud's API below *path*, with faults to inject before it."""
+    """A cloud's API below *path*, with faults to inject before it. *options* are uvicorn's."""
 
-    def __init__(self, cloud: C, app: App, *, port: int = 0, path: str = "") -> None:
+    def __init__(self, cloud: C, app: App, *, port: int = 0, path: str = "", **options: Any) -> None:
         self.cloud = cloud
         self.face = FaultyApp(app)
         self._socket = listen(port)
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}{path}"
+        scheme = "https" if "ssl_certfile" in options else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}{path}"
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 self.face,
@@ -41,6 +49,7 @@ class Server(Generic[C]):
                 loop="asyncio",
                 log_level="critical",
                 timeout_graceful_shutdown=1,
+                **options,
             )
         )
 
@@ -52,7 +61,7 @@ class Server(Generic[C]):
             self._socket.close()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator["Server[C]"]:
+    def running(self) -> Iterator[Self]:
         """Serve from a thread of its own."""
         thread = threading.Thread(target=self.run, name="stand-in")
         thread.start()
@@ -64,7 +73,16 @@ class Server(Generic[C]):
             self.cloud.close()
 
 
-def serve(server: Server[C], nodes: Callable[[], Nodes] | None) -> None:
+def listen(port: int) -> socket.socket:
+    """A socket that knows its protocol: only then asyncio turns Nagle's algorithm off, which costs 40 ms an answer."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(128)
+    return listener
+
+
+def serve(server: Server[C], nodes: Callable[[], Keeper] | None) -> None:
     """The process: the URL on standard output, then answers, and Nodes kept in step, until a signal comes."""
     keeper = nodes() if nodes else None
     click.echo(server.url)
