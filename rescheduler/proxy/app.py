@@ -33,6 +33,8 @@ from rescheduler.proxy.paths import Operation, Route, route
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
+#: A TRACE is answered with the request itself, our credentials included; a CONNECT would make us a tunnel.
+_REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
 _NO_NODE: Final = "the request would remove a machine that this proxy knows no node of"
 
@@ -98,6 +100,8 @@ class Proxy:
     async def _handle(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := self._refusal(scope):
             await refusal(scope, receive, send)
+        elif scope["method"].upper() in _REFLECTING:
+            await error(405, f"{scope['method']} is not forwarded")(scope, receive, send)
         elif found.operation is Operation.FORWARD:
             with self._metrics.forwarding():
                 await self._forwarder.forward(scope, receive, send)

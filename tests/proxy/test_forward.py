@@ -283,6 +283,15 @@ def test_credentials_towards_the_backend_are_ours_where_the_client_has_none(tmp_
     assert [one.all("authorization") for one in backend.seen] == [["Bearer ours"], ["Bearer theirs"]]
 
 
+@pytest.mark.parametrize("method", ["TRACE", "trace", "CONNECT"])
+def test_what_would_reflect_our_credentials_is_not_forwarded(method: str, backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("sesame")
+    with proxying(backend.url, folder=tmp_path, token_file="token") as url:
+        answer = raw(url, line(method, "/config"))
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert backend.seen == []
+
+
 @pytest.mark.parametrize("shown", [None, "Bearer wrong", "bearer right", "Basic right", "Bearer right "])
 def test_who_shows_no_token_gets_nothing(shown: str | None, backend: Backend) -> None:
     headers = [] if shown is None else [f"Authorization: {shown}"]
