@@ -210,19 +210,22 @@ def test_gpus_of_ours(current: Two) -> None:
 
 def test_nodes_are_known_by_their_provider_id_and_until_they_have_one_by_name(current: Two, bench: Bench) -> None:
     bench.liqo.strangers["theirs"] = "liqo://theirs"
+    bench.liqo.add("rome-2", "STANDARD", "rome")
+    bench.liqo.pieces["rome-2"].marked = ("liqo-made://rome-2", {})
     virtual = {"liqo.io/type": "virtual-node"}
     nodes = {
         "by its provider ID": NodeRef("some-name", "liqo://rome-1"),
         "by its name, before it has one": NodeRef("rome-1", labels=virtual),
+        "by a provider ID of Liqo's own": NodeRef("rome-2", "liqo-made://rome-2"),
         "a stranger's": NodeRef("theirs", "liqo://theirs", virtual),
         "another cloud's with that name": NodeRef("rome-1", "aws:///i-1"),
         "another label": NodeRef("rome-1", "liqo://rome-1", {"liqo.io/type": "something"}),
         "unknown": NodeRef("paris-1", "liqo://paris-1", virtual),
     }
     found = {fact: current.provider.group_for(node, deadline=deadline(current)) for fact, node in nodes.items()}
-    assert [fact for fact, one in found.items() if one is not None] == list(nodes)[:2]
+    assert [fact for fact, one in found.items() if one is not None] == list(nodes)[:3]
     exist = {fact: current.provider.has_instance(node, deadline=deadline(current)) for fact, node in nodes.items()}
-    assert list(exist.values()) == [True, True, True, None, True, False]
+    assert list(exist.values()) == [True, True, True, True, None, True, False]
 
 
 def test_a_node_manager_that_is_replaced_by_ours_is_asked_anew(first: Two, bench: Bench) -> None:

@@ -178,7 +178,7 @@ def _machine(one: messages.FleetMachine) -> Machine:
     protected = Refused(Refusal.PROTECTED, one.protected) if one.protected else None
     return Machine(
         one.name,
-        SCHEME + one.name,
+        one.provider_id or SCHEME + one.name,
         one.group,
         one.state,
         names=frozenset({one.name.lower()}),

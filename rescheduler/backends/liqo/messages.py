@@ -108,6 +108,7 @@ class FleetMachine(Message, frozen=True, kw_only=True):
     group: str = ""  #: empty: a virtual node that somebody else has made
     state: InstanceState = InstanceState.UNKNOWN
     error: MachineError | None = None
+    provider_id: str = ""  #: of its Node; empty: ``liqo://`` and the name
     protected: str = ""  #: why it must not be deleted, if so
 
 

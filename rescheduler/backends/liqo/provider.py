@@ -33,7 +33,7 @@ class LiqoSystem:
         self._clock, self._timeout = clock, float(file.node_manager.timeout)
         self._http = open_client(file.node_manager, folder, clock)
         self._manager: NodeManager | None = None
-        self._known: frozenset[str] = frozenset()
+        self._known: Mapping[str, str] = {}  #: provider ID → name, as last seen
 
     def look(self, *, deadline: float) -> View:
         try:
@@ -41,11 +41,13 @@ class LiqoSystem:
         except Missing:
             self._manager = None  # another node manager answers there now: the next look finds out which
             raise
-        self._known = frozenset(machine.key for machine in view.machines)
+        self._known = {machine.id: machine.key for machine in view.machines}
         return view
 
     def key_of(self, node: NodeRef) -> str | None:
-        """By the provider ID, which the node manager gives; a virtual node that has none yet by its name."""
+        """By the provider ID, the node manager's or Liqo's own; a virtual node that has none yet by its name."""
+        if node.provider_id in self._known:
+            return self._known[node.provider_id]
         if node.provider_id.startswith(SCHEME):
             return node.provider_id.removeprefix(SCHEME)
         if node.provider_id:
@@ -61,7 +63,7 @@ class LiqoSystem:
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
         """The newer node manager lists all virtual nodes there are; the first one those of its groups."""
-        return key in self._known or (False if isinstance(self._manager, Current) else None)
+        return key in self._known.values() or (False if isinstance(self._manager, Current) else None)
 
     def forbids(self, machine: Machine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return machine.protected

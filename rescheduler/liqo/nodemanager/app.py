@@ -76,7 +76,9 @@ def template(group: Group) -> messages.Template:
 
 
 def _machine(one: Machine) -> messages.FleetMachine:
-    return messages.FleetMachine(name=one.name, group=one.group, state=one.state, error=_error(one.error))
+    return messages.FleetMachine(
+        name=one.name, group=one.group, state=one.state, provider_id=one.provider_id, error=_error(one.error)
+    )
 
 
 def _error(one: InstanceError | None) -> messages.MachineError | None:
