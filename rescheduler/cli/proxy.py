@@ -48,4 +48,6 @@ def command(config_file: Path, port: int, host: str, listen_address: Address, no
     from rescheduler.proxy import config, service  # noqa: PLC0415
 
     log_lines.configure(logs)
-    return service.run(config.read(config_file), host, port, listen_address, node_name)
+    file = config.read(config_file)
+    config.check_files(file, config_file)
+    return service.run(file, host, port, listen_address, node_name)

@@ -160,6 +160,36 @@ def _check(file: ProxyFile, where: str) -> None:
             raise ConfigError(f"{where}: {complaint}")
 
 
+def check_files(file: ProxyFile, path: Path) -> None:
+    """Every file that *file*, read from *path*, names and needs can be read. ConfigError names the key.
+
+    Whether it holds what it should is found by whoever uses it.
+    """
+    tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
+    unused = bool(api.kube_config_path or api.in_cluster)
+    files = {
+        "server.tls.certPath": tls and tls.cert_path,
+        "server.tls.keyPath": tls and tls.key_path,
+        "server.tls.clientCaPath": tls and tls.client_ca_path,
+        "server.bearerTokenPath": file.server.bearer_token_path,
+        "apiServer.auth.clientCertPath": None if unused else api.client_cert_path,
+        "apiServer.auth.clientKeyPath": None if unused else api.client_key_path,
+        "apiServer.auth.caCertPath": None if unused else api.ca_cert_path,
+        "apiServer.auth.tokenPath": None if unused else api.token_path,
+        "backend.auth.caCertPath": backend.ca_cert_path,
+        "backend.auth.clientCertPath": backend.client_cert_path,
+        "backend.auth.clientKeyPath": backend.client_key_path,
+        "backend.auth.passwordPath": backend.password_path,
+        "backend.auth.tokenPath": backend.token_path,
+    }
+    for key, name in files.items():
+        try:
+            if name:
+                Path(name).open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"configuration {path}: {key}: {name}: {error.strerror}") from error
+
+
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.backends.base import ConfigError
-from rescheduler.proxy.config import ApiServer, ApiServerAuth, Backend, GoDuration, ProxyFile, Server, read
+from rescheduler.proxy.config import ApiServer, ApiServerAuth, Backend, GoDuration, ProxyFile, Server, check_files, read
 
 API = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}
@@ -129,6 +129,34 @@ def test_refused(fact: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"configuration {file}: {said}")
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+#: sections of the file: the key that names a file which is not there
+MISSING_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "listener": ({"server": {"bearerTokenPath": "/nope"}}, "server.bearerTokenPath"),
+    "API server": (
+        {"apiServer": {"url": "https://m", "auth": {"tokenPath": "/nope", "caCertPath": __file__}}},
+        "apiServer.auth.tokenPath",
+    ),
+    "backend": (
+        {"backend": {"url": "http://b", "auth": {"username": "me", "passwordPath": "/nope"}}},
+        "backend.auth.passwordPath",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSING_FILES)
+def test_a_file_that_is_not_there_is_named_with_its_key(case: str, tmp_path: Path) -> None:
+    sections, key = MISSING_FILES[case]
+    path = written(tmp_path, {"apiServer": API, "backend": BACKEND, **sections})
+    with pytest.raises(ConfigError) as caught:
+        check_files(read(path), path)
+    assert str(caught.value) == f"configuration {path}: {key}: /nope: No such file or directory"
+
+
+def test_files_beside_a_kubeconfig_are_not_needed(tmp_path: Path) -> None:
+    path = written(tmp_path, {"apiServer": {**API, "auth": {**API["auth"], **CERTS}}, "backend": BACKEND})
+    check_files(read(path), path)
 
 
 def test_a_key_in_two_cases(tmp_path: Path) -> None:
