@@ -46,6 +46,14 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     "the end; machines are found in the cluster all the same.",
 )
 @Option(
+    "--client",
+    to="clients",
+    multiple=True,
+    metavar="NAME",
+    help="A name of a certificate (common name, DNS or URI) that may ask. Repeatable; without it every certificate of "
+    "--tls-client-ca may.",
+)
+@Option(
     "--post-only",
     Bool(),
     default=False,
@@ -75,6 +83,7 @@ def command(
     discovery_url: str,
     discovery_ca: Path | None,
     database: str,
+    clients: tuple[str, ...],
     post_only: bool,  # noqa: FBT001 - passed by keyword
     liqoctl: str | None,
     liqoctl_timeout: timedelta,
@@ -103,5 +112,6 @@ def command(
         liqoctl_timeout=liqoctl_timeout.total_seconds(),
         liqoctl_arguments=liqoctl_arguments,
         post_only=post_only,
+        clients=frozenset(clients),
     )
     return run(settings, logs)

@@ -40,12 +40,13 @@ showFailuresFor: 2s
 class Site:
     """The parts, each of which can be killed and started again with what it kept."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, policy: Policy, kubeconfig: Path | None = None) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, policy: Policy, own: Path | None = None) -> None:
+        """*own* is the node manager's kubeconfig; without it, it is an administrator's."""
         self.plane, self.folder, self.policy = plane, folder, policy
-        self._kubeconfig = kubeconfig or plane.kubeconfig
+        self._own = own or plane.kubeconfig
         self._logs = 0
         pki.make(folder)
-        self.discovery = self._program("discovery", f"--namespace={NAMESPACE}")
+        self.discovery = self._program("discovery", plane.kubeconfig, f"--namespace={NAMESPACE}")
         self.manager: Program
 
     def start(self, config: str = CONFIG, *flags: str) -> None:
@@ -53,15 +54,15 @@ class Site:
         (self.folder / "groups.yaml").write_text(config)
         found = f"https://{self._address(self.discovery, 'serving the list of clusters on ')}"
         files = (f"--config={self.folder / 'groups.yaml'}", f"--discovery-url={found}")
-        self.manager = self._program("node-manager", *files, *flags)
+        self.manager = self._program("node-manager", self._own, *files, *flags)
         self.manager.__enter__()
         self.url = f"https://{self._address(self.manager, 'serving STANDARD on ')}"
 
-    def _program(self, part: str, *flags: str) -> Program:
+    def _program(self, part: str, kubeconfig: Path, *flags: str) -> Program:
         self._logs += 1
         tls = [f"--{name}={self.folder / file}" for name, file in _TLS.items()]
         everywhere = (
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={kubeconfig}",
             "--listen=127.0.0.1:0",
             "--health-address=127.0.0.1:0",
             "-v=2",
@@ -120,7 +121,7 @@ def site(
     folder: Path,
     shared: Mapping[str, int],
     *,
-    kubeconfig: Path | None = None,
+    own: Path | None = None,
     peers: tuple[str, ...] | None = None,
     start: bool = True,
 ) -> Iterator[Site]:
@@ -132,7 +133,7 @@ def site(
         return plane.wait_for(found, what, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, list(shared) if peers is None else peers, policy):
-        made = Site(plane, folder, policy, kubeconfig)
+        made = Site(plane, folder, policy, own)
         for cluster, nodes in shared.items():
             made.share(cluster, nodes)
         with made.discovery:

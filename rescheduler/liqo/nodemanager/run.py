@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
 
 from rescheduler.backends.config import Endpoint, check_endpoint
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import source
+from rescheduler.liqo.nodemanager.access import Clients
 from rescheduler.liqo.nodemanager.app import node_manager
 from rescheduler.liqo.nodemanager.catalog import Discovery
 from rescheduler.liqo.nodemanager.cluster import KubeLiqo, Liqo
@@ -56,6 +58,7 @@ class Settings:
     liqoctl_timeout: float = 600.0  #: seconds
     liqoctl_arguments: tuple[str, ...] = ()
     post_only: bool = False
+    clients: frozenset[str] = frozenset()  #: names of certificates; empty: every one of the authority may ask
 
 
 def run(settings: Settings, logs: Logging) -> int:
@@ -64,6 +67,8 @@ def run(settings: Settings, logs: Logging) -> int:
     clock = SystemClock()
     file = configuration(settings.config)
     settings.face.certificates()
+    if settings.face.plaintext and settings.clients:
+        raise UsageError("--client: expected with mutual TLS, plain text knows no names")
     with contextlib.ExitStack() as parts:
         ports = _ports(parts, settings, clock)
         service = Service(ports, file.groups, peers=settings.liqoctl is not None)
@@ -76,7 +81,9 @@ def run(settings: Settings, logs: Logging) -> int:
         pages = application(registry, rounds.health)
         parts.enter_context(on_signals(rounds.told))
         parts.enter_context(serving_pages(pages, settings.pages))
-        app = node_manager(service, post_only=settings.post_only)
+        app: ASGIApp = node_manager(service, post_only=settings.post_only)
+        if settings.clients:
+            app = Clients(app, settings.clients)
         address = parts.enter_context(serving(app, settings.face, "node-manager"))
         how = "plain text" if settings.face.plaintext else "mutual TLS"
         log.log(log_lines.NOTICE, "serving %s on %s, %s", ", ".join(service.groups()), address, how)
