@@ -316,6 +316,10 @@ class CloudProvider(Protocol):
         """Whether the node's machine exists; `None` where that cannot be told."""
         return None
 
+    def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
+        """The id under which `instances` lists the node's machine; `None` where that cannot be told."""
+        return None
+
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
         raise NotSupported(f"{self.name} knows no prices")
 

@@ -43,7 +43,7 @@ def run(settings: Serving, logs: Logging) -> int:
         provider = backends.load(named.name, named.config, clock, flags)
         parts.callback(provider.close)
         stop = parts.enter_context(_stopping())
-        port = parts.enter_context(serving(Service(provider), settings.address, clock, certificates))
+        port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates))
         address = Address(settings.address.host, port)
         how = "mutual TLS" if certificates else "plain text"
         log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)

@@ -11,7 +11,7 @@ Reactions of Cluster Autoscaler that answers are made for (cluster-autoscaler/cl
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TypeVar
 
@@ -20,8 +20,19 @@ from google.protobuf.message import DecodeError, Message
 from predicates import requests
 from predicates.objects import PodObject
 from rescheduler import errors
-from rescheduler.backends.base import Accepted, CloudProvider, DeleteOutcome, NotSupported, error_of
+from rescheduler.backends.base import (
+    Accepted,
+    CloudProvider,
+    DeleteOutcome,
+    NodeRef,
+    NotSupported,
+    Refusal,
+    Refused,
+    error_of,
+)
 from rescheduler.backends.externalgrpc import codec, outcomes, wire
+from rescheduler.clock import Clock
+from rescheduler.grpcservice.joined import Joined
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import reader
 
@@ -42,8 +53,9 @@ class Call:
 class Service:
     """One method an rpc. Errors are ReschedulerError; UsageError means that the request was wrong."""
 
-    def __init__(self, provider: CloudProvider) -> None:
+    def __init__(self, provider: CloudProvider, clock: Clock) -> None:
         self._provider = provider
+        self._joined = Joined(clock)
 
     def verbs(self) -> Mapping[str, Callable[[Message, Call], Message]]:
         """By the names of the rpcs."""
@@ -70,9 +82,12 @@ class Service:
         return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(one) for one in groups])
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
-        """An empty group for a node that is not ours."""
+        """An empty group for a node that is not ours, and for the stand-in of a machine whose Node is there."""
         _need(request, "node")
-        group = self._provider.group_for(codec.node(request.node), deadline=call.deadline)
+        node = codec.node(request.node)
+        group = self._provider.group_for(node, deadline=call.deadline)
+        if group is not None and self._meet(node, call.deadline):
+            group = None
         return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
 
     def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
@@ -132,15 +147,18 @@ class Service:
         nodes = {node.name: node for node in (codec.node(one, ordered_at) for one in request.nodes)}
         if "" in nodes:
             raise errors.UsageError("nodes: expected a provider ID or a name")
-        found = self._provider.delete_nodes(request.id, list(nodes.values()), deadline=call.deadline)
+        found = self._delete(request.id, nodes, call.deadline)
         call.trailers += outcomes.trailer(found)
         if problem := _problem(found):
             raise problem
         return wire.NodeGroupDeleteNodesResponse()
 
     def nodes(self, request: wire.NodeGroupNodesRequest, call: Call) -> wire.NodeGroupNodesResponse:
+        """Each under the provider ID of its Node, where that is known."""
         found = self._provider.instances(request.id, deadline=call.deadline)
-        return wire.NodeGroupNodesResponse(instances=[codec.instance_message(one) for one in found])
+        known = [(one, self._joined.node(one.id)) for one in found]
+        named = [replace(one, id=node.provider_id) if node and node.provider_id else one for one, node in known]
+        return wire.NodeGroupNodesResponse(instances=[codec.instance_message(one) for one in named])
 
     def template(
         self, request: wire.NodeGroupTemplateNodeInfoRequest, call: Call
@@ -161,6 +179,27 @@ class Service:
         if _until_1_28(request.defaults):
             return wire.NodeGroupAutoscalingOptionsResponse()
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
+
+    def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
+        """What the provider makes of it, but for machines that have joined though the caller thinks otherwise."""
+        kept = {
+            name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
+            for name, node in nodes.items()
+            if node.placeholder and (there := self._meet(node, deadline))
+        }
+        others = [node for name, node in nodes.items() if name not in kept]
+        found = self._provider.delete_nodes(group, others, deadline=deadline) if others or not nodes else {}
+        return {name: kept.get(name) or found[name] for name in nodes}
+
+    def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
+        """Of a stand-in the Node that its machine has in truth; another node is remembered."""
+        instance = self._provider.instance_for(node, deadline=deadline)
+        if instance is None:
+            return None
+        if node.placeholder:
+            return self._joined.node(instance)
+        self._joined.saw(instance, node)
+        return None
 
 
 def _verb(kind: type[T], method: Callable[[T, Call], Message]) -> Callable[[Message, Call], Message]:

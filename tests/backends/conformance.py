@@ -223,6 +223,8 @@ def _(make: MakeWorld) -> None:
         assert {one.id: one.state for one in instances} == dict.fromkeys(
             (node.provider_id for node in world.nodes()), InstanceState.RUNNING
         )
+        for node in world.nodes():
+            assert world.provider.instance_for(node, deadline=deadline) in {None, node.provider_id}
 
 
 @check("a machine without a Node is deleted by its placeholder")

@@ -23,7 +23,7 @@ LOOPBACK = Address("127.0.0.1", 0)
 @contextlib.contextmanager
 def offered(provider: CloudProvider, clock: Clock, certificates: Certificates | None = None) -> Iterator[str]:
     """The address of our service."""
-    with serving(Service(provider), LOOPBACK, clock, certificates) as port:
+    with serving(Service(provider, clock), LOOPBACK, clock, certificates) as port:
         yield f"127.0.0.1:{port}"
 
 

@@ -43,6 +43,8 @@ class Shelf(CloudProvider):
         self.asked: list[Any] = []
         self.deadlines: list[float] = []
         self.given: GroupOptions | None = None
+        self.owned = False  #: whether nodes without a provider ID are of the group
+        self.listed: dict[str, str] = {}  #: name of a node → id of its instance
 
     def _ask(self, deadline: float, *what: Any) -> None:
         self.deadlines.append(deadline)
@@ -59,7 +61,8 @@ class Shelf(CloudProvider):
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         self._ask(deadline, node)
-        return NodeGroup("g", 1, 3) if node.provider_id.startswith("shelf://") else None
+        ours = node.provider_id.startswith("shelf://") or (self.owned and not node.provider_id)
+        return NodeGroup("g", 1, 3) if ours else None
 
     def target_size(self, group: str, *, deadline: float) -> int:
         self._ask(deadline, group)
@@ -77,6 +80,9 @@ class Shelf(CloudProvider):
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         self._ask(deadline, group, *nodes)
         return {node.name: self.outcomes.get(node.name, Deleted()) for node in nodes}
+
+    def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
+        return self.listed.get(node.name)
 
     def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
         self._ask(deadline, group, delta)

@@ -17,6 +17,7 @@ from rescheduler.backends.base import (
     UnknownGroup,
 )
 from rescheduler.backends.cloudpool.config import read_pools
+from rescheduler.backends.cloudpool.identity import provider_id
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.removal import Removal
 from rescheduler.clock import Clock
@@ -93,6 +94,12 @@ class CloudpoolProvider(CloudProvider):
                 return machine.allocated
             if not found.unsure and self._removals[name].ordered(node):
                 return False
+        return None
+
+    def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
+        for pool in self._pools.values():
+            if machine := pool.view(deadline=deadline).index.match([node]).machines.get(node.name):
+                return provider_id(machine)
         return None
 
     def close(self) -> None:

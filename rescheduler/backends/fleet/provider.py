@@ -62,6 +62,10 @@ class FleetProvider(CloudProvider):
         key = self._system.key_of(node)
         return self._system.exists(key, deadline=deadline) if key else None
 
+    def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
+        machine = self.machine(node, deadline=deadline)
+        return machine.id if machine is not None else None
+
     def close(self) -> None:
         self._fleet.close()
 

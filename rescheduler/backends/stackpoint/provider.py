@@ -155,6 +155,10 @@ class StackpointProvider(FleetProvider):
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         return [self._stackpoint.known_as(one) for one in super().instances(group, deadline=deadline)]
 
+    def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
+        machine = self.machine(node, deadline=deadline)
+        return self._stackpoint.known_as(machine.instance).id if machine is not None else None
+
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         name = self.group(group, deadline=deadline).id  # looks, and so finds the groups
         return self._stackpoint.group(name).template()
