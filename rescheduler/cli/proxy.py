@@ -8,6 +8,7 @@ from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import logging_options, node_name_option
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.settings import Address, Logging
+from rescheduler.version import VERSION
 
 _PORTS = click.IntRange(0, 65535)
 
@@ -38,6 +39,7 @@ _PORTS = click.IntRange(0, 65535)
 @node_name_option
 @logging_options
 @ignored_options
+@click.version_option(VERSION, message="Version: %(version)s")
 def command(config_file: Path, port: int, host: str, listen_address: Address, node_name: str, logs: Logging) -> int:
     """Serve a cloudpool's REST API before a cloudpool, and drain nodes before their machines are removed.
 
