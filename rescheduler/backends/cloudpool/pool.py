@@ -2,14 +2,12 @@
 
 import datetime as dt
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rescheduler.backends.base import (
     AboveMaximum,
     BelowMinimum,
-    DeadlineExceeded,
     Instance,
     InstanceError,
     InstanceState,
@@ -21,8 +19,10 @@ from rescheduler.backends.base import (
 from rescheduler.backends.cloudpool import identity
 from rescheduler.backends.cloudpool.client import CloudPoolClient, Observation
 from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.cloudpool.ledger import Ledger
+from rescheduler.backends.cloudpool.deletion import Order
 from rescheduler.backends.cloudpool.messages import Machine, MachineState
+from rescheduler.backends.ledger import Ledger
+from rescheduler.backends.waiting import Waiting
 from rescheduler.clock import Clock
 
 _STATES = {
@@ -35,17 +35,15 @@ _STATES = {
 _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 
-class Pool:
+class Pool(Waiting):
     """Views are values: readers keep what they were given while another thread looks again."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock) -> None:
+        super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
         self.client = CloudPoolClient(config, folder, clock)
-        self.clock = clock
-        self.ledger = Ledger()
-        self.closed = threading.Event()
-        self._changing = threading.Lock()
+        self.ledger: Ledger[Order] = Ledger()
         self._view: tuple[float, Observation] | None = None
 
     def close(self) -> None:
@@ -73,22 +71,6 @@ class Pool:
         while (observation := self.look(deadline=deadline)).observed_at < moment:
             self.pause(f"the pool's answers are older than {moment.isoformat(timespec='seconds')}", deadline, stop)
         return observation
-
-    def pause(self, why: str, deadline: float, stop: threading.Event | None = None) -> None:
-        """Wait one poll interval; DeadlineExceeded where there is no time for it, or *stop* is set."""
-        interval = self.config.poll_interval
-        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, stop or self.closed):
-            raise DeadlineExceeded(f"cloudpool {self.group.id}: {why}")
-
-    @contextmanager
-    def changing(self, *, deadline: float) -> Iterator[None]:
-        """One change at a time: each is decided on the desired size that the one before left."""
-        if not self._changing.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
-            raise DeadlineExceeded(f"cloudpool {self.group.id}: another change is under way")
-        try:
-            yield
-        finally:
-            self._changing.release()
 
     def desired_size(self, *, deadline: float) -> int:
         return self.client.size(deadline=deadline).desired_size

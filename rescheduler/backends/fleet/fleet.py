@@ -1,7 +1,6 @@
 """The groups of a system: looks at it, sizes, and machines asked for or given up."""
 
 import datetime as dt
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from rescheduler.backends.base import (
     AboveMaximum,
     BelowMinimum,
-    DeadlineExceeded,
     Instance,
     InstanceState,
     NodeGroup,
@@ -18,6 +16,7 @@ from rescheduler.backends.base import (
 from rescheduler.backends.fleet.ledger import Ledger, Order
 from rescheduler.backends.fleet.machine import Machine, Pace, System, View
 from rescheduler.backends.fleet.matching import Index
+from rescheduler.backends.waiting import Waiting
 from rescheduler.clock import Clock
 
 
@@ -30,14 +29,13 @@ class Look:
     at: float
 
 
-class Fleet:
+class Fleet(Waiting):
     """Looks are values: readers keep what they were given while another thread looks again."""
 
     def __init__(self, system: System, clock: Clock, pace: Pace) -> None:
-        self.system, self.clock, self.pace = system, clock, pace
+        super().__init__(system.name, clock, pace.poll)
+        self.system, self.pace = system, pace
         self.ledger = Ledger()
-        self.closed = threading.Event()
-        self._changing = threading.Lock()
         self._look: Look | None = None
 
     def close(self) -> None:
@@ -63,22 +61,14 @@ class Fleet:
         """Something was changed: the next reader looks again."""
         self._look = None
 
-    def pause(self, why: str, deadline: float) -> None:
-        """Wait one poll interval; DeadlineExceeded where there is no time for it."""
-        interval = self.pace.poll
-        if self.clock.monotonic() + interval >= deadline or self.clock.wait(interval, self.closed):
-            raise DeadlineExceeded(f"{self.system.name}: {why}")
-
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """One change at a time: each is decided on what the one before left."""
-        if not self._changing.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
-            raise DeadlineExceeded(f"{self.system.name}: another change is under way")
-        try:
-            yield
-        finally:
-            self.forget()
-            self._changing.release()
+        """One change at a time, after which the next reader looks again."""
+        with super().changing(deadline=deadline):
+            try:
+                yield
+            finally:
+                self.forget()
 
     def group(self, look: Look, name: str) -> NodeGroup:
         for group in look.view.groups:

@@ -1,14 +1,11 @@
 """What this process ordered and what it asked for, until the system shows it."""
 
 import datetime as dt
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rescheduler.backends.base import NodeRef
-
-_REMEMBERED = 10_000  #: orders, and nodes; the oldest are forgotten
+from rescheduler.backends import ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +19,12 @@ class Order:
     attempts: int = 1
 
 
-class Ledger:
-    """Safe to use from several threads. A machine that is gone is still known here by its node."""
+class Ledger(ledger.Ledger[Order]):
+    """And what was asked for."""
 
     def __init__(self) -> None:
-        self._orders: OrderedDict[str, Order] = OrderedDict()
-        self._machines: OrderedDict[tuple[str, str], str] = OrderedDict()
+        super().__init__()
         self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def record(self, key: str, order: Order, node: NodeRef | None = None) -> None:
-        with self._lock:
-            self._orders[key] = order
-            self._orders.move_to_end(key)
-            if node is not None:
-                self._machines[node.name, node.provider_id] = key
-            for memory in (self._orders, self._machines):
-                while len(memory) > _REMEMBERED:
-                    memory.popitem(last=False)
-
-    def order(self, key: str) -> Order | None:
-        with self._lock:
-            return self._orders.get(key)
-
-    def machine_of(self, node: NodeRef) -> str | None:
-        with self._lock:
-            return self._machines.get((node.name, node.provider_id))
 
     def open(self, key: str, since: dt.datetime) -> bool:
         """Whether an order of *since* or later may be at work."""

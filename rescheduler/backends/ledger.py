@@ -2,22 +2,25 @@
 
 import threading
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from rescheduler.backends.base import NodeRef
-from rescheduler.backends.cloudpool.deletion import Order
+
+Given = TypeVar("Given")
 
 _REMEMBERED = 10_000  #: orders, and nodes; the oldest are forgotten
 
 
-class Ledger:
-    """Safe to use from several threads. A machine that left the pool is still known here by its node."""
+class Ledger(Generic[Given]):
+    """Safe to use from several threads. A machine that is gone is still known here by its node."""
 
     def __init__(self) -> None:
-        self._orders: OrderedDict[str, Order] = OrderedDict()
+        self._orders: OrderedDict[str, Given] = OrderedDict()
         self._machines: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def record(self, machine: str, order: Order, node: NodeRef | None = None) -> None:
+    def record(self, machine: str, order: Given, node: NodeRef | None = None) -> None:
+        """The last order for *machine*, which was *node*'s."""
         with self._lock:
             self._orders[machine] = order
             self._orders.move_to_end(machine)
@@ -27,7 +30,7 @@ class Ledger:
                 while len(memory) > _REMEMBERED:
                     memory.popitem(last=False)
 
-    def order(self, machine: str) -> Order | None:
+    def order(self, machine: str) -> Given | None:
         with self._lock:
             return self._orders.get(machine)
 
@@ -35,6 +38,6 @@ class Ledger:
         with self._lock:
             return self._machines.get((node.name, node.provider_id))
 
-    def orders(self) -> dict[str, Order]:
+    def orders(self) -> dict[str, Given]:
         with self._lock:
             return dict(self._orders)
