@@ -1,20 +1,23 @@
 """The options that commands share, in groups. A group hands its command one value in place of its options.
 
-``@policy_options`` passes ``policy: Policy``, ``@connection_options`` ``connection: Connection``,
-``@logging_options`` ``logs: Logging``. Options stand in the help in the order of the decorators.
+``@policy_options`` passes ``policy: Policy``, ``@connection_options`` ``connection: Connection``, ``@logging_options``
+``logs: Logging``, ``@provider_options(…)`` ``provider: Provider``. Options stand in the help in the order of the
+decorators.
 """
 
 import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
 
+from rescheduler.backends import BACKENDS
 from rescheduler.cli.go_flags import Bool, Duration, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import NodeLabel, Policy
-from rescheduler.settings import JSON, PROTOBUF, Connection, LogFormat, Logging
+from rescheduler.settings import JSON, PROTOBUF, Connection, LogFormat, Logging, Provider
 
 Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -115,6 +118,40 @@ soft_taint_option: Final = Option(
     help="Keep a PreferNoSchedule taint on the on-demand nodes, so that pods which move do not come back to them "
     "while spot has room. Off, that taint is taken off again where this program has put it.",
 )
+
+
+def provider_options(what: str) -> Decorator:
+    """The system that owns machines, as ``provider: Provider``; *what* says what becomes of it."""
+    return group(
+        "provider",
+        _provider,
+        (
+            Option("--cloud-provider", click.Choice(list(BACKENDS)), default="none", help=what),
+            Option(
+                "--cloud-config",
+                click.Path(path_type=Path),
+                metavar="FILE",
+                help="Configuration of the cloud provider; its page in docs/ has the keys.",
+            ),
+            Option(
+                "--nodes",
+                metavar="MIN:MAX:GROUP",
+                multiple=True,
+                help="A node group of the cloud provider and its sizes, once for each, as Cluster Autoscaler takes it; "
+                "for cloud providers that know no groups by themselves (cherryservers, stackpoint).",
+            ),
+            Option(
+                "--cluster-name",
+                default="",
+                help="The cluster's name, where the cloud provider marks its machines with it.",
+            ),
+        ),
+    )
+
+
+def _provider(cloud_provider: str, cloud_config: Path | None, nodes: tuple[str, ...], cluster_name: str) -> Provider:
+    return Provider(cloud_provider, cloud_config, nodes, cluster_name)
+
 
 node_name_option: Final = Option(
     "--node-name",

@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from rescheduler.backends import BACKENDS
 from rescheduler.cli.go_flags import GoCommand, Option
-from rescheduler.cli.options import logging_options
+from rescheduler.cli.options import logging_options, provider_options
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.errors import ReschedulerError
 from rescheduler.settings import Address, Logging, Provider
@@ -22,22 +21,7 @@ def command() -> None:
 
 
 @command.command("serve", cls=GoCommand)
-@Option(
-    "--cloud-provider",
-    click.Choice(list(BACKENDS)),
-    default="none",
-    help="The system that is offered.",
-)
-@Option(
-    "--cloud-config", FILE, metavar="FILE", help="Configuration of the cloud provider; its page in docs/ has the keys."
-)
-@Option(
-    "--nodes",
-    multiple=True,
-    metavar="MIN:MAX:GROUP",
-    help="A group and its sizes, for cloud providers that know no groups by themselves. Repeatable.",
-)
-@Option("--cluster-name", default="", help="The cluster's name, where the cloud provider marks its machines with it.")
+@provider_options("The system that is offered.")
 @Option(
     "--address",
     ADDRESS,
@@ -55,10 +39,7 @@ def command() -> None:
 @logging_options
 @ignored_options
 def serve(
-    cloud_provider: str,
-    cloud_config: Path | None,
-    nodes: tuple[str, ...],
-    cluster_name: str,
+    provider: Provider,
     address: Address,
     key_cert: Path | None,
     cert: Path | None,
@@ -73,5 +54,4 @@ def serve(
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
     from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed
 
-    provider = Provider(cloud_provider, cloud_config, nodes, cluster_name)
     return run(Serving(address, provider, key_cert, cert, ca_cert), logs)

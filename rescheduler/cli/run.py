@@ -1,12 +1,10 @@
 """``rescheduler run``: the daemon."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from rescheduler.backends import BACKENDS
 from rescheduler.cli.go_flags import Bool, Duration, GoCommand, Option, Parsed
 from rescheduler.cli.options import (
     connection_options,
@@ -14,6 +12,7 @@ from rescheduler.cli.options import (
     logging_options,
     node_name_option,
     policy_options,
+    provider_options,
     soft_taint_option,
 )
 from rescheduler.errors import UsageError
@@ -91,26 +90,7 @@ def ignored_options(command: Any) -> Any:
 @policy_options
 @timing_options
 @soft_taint_option
-@Option(
-    "--cloud-provider",
-    click.Choice(list(BACKENDS)),
-    default="none",
-    help="Who takes the emptied nodes: none leaves them, schedulable, to whatever autoscaler there is.",
-)
-@Option(
-    "--cloud-config",
-    click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration of the cloud provider; its page in docs/ has the keys.",
-)
-@Option(
-    "--nodes",
-    metavar="MIN:MAX:POOL",
-    multiple=True,
-    help="A node group of the cloud provider, once for each, as Cluster Autoscaler takes it; for cherryservers and "
-    "stackpoint.",
-)
-@Option("--cluster-name", default="", help="The cluster's name, where the cloud provider marks its machines with it.")
+@provider_options("Who takes the emptied nodes: none leaves them, schedulable, to whatever autoscaler there is.")
 @Option("--dry-run", Bool(), default=False, help="Decide and report only: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -148,10 +128,7 @@ def command(
     connection: Connection,
     logs: Logging,
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
-    cloud_provider: str,
-    cloud_config: Path | None,
-    nodes: tuple[str, ...],
-    cluster_name: str,
+    provider: Provider,
     listen_address: Address,
     **more: Any,
 ) -> int:
@@ -175,7 +152,7 @@ def command(
         policy,
         Running(
             timing=timing,
-            provider=Provider(cloud_provider, cloud_config, nodes, cluster_name),
+            provider=provider,
             listen=listen_address,
             **more,
         ),
