@@ -103,8 +103,8 @@ WRONG = {
         ("--expire-after=5",),
         2,
         (
-            "rescheduler liqo discovery: Invalid value for '--expire-after' (env var: 'RESCHEDULER_EXPIRE_AFTER'): '5': "
-            "expected a duration such as 10s, 2m30s, 1h or 500ms"
+            "rescheduler liqo discovery: Invalid value for '--expire-after' (env var: 'RESCHEDULER_EXPIRE_AFTER'): "
+            "'5': expected a duration such as 10s, 2m30s, 1h or 500ms"
         ),
     ),
 }

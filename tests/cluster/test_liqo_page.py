@@ -1,0 +1,132 @@
+"""What docs/liqo.md tells to do is done as it stands, but for ports and where Liqo is played."""
+
+import json
+import re
+import shlex
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deploy.local import manifests
+from deploy.local.liqo.controller import Policy
+from deploy.local.liqo.playing import playing
+from deploy.local.plane import ControlPlane
+from rescheduler.backends import load
+from rescheduler.backends.base import CloudProvider, Deleted, InstanceState, NodeRef
+from rescheduler.clock import SystemClock
+from tests.acceptance.program import Program
+
+PAGE = (Path(__file__).parents[2] / "docs" / "liqo.md").read_text(encoding="utf-8")
+WAIT_SECONDS = 120.0
+CLOCK = SystemClock()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def file(name: str) -> str:
+    [found] = [each for each in blocks("yaml") if each.startswith(f"# {name}\n")]
+    return str(found)
+
+
+def command(begins: str) -> list[str]:
+    [found] = [each for each in blocks("bash") if each.startswith(begins)]
+    return shlex.split(found.replace("\\\n", " "))
+
+
+def within() -> float:
+    return CLOCK.monotonic() + WAIT_SECONDS
+
+
+class Here:
+    """The page's parts on this machine."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, stack: ExitStack) -> None:
+        self.plane, self.folder, self._stack = plane, folder, stack
+
+    def start(self, part: str, words: str, *, instead: dict[str, str]) -> str:
+        """Run the page's command of *part*, with other texts *instead* of some; the address that it tells."""
+        arguments = [self._placed(each, instead) for each in command(f"rescheduler liqo {part}")[1:]]
+        program = Program(self.folder / f"{part}.log", *arguments, f"--kubeconfig={self.plane.kubeconfig}")
+        self._stack.enter_context(program)
+        self.plane.wait_for(lambda: program.told(words) or not program.running, words, seconds=WAIT_SECONDS)
+        assert program.running, (self.folder / f"{part}.log").read_text()
+        return str(program.told(words)[0]["message"]).partition(words)[2].partition(",")[0]
+
+    def _placed(self, argument: str, instead: dict[str, str]) -> str:
+        flag, equals, value = argument.partition("=")
+        if (self.folder / value).is_file() or value.endswith(".db"):
+            value = str(self.folder / value)
+        return instead.get(argument, flag + equals + value)
+
+    def provider(self, url: str) -> CloudProvider:
+        text = file("liqo.yaml").replace("https://127.0.0.1:9009", f"https://{url}")
+        (self.folder / "liqo.yaml").write_text(text)
+        name = dict(each.split("=") for each in command("rescheduler run")[2:])["--cloud-provider"]
+        made = load(name, self.folder / "liqo.yaml", CLOCK)
+        self._stack.callback(made.close)
+        return made
+
+    def update(self, url: str) -> Any:
+        """The agent's curl command."""
+        words = command("curl")
+        given = {each: words[words.index(each) + 1] for each in ("--cacert", "--cert", "--key", "--json")}
+        context = ssl.create_default_context(cafile=self.folder / given["--cacert"])
+        context.load_cert_chain(self.folder / given["--cert"], self.folder / given["--key"])
+        with httpx.Client(verify=context, trust_env=False, timeout=60) as agent:
+            return agent.post(f"https://{url}/update", json=json.loads(given["--json"])).json()
+
+
+@contextmanager
+def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
+    """Certificates, the Secret, the files; Liqo has a peering with the cluster."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = next(each for each in blocks("bash") if each.startswith("openssl"))
+    subprocess.run([bash, "-euc", script], cwd=folder, check=True, capture_output=True)
+    (folder / "groups.yaml").write_text(file("groups.yaml"))
+    secret = yaml.safe_load(file("secret.yaml"))
+    plane.apply([manifests.namespace(secret["metadata"]["namespace"]), secret])
+
+    def wait(found: Any, what: str) -> Any:
+        return plane.wait_for(found, what, seconds=WAIT_SECONDS)
+
+    with playing(plane.api, wait, [secret["metadata"]["name"]], Policy()), ExitStack() as stack:
+        yield Here(plane, folder, stack)
+
+
+def test_the_page_is_true(cluster: ControlPlane, tmp_path: Path) -> None:
+    any_port = {f"--health-address=127.0.0.1:{port}": "--health-address=127.0.0.1:0" for port in (9236, 9237)}
+    with prepared(cluster, tmp_path) as here:
+        listen = {"--listen=127.0.0.1:9010": "--listen=127.0.0.1:0"}
+        discovery = here.start("discovery", "serving the list of clusters on ", instead=any_port | listen)
+        listen = {"--listen=127.0.0.1:9009": "--listen=127.0.0.1:0"}
+        found = {"--discovery-url=https://127.0.0.1:9010": f"--discovery-url=https://{discovery}"}
+        manager = here.start("node-manager", "serving STANDARD, GPU on ", instead=any_port | listen | found)
+        assert here.update(discovery) == {"updated": 1, "deleted": 0}
+        provider = here.provider(manager)
+
+        def running() -> list[str]:
+            instances = provider.instances("STANDARD", deadline=within())
+            return [one.id for one in instances if one.state is InstanceState.RUNNING]
+
+        provider.increase_size("STANDARD", 1, deadline=within())
+        cluster.wait_for(running, "a virtual node", seconds=WAIT_SECONDS)
+        [node] = cluster.api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/worker=true")
+        assert [node["spec"]["providerID"]] == running()
+        # As much as the cluster says that it has free, up to the group's most.
+        assert node["status"]["allocatable"] == {"cpu": "2", "memory": "3Gi", "pods": "110"}
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        gone = provider.delete_nodes("STANDARD", [NodeRef(name, node["spec"]["providerID"], labels)], deadline=within())
+        assert gone == {name: Deleted("no longer there")}
+        with pytest.raises(Exception, match="no cluster for 1 of 1: turin: its label hasGPU is 'false'"):
+            provider.increase_size("GPU", 1, deadline=within())
