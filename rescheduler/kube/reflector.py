@@ -74,6 +74,7 @@ class Reflector:
         self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
         self._version: str | None = None  #: where to go on watching; None: list first
         self._known = False  #: whether it was ever listed
+        self._absent = False  #: an optional kind that counts as empty
         self._failures = 0  #: in a row, since something last came in
         self._broken = 0  #: watches that opened and broke, since something last came in
         self._stream: Stream | None = None
@@ -160,9 +161,11 @@ class Reflector:
         """An optional kind that was never served or permitted counts as empty; of others the last state is kept."""
         if not self._resource.optional or self._known:
             return self._failed(error)
-        if self._failures == 0:
+        if not self._absent:
             log.warning("%s: taken as none: %s", self._resource.plural, error)
             self._sink.listed(self._resource.kind, Listing([], "", {}))
+            self._absent = True
+        self._sink.failing(self._resource.kind, None)  # what failed before this was told
         self._failures += 1
         self._version = None
         return ABSENT_SECONDS

@@ -226,6 +226,16 @@ def test_an_optional_kind_that_is_forbidden_counts_as_none_and_is_told_once(
     assert 300.0 in clock.waits
 
 
+def test_an_optional_kind_that_fails_before_it_is_forbidden_counts_as_none(
+    edge: Edge, client: Client, clock: HastyClock
+) -> None:
+    edge.on("GET", PATH, page("a"))
+    edge.on("GET", DRIVERS.path, *[status(500, "not yet")] * 8, status(403, "csidrivers is forbidden"))
+    with reading(client, clock, DRIVERS, NAMESPACES) as state:
+        eventually(lambda: state.errors)
+        eventually(lambda: state.synced and not state.errors)
+
+
 def test_an_optional_kind_that_was_read_once_is_kept_when_it_is_forbidden_later(
     edge: Edge, client: Client, clock: HastyClock
 ) -> None:
