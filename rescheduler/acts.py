@@ -166,7 +166,8 @@ class Acts:
         pod = action.pod
         outcome = self._access.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace)
         event, result, detail = _read(outcome, pod.uid)
-        return Answer(event, (events.EvictionAnswered(self._ref, pod, result, detail),))
+        code = outcome.code if isinstance(outcome, Failed) else None
+        return Answer(event, (events.EvictionAnswered(self._ref, pod, result, detail, code),))
 
     def _order(self, action: OrderRemoval) -> Answer:
         provider, node = self._access.provider, _for_provider(self._node, action)
@@ -227,7 +228,7 @@ def _read(outcome: Outcome, uid: str) -> Reading:
             return PodGone(uid), EvictionResult.GONE, ""
         case Refused(_, message, retry_after):
             return EvictionRefused(uid, message, retry_after), EvictionResult.REFUSED, message
-        case Failed(message, retryable, retry_after):
+        case Failed(message, retryable, retry_after, _):
             return EvictionFailed(uid, message, retryable, retry_after), EvictionResult.FAILED, message
 
 

@@ -119,7 +119,7 @@ class Cluster:
             return Gone()
         except ReschedulerError as error:
             return Failed(str(error), retryable=True)
-        return Failed(f"{act}: written to by somebody else (409)", retryable=True) if there else Gone()
+        return Failed(f"{act}: written to by somebody else (409)", retryable=True, code=409) if there else Gone()
 
     def _get_node(self, name: str) -> bytes:
         return self._client.request(f"get node {name}", "GET", _node(name)).body

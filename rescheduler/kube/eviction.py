@@ -40,11 +40,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not work for another reason; where *retryable*, the same request may work later."""
+    """It did not work for another reason; where *retryable*, the same request may work later.
+
+    *code* is the HTTP status, None where there was no answer.
+    """
 
     message: str
     retryable: bool
     retry_after: float | None = None
+    code: int | None = None
 
 
 Outcome: TypeAlias = Evicted | Gone | Refused | Failed
@@ -86,7 +90,7 @@ def outcome(act: str, answer: Answer) -> Outcome | Replaced:
         case http.HTTPStatus.TOO_MANY_REQUESTS if budgets := _budgets(status):
             return Refused(budgets, _why(status), wanted_wait(answer, status))
         case http.HTTPStatus.UNAUTHORIZED:
-            return Failed(str(refusal(act, answer)), retryable=True)  # credentials are renewed
+            return Failed(str(refusal(act, answer)), retryable=True, code=code)  # credentials are renewed
         case _ if answer.ok and status.status != "Failure":
             return Evicted()
         case _:
@@ -96,8 +100,8 @@ def outcome(act: str, answer: Answer) -> Outcome | Replaced:
 def _failed(act: str, answer: Answer, status: Status) -> Failed:
     error = refusal(act, answer)
     if isinstance(error, Retryable) and _TWO_BUDGETS not in status.message:
-        return Failed(str(error), retryable=True, retry_after=error.retry_after)
-    return Failed(str(error), retryable=False)
+        return Failed(str(error), retryable=True, retry_after=error.retry_after, code=answer.code)
+    return Failed(str(error), retryable=False, code=answer.code)
 
 
 def _budgets(status: Status) -> tuple[str, ...]:

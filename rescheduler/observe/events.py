@@ -122,6 +122,7 @@ class EvictionAnswered:
     pod: PodRef
     result: EvictionResult
     detail: str = ""
+    code: int | None = None  #: the HTTP status of a failure; None: there was no answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ GONE_NODE: Final = timedelta(minutes=15)
 _QUICK: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SLOW: Final = (5, 15, 30, 60, 120, 180, 300, 600, 1200)
 
-#: The HTTP status that stands for a result; a failed request may have had any, or none.
+#: The HTTP status that stands for a result; a failed request has one of its own, or none.
 _CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", EvictionResult.REFUSED: "429"}
 
 
@@ -129,8 +129,8 @@ class Metrics:
                 for outcome, pods in outcomes.items():
                     self._predictions.labels(outcome).inc(pods)
                 self._returned.inc(returned)
-            case EvictionAnswered(result=result):
-                self._evictions.labels(result, _CODES.get(result, "")).inc()
+            case EvictionAnswered(result=result, code=code):
+                self._evictions.labels(result, _CODES.get(result) or str(code or "")).inc()
                 self._evicted.inc(result is EvictionResult.EVICTED)
             case MachineAnswered(provider=provider, outcome=outcome):
                 self._removals.labels(provider, outcome).inc()

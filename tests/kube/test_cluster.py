@@ -37,32 +37,38 @@ ANSWERS: dict[str, tuple[Step, Outcome]] = {
     "two causes": (refused_by(NEEDS, "no name here"), Refused(("web", "unnamed"), f"{NEEDS}; no name here", None)),
     "the server is busy": (
         status(429, "too many requests", retryAfterSeconds=3),
-        Failed("evict pod ns/web-0: too many requests (429)", retryable=True, retry_after=3.0),
+        Failed("evict pod ns/web-0: too many requests (429)", retryable=True, retry_after=3.0, code=429),
     ),
     "two budgets, as the API server says it: created, and a failure in the body": (
         Reply({"kind": "Status", "status": "Failure", "code": 500, "message": TWO_BUDGETS}, 201),
-        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False),
+        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
     ),
     "two budgets, as a plain refusal": (
         status(500, TWO_BUDGETS),
-        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False),
+        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
     ),
-    "an error of the server": (status(500, "oops"), Failed("evict pod ns/web-0: oops (500)", retryable=True)),
+    "an error of the server": (status(500, "oops"), Failed("evict pod ns/web-0: oops (500)", retryable=True, code=500)),
     "a timeout of the server": (
         status(504, "couldn't update PodDisruptionBudget", retryAfterSeconds=10),
-        Failed("evict pod ns/web-0: couldn't update PodDisruptionBudget (504)", retryable=True, retry_after=10.0),
+        Failed(
+            "evict pod ns/web-0: couldn't update PodDisruptionBudget (504)", retryable=True, retry_after=10.0, code=504
+        ),
     ),
     "not permitted": (
         status(403, "pods/eviction is forbidden"),
-        Failed("evict pod ns/web-0: pods/eviction is forbidden (403)", retryable=False),
+        Failed("evict pod ns/web-0: pods/eviction is forbidden (403)", retryable=False, code=403),
     ),
     "an expired token": (
         status(401, "Unauthorized"),
-        Failed("evict pod ns/web-0: the credentials were refused; the token may have expired (401)", retryable=True),
+        Failed(
+            "evict pod ns/web-0: the credentials were refused; the token may have expired (401)",
+            retryable=True,
+            code=401,
+        ),
     ),
     "denied by a webhook": (
         status(400, 'admission webhook "no.test" denied the request'),
-        Failed('evict pod ns/web-0: admission webhook "no.test" denied the request (400)', retryable=False),
+        Failed('evict pod ns/web-0: admission webhook "no.test" denied the request (400)', retryable=False, code=400),
     ),
 }
 
@@ -78,7 +84,7 @@ CONFLICTS: dict[str, tuple[Step, Outcome]] = {
     "nobody bears it": (status(404), Gone()),
     "ours, written to at the same moment": (
         Reply({"metadata": {"uid": "u1"}}),
-        Failed("evict pod ns/web-0: written to by somebody else (409)", retryable=True),
+        Failed("evict pod ns/web-0: written to by somebody else (409)", retryable=True, code=409),
     ),
     "it cannot be told": (
         status(503, "away"),

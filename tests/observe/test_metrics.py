@@ -51,6 +51,10 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evictions_total", {"result": "refused", "code": "429"}, 1,
     ),
     "a failure": (
+        EvictionAnswered(OD, WEB, EvictionResult.FAILED, "no", 403),
+        "evictions_total", {"result": "failed", "code": "403"}, 1,
+    ),
+    "no answer": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED), "evictions_total", {"result": "failed", "code": ""}, 1,
     ),
     "who leads": (LeadershipChanged(leading=True), "leader", {}, 1),
