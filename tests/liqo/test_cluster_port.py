@@ -1,0 +1,100 @@
+"""What is asked of the API server, and what its answers mean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rescheduler.clock import SystemClock
+from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryable
+from rescheduler.kube.client import Client
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.liqo.nodemanager.cluster import KubeLiqo
+from rescheduler.liqo.nodemanager.resources import Meta, Node, ResourceSlice, slice_manifest
+from tests.kube.conftest import kubeconfig
+from tests.kube.edge import Edge, Reply, serving
+
+SLICES = "/apis/authentication.liqo.io/v1beta1/resourceslices"
+OF_ROME = "/apis/authentication.liqo.io/v1beta1/namespaces/of-rome/resourceslices"
+VIRTUAL_NODES = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
+NODES = "/api/v1/nodes"
+PIECE = ResourceSlice(metadata=Meta(name="rome-1", namespace="of-rome", uid="u-1"))
+
+
+@pytest.fixture
+def edge() -> Iterator[Edge]:
+    with serving() as one:
+        yield one
+
+
+@pytest.fixture
+def liqo(edge: Edge, tmp_path: Path) -> KubeLiqo:
+    return KubeLiqo(Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url))), SystemClock()))
+
+
+def page(*names: str, following: str = "") -> Reply:
+    metadata = {"continue": following} if following else {}
+    return Reply({"metadata": metadata, "items": [{"metadata": {"name": name, "namespace": "n"}} for name in names]})
+
+
+def test_lists_are_read_page_by_page(edge: Edge, liqo: KubeLiqo) -> None:
+    edge.on("GET", SLICES, page("a", "b", following="more"), page("c"))
+    edge.on("GET", VIRTUAL_NODES, page("a"))
+    edge.on("GET", NODES, page())
+    seen = liqo.look()
+    assert (list(seen.slices), list(seen.virtual_nodes), list(seen.nodes)) == (["a", "b", "c"], ["a"], [])
+    assert [one.query for one in edge.seen(path=SLICES)] == [{"limit": "500"}, {"limit": "500", "continue": "more"}]
+    assert edge.seen(path=NODES)[0].query["labelSelector"] == "liqo.io/type=virtual-node"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Reply({}, 404), Permanent),
+        (Reply({}, 403), Forbidden),
+        (Reply({}, 503), Retryable),
+        (Reply({"items": "none"}), Retryable),
+        (Reply({"items": [{"metadata": {}}]}), Retryable),
+    ],
+)
+def test_what_cannot_be_listed_is_an_error_and_not_nothing(
+    reply: Reply, kind: type[Exception], edge: Edge, liqo: KubeLiqo
+) -> None:
+    edge.on("GET", SLICES, reply)
+    with pytest.raises(kind, match="list resourceslices"):
+        liqo.look()
+
+
+def test_a_slice_is_made_once(edge: Edge, liqo: KubeLiqo) -> None:
+    edge.on("POST", OF_ROME, Reply({}, 201), Reply({}, 409), Reply({}, 404), Reply({}, 422))
+    manifest = slice_manifest("rome-1", "rome", {"cpu": "2"}, {})
+    liqo.make_slice("of-rome", manifest)
+    liqo.make_slice("of-rome", manifest)
+    assert edge.seen("POST")[0].body == manifest
+    for _ in range(2):
+        with pytest.raises(Permanent, match="create resourceslice of-rome/rome-1"):
+            liqo.make_slice("of-rome", manifest)
+
+
+def test_the_very_slice_is_deleted_in_the_foreground(edge: Edge, liqo: KubeLiqo) -> None:
+    edge.on("DELETE", f"{OF_ROME}/rome-1", Reply(), Reply({}, 404), Reply({}, 409), Reply({}, 500))
+    liqo.delete_slice(PIECE)
+    body = edge.seen("DELETE")[0].body
+    assert (body["preconditions"], body["propagationPolicy"]) == ({"uid": "u-1"}, "Foreground")
+    for kind in (NotFound, NotFound, Retryable):
+        with pytest.raises(kind):
+            liqo.delete_slice(PIECE)
+
+
+def test_a_node_is_marked_as_it_was_seen(edge: Edge, liqo: KubeLiqo) -> None:
+    edge.on("PATCH", f"{NODES}/rome-1", Reply(), Reply({}, 409))
+    node = Node(metadata=Meta(name="rome-1", uid="u-2", resource_version="7"))
+    liqo.mark_node(node, "liqo://rome-1", {"team": "a"})
+    [request] = edge.seen("PATCH")
+    assert request.headers["content-type"] == "application/merge-patch+json"
+    assert request.body == {
+        "metadata": {"uid": "u-2", "resourceVersion": "7", "labels": {"team": "a"}},
+        "spec": {"providerID": "liqo://rome-1"},
+    }
+    with pytest.raises(Conflict):
+        liqo.mark_node(node, "liqo://rome-1", {})

@@ -1,0 +1,157 @@
+"""The node manager's configuration file and flags: what is taken, and the one line for what is not."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rescheduler.backends.base import ConfigError, Taint
+from rescheduler.liqo.nodemanager.config import Configuration, configuration
+from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, GPU, Group
+from rescheduler.liqo.nodemanager.upkeep import Patience
+from tests.kube.conftest import kubeconfig
+from tests.kube.edge import Reply, serving
+from tests.liqo.builders import cluster
+
+SMALL = """
+  - id: small
+    minSize: 1
+    maxSize: 5
+    selector: {country: IT, hasGPU: "false"}
+    resources: {min: {cpu: 500m, memory: 1Gi, pods: 20}, max: {memory: 2Gi}}
+    labels: {team: a}
+    taints: [{key: k, value: v, effect: NoSchedule}]
+    cost: 0.25
+"""
+FULL = f"""
+groups:{SMALL}
+provisionTimeout: 5m
+showFailuresFor: 0s
+unpeerAfter: 1h
+"""
+
+
+def test_all_keys(tmp_path: Path) -> None:
+    file = tmp_path / "groups.yaml"
+    file.write_text(FULL)
+    small = Group(
+        "small",
+        1,
+        5,
+        {"cpu": "500m", "memory": "1Gi", "pods": "20"},
+        {"memory": "2Gi"},
+        {"country": "IT", "hasGPU": "false"},
+        {"team": "a"},
+        (Taint("k", "v", "NoSchedule"),),
+        0.25,
+    )
+    patience = Patience(provision=dt.timedelta(minutes=5), shown=dt.timedelta(0))
+    assert configuration(file) == Configuration((small,), patience, dt.timedelta(hours=1))
+
+
+def test_without_a_file_there_are_the_groups_that_there_always_were(tmp_path: Path) -> None:
+    assert configuration(None).groups == DEFAULT_GROUPS
+    assert [(one.id, one.selector, one.cost) for one in DEFAULT_GROUPS] == [
+        ("STANDARD", {"hasGPU": "false"}, 1.0),
+        ("GPU", {"hasGPU": "true"}, 25.0),
+    ]
+    (tmp_path / "f.yaml").write_text("provisionTimeout: 1m")
+    assert configuration(tmp_path / "f.yaml").groups == DEFAULT_GROUPS
+
+
+def test_what_a_group_asks_for() -> None:
+    gpu = DEFAULT_GROUPS[1]
+    shared = cluster("x", 50).shared
+    assert gpu.asked({**shared, GPU: shared["cpu"]}) == {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4"}
+
+
+WRONG = {
+    "no group": ("groups: []", "groups: expected at least one"),
+    "no id": ("groups: [{maxSize: 1, resources: {min: {}}}]", "missing required field `id` - at `$.groups[0]`"),
+    "unknown key": ("group: []", "unknown field `group`"),
+    "a key twice": ("groups: []\ngroups: []", "the key 'groups' is there twice"),
+    "no YAML": ("groups: [", "groups.yaml: while parsing"),
+    "no label value": (FULL.replace("small", "not a label"), "groups[0].id: expected at most 63 of"),
+    "twice": (f"groups:\n{2 * SMALL}", "groups[1].id: 'small' is there twice"),
+    "max below min": (FULL.replace("maxSize: 5", "maxSize: 0"), "groups[0].maxSize: expected minSize or more"),
+    "negative size": (FULL.replace("minSize: 1", "minSize: -1"), "Expected `int` >= 0 - at `$.groups[0].minSize`"),
+    "no quantity": (FULL.replace("500m", "half"), "groups[0].resources.min: quantity 'half': expected a number"),
+    "nothing of it": (FULL.replace("500m", "0"), "groups[0].resources.min.cpu: expected more than 0"),
+    "max amount below min": (FULL.replace("2Gi", "1Mi"), "groups[0].resources.max.memory: expected min.memory or more"),
+    "max of what min has not": (FULL.replace("{memory: 2Gi}", "{gpu: 1}"), "groups[0].resources.max.gpu: expected min"),
+    "a label that is none": (FULL.replace("team: a", "team: a b"), "groups[0].labels: expected labels of Kubernetes"),
+    "a label of Liqo": (FULL.replace("team", "liqo.io/type"), "groups[0].labels: liqo.io/type: expected labels that"),
+    "a taint's effect": (FULL.replace("NoSchedule", "Never"), "Invalid enum value 'Never'"),
+    "a duration": (FULL.replace("5m", "300"), 'expected a duration such as "90s"'),
+    "no time": (FULL.replace("5m", "0s"), "provisionTimeout: expected more than 0s"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_in_a_line(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "groups.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as failure:
+        configuration(file)
+    line = str(failure.value)
+    assert line.startswith(f"configuration {file}: ")
+    assert words in line
+    assert "\n" not in line
+
+
+PLAIN = ("--insecure-plaintext", "--listen=127.0.0.1:0", "--discovery-url=http://127.0.0.1:1", "--database=:memory:")
+
+
+def run(folder: Path, *flags: str) -> tuple[int, str]:
+    """Started to fail."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("RESCHEDULER_", "KUBE"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "rescheduler", "liqo", "node-manager", "--health-address=127.0.0.1:0", *flags],
+        cwd=folder,
+        env={**environment, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    [line] = done.stderr.splitlines()
+    return done.returncode, line
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS"),
+        ((*PLAIN, "--client=me"), "--client: expected with mutual TLS"),
+        ((*PLAIN, "--config=nothing.yaml"), "configuration nothing.yaml: cannot be read: No such file or directory"),
+        ((*PLAIN, "--discovery-url=here"), "--discovery-url: discovery.url: expected http(s)://host"),
+        ((*PLAIN, "--discovery-ca=nothing.pem"), "no usable PEM certificate"),
+        (PLAIN, "kubeconfig ~/.kube/config: no such file"),
+        ((*PLAIN, "--kubeconfig=k", "--database=/nowhere/db"), "--database /nowhere/db: expected an SQLite file"),
+        ((*PLAIN, "--kubeconfig=k", "--liqoctl=nothing"), "--liqoctl nothing: expected a program that can be run"),
+        ((*PLAIN, "--kubeconfig=k", "--config=unpeer.yaml"), "unpeerAfter: expected --liqoctl with it"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    kubeconfig(tmp_path, "http://127.0.0.1:1").rename(tmp_path / "k")
+    (tmp_path / "unpeer.yaml").write_text("unpeerAfter: 1h")
+    code, line = run(tmp_path, *flags)
+    assert (code, words in line) == (2, True), line
+
+
+def test_a_cluster_without_liqo_ends_the_start(tmp_path: Path) -> None:
+    with serving() as edge:
+        edge.on(
+            "GET",
+            "/apis/authentication.liqo.io/v1beta1/resourceslices",
+            Reply({"kind": "Status", "message": "the server could not find the requested resource"}, 404),
+        )
+        code, line = run(tmp_path, *PLAIN, f"--kubeconfig={kubeconfig(tmp_path, edge.url)}")
+    assert code == 1
+    assert line == (
+        "rescheduler: list resourceslices: the server could not find the requested resource (404): "
+        "expected Liqo 1.0 or later in the cluster"
+    )
