@@ -36,7 +36,7 @@ def shrinking(plane: ControlPlane, folder: Path, **pods: Any) -> Iterator[Site]:
         yield site
 
 
-def daemon(site: Site, *flags: str) -> Program:
+def daemon(site: Site, *flags: str, settle: str = "2s") -> Program:
     """The daemon, before the site's edge."""
     pool = {
         "id": "od",
@@ -45,7 +45,7 @@ def daemon(site: Site, *flags: str) -> Program:
         "pollInterval": "200ms",
         "cacheAge": "1s",
         "orderTimeout": "2s",
-        "settleTime": "2s",
+        "settleTime": settle,
     }
     config = site.folder / "cloud.json"
     config.write_text(json.dumps({"pools": [pool]}))

@@ -88,9 +88,8 @@ class Edge:
         self._faults: list[Fault] = []
         self._counted: Callable[[str], bool] = lambda name: name != LEASE
         self._hold: tuple[int, Moment] | None = None
-        self._passing = threading.Event()  # unset while all writes are held up
-        self._passing.set()
-        self._dropping = False
+        self._others = _Barrier()
+        self._held = _Barrier()
         self.reached = threading.Event()  #: the write that was to be held up is held up
         self.writes: list[Write] = []  #: those that came, in order
         self.answers: list[tuple[Write, int]] = []  #: the statuses of those that passed
@@ -111,20 +110,22 @@ class Edge:
             self.reached.clear()
             self._hold = (position, moment)
             self._counted = counted or (lambda name: name != LEASE)
-            self._dropping = False
 
     def drop(self) -> None:
         """Whoever sent what is held up is dead: nothing of it passes."""
-        self._let(dropping=True)
+        self.drop_others()
+        self._held.open(passing=False)
+
+    def drop_others(self) -> None:
+        """The same, but for the one that was to be held up: it may still come through."""
+        self._hold = None
+        self._others.open(passing=False)
 
     def release(self) -> None:
         """What is held up goes its way."""
-        self._let(dropping=False)
-
-    def _let(self, *, dropping: bool) -> None:
-        with self._lock:
-            self._hold, self._dropping = None, dropping
-            self._passing.set()
+        self._hold = None
+        self._others.open(passing=True)
+        self._held.open(passing=True)
 
     def inject(self, *faults: Fault) -> None:
         with self._lock:
@@ -155,12 +156,12 @@ class Edge:
     async def _write(
         self, write: Write, passing: Callable[[Send], Awaitable[None]], receive: Receive, send: Send
     ) -> None:
-        if not self._passing.is_set() and not await self._held_up():
+        if not await self._others.passed():
             return
         moment, fault = self._noted(write)
         if moment == "before":
             self.reached.set()
-            if not await self._held_up():
+            if not await self._held.passed():
                 return
         answer: list[Message] = []
         if fault is None or fault.acted:
@@ -168,7 +169,7 @@ class Edge:
             self.answers.append((write, int(answer[0]["status"])))
         if moment == "after":
             self.reached.set()
-            if not await self._held_up():
+            if not await self._held.passed():
                 return
         if fault is None:
             for message in answer:
@@ -185,13 +186,31 @@ class Edge:
             counted = sum(self._counted(one.name) for one in self.writes)
             if self._hold is None or not self._counted(write.name) or counted - 1 != self._hold[0]:
                 return None, fault
-            self._passing.clear()
+            self._others.close()
+            self._held.close()
             return self._hold[1], fault
 
-    async def _held_up(self) -> bool:
-        """Wait for `release` or `drop`; whether to go on."""
-        await run_in_threadpool(self._passing.wait)
-        return not self._dropping
+
+class _Barrier:
+    """Open, until it is closed; who comes while it is closed waits, and learns whether to pass when it is opened."""
+
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+        self._opened.set()
+        self._passing = True
+
+    def close(self) -> None:
+        self._opened.clear()
+
+    def open(self, *, passing: bool) -> None:
+        self._passing = passing
+        self._opened.set()
+
+    async def passed(self) -> bool:
+        if self._opened.is_set():
+            return True
+        await run_in_threadpool(self._opened.wait)
+        return self._passing
 
 
 def _passing(upstream: httpx.AsyncClient, scope: Message, body: bytes) -> Callable[[Send], Awaitable[None]]:

@@ -41,3 +41,31 @@ def test_killed_at_any_step_the_next_one_finishes(step: int, moment: Moment, sit
     with daemon(site):
         site.comes_to("od-2", pods=PODS)
     site.nothing_twice()
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda step: f"{step + 1}-{STEPS[step]}")
+def test_told_to_stop_at_any_step(step: int, site: Site) -> None:
+    """What was ordered away is finished, everything else is taken back."""
+    site.edge.hold(step, "before")
+    with daemon(site) as told:
+        site.look.eventually(site.edge.reached.is_set, STEPS[step])
+        told.terminate()
+        site.edge.release()
+        assert told.end() == 0
+    left = ("od-2",) if "terminate" in STEPS[: step + 1] else ("od-1", "od-2")
+    site.comes_to(*left, pods=PODS)
+    site.nothing_twice()
+
+
+def test_an_order_that_comes_through_after_its_sender_died_lowers_the_size_once(site: Site) -> None:
+    site.edge.hold(STEPS.index("terminate"), "before")
+    with daemon(site) as killed:
+        site.look.eventually(site.edge.reached.is_set, "the order")
+        killed.kill()
+    site.edge.drop_others()
+    seen = len(site.face.requests)
+    with daemon(site, settle="60s"):
+        site.look.eventually(lambda: len(site.face.requests) > seen, "the next one to look at the pool")
+        site.edge.release()
+        site.comes_to("od-2", pods=PODS)
+    assert site.edge.names().count("terminate") == 1
