@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -33,12 +34,21 @@ _PODS_SHOWN: Final = 3
     help="Judge every node by itself on today's state. Without it nodes are emptied one after the other, and what "
     "one takes is gone for the next.",
 )
+@Option(
+    "--budgets-in-steps",
+    Bool(),
+    default=False,
+    help="Count a PodDisruptionBudget that allows one eviction now as allowing several, one after the other, as each "
+    "evicted pod comes up again: so the daemon does, which waits for that. Without it a budget is spent once in the "
+    "whole plan.",
+)
 @policy_options
 @connection_options
 def command(
     snapshot: str | None,
     output: str,
     independent: bool,  # noqa: FBT001 - click passes by keyword
+    budgets_in_steps: bool,  # noqa: FBT001
     policy: Policy,
     connection: Connection,
 ) -> None:
@@ -50,7 +60,7 @@ def command(
     with progress("reading the cluster"):
         cluster = Source(snapshot, connection).read()
     with progress("planning"):
-        planner = Planner(cluster, policy)
+        planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps))
         circumstances = Circumstances(clock.now())
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
