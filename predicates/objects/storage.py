@@ -134,7 +134,6 @@ class CSINode(Wire, frozen=True):
 
 class CSIDriverSpec(Wire, frozen=True):
     storage_capacity: bool = False
-    prevent_pod_scheduling_if_missing: bool = False
 
 
 class CSIDriver(Wire, frozen=True):

@@ -1166,12 +1166,10 @@ class CSIDriver(_message.Message):
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[CSIDriverSpec, _Mapping]] = ...) -> None: ...
 
 class CSIDriverSpec(_message.Message):
-    __slots__ = ("storageCapacity", "preventPodSchedulingIfMissing")
+    __slots__ = ("storageCapacity",)
     STORAGECAPACITY_FIELD_NUMBER: _ClassVar[int]
-    PREVENTPODSCHEDULINGIFMISSING_FIELD_NUMBER: _ClassVar[int]
     storageCapacity: bool
-    preventPodSchedulingIfMissing: bool
-    def __init__(self, storageCapacity: _Optional[bool] = ..., preventPodSchedulingIfMissing: _Optional[bool] = ...) -> None: ...
+    def __init__(self, storageCapacity: _Optional[bool] = ...) -> None: ...
 
 class CSINode(_message.Message):
     __slots__ = ("metadata", "spec")

@@ -238,7 +238,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a CSI driver": (
         "CSIDriver",
-        {"metadata": _META, "spec": {"storageCapacity": True, "preventPodSchedulingIfMissing": True}},
+        {"metadata": _META, "spec": {"storageCapacity": True}},
     ),
     "a capacity": (
         "CSIStorageCapacity",
