@@ -75,6 +75,33 @@ def prepare(made: World) -> None:
         api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": UNFIT}, "spec": {"taints": TAINTS}})
 
 
+def test_a_node_without_pods_stays_where_no_other_could_take_any(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The others are cordoned, not Ready, without any condition, and of the control plane; then one of them is not."""
+    control_plane = "node-role.kubernetes.io/control-plane"
+
+    def surround(made: World) -> None:
+        silent = manifests.node("silent", ready=False)
+        silent["status"].pop("conditions")
+        master = manifests.node("master", labels={control_plane: ""})
+        cluster.apply([manifests.node("broken", ready=False), silent, master])
+        made.cordon("od-2")
+
+    with world(cluster, tmp_path, 2, before=surround) as made:
+        body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+        for path, message in (("/pool/terminate", "terminate machine"), ("/pool/detach", "detach machine")):
+            answer = made.post(path, body)
+            assert (answer.status_code, answer.json()) == (
+                500,
+                {
+                    "message": f"failed to {message}",
+                    "detail": "node od-1: no other node that is Ready and schedulable remains",
+                },
+            )
+        made.cordon("od-2", off=False)
+        cluster.wait_for(lambda: made.post("/pool/terminate", body).content == b"", "the drain")
+        assert (made.running(), made.desired) == (["od-2"], 1)
+
+
 def fill(plane: ControlPlane, node: str) -> None:
     everything = [{"operator": "Exists"}]
     name, cpu = f"filler-{node}", "3400m"

@@ -89,6 +89,7 @@ def made(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
 
+NONE = "0/{n} nodes are available"
 #: node: why it is no victim beside n others
 REASONS = {
     "od-1": f"pod default/on-host: local storage logs would be lost; {LOCAL}",
@@ -99,8 +100,8 @@ REASONS = {
     "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 evictions now, 2 of its pods are here",
     "od-7": f'it carries {DISABLED}: "true"',
     "od-8": f'pod default/dear: it carries {SAFE}: "false"',
-    "od-9": "pod default/large: 0/{n} nodes are available: {n} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",
-    "od-10": "pod default/wide: 0/{n} nodes are available: {n} Insufficient memory, 1 Insufficient cpu, 1 Too many pods",
+    "od-9": f"pod default/large: {NONE}: {{n}} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",
+    "od-10": f"pod default/wide: {NONE}: {{n}} Insufficient memory, 1 Insufficient cpu, 1 Too many pods",
 }
 
 

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pytest
 
 from deploy.local.cloudpool.faults import Fault
+from rescheduler.backends.config import Duration
 from rescheduler.proxy import answers
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_messages import MACHINES, NO_SIZE, SIZES
@@ -154,6 +156,19 @@ def test_a_machine_that_the_pool_protects(guarded: World) -> None:
         )
     finally:
         guarded.server.pool.set_membership(machine, active=True, evictable=True)
+
+
+def test_a_pool_that_looks_at_its_machines_no_more(guarded: World) -> None:
+    """Sizes are not judged on a view that is older than the request; at the update's deadline that is said."""
+    pool = guarded.server.pool
+    settings = pool.settings
+    pool.settings = msgspec.structs.replace(settings, refresh_interval=Duration(3600))
+    try:
+        answer = httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60)
+    finally:
+        pool.settings = settings
+    assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE)
+    assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
 
 
 def test_a_pool_that_fails(guarded: World) -> None:

@@ -1,0 +1,50 @@
+"""A decision over a hundred nodes asks the API server for next to nothing: the cluster is watched."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local import manifests
+from deploy.local.plane import ControlPlane
+from tests.acceptance import edge
+from tests.acceptance.edge import Edge, Message, Receive, Send
+from tests.acceptance.test_sizes import watched
+
+pytestmark = pytest.mark.cluster
+
+MANY = 100
+MOST = 6
+
+
+class Counting(Edge):
+    """An edge that keeps every call of the API server but those that only tell, and watches."""
+
+    def __init__(self, plane: ControlPlane, pool: str) -> None:
+        super().__init__(plane, pool)
+        self.calls: list[str] = []
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith("/pool"):
+            watches = b"watch=true" in scope["query_string"].lower()
+            if not watches and not scope["path"].endswith("/events"):
+                self.calls.append(f"{scope['method']} {scope['path']}?{scope['query_string'].decode()}".rstrip("?"))
+        await super().__call__(scope, receive, send)
+
+
+def test_a_decision_over_a_hundred_nodes(
+    cluster: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "Edge", Counting)
+    with watched(cluster, tmp_path, MANY) as (made, border):
+        assert isinstance(border, Counting)
+        cluster.apply([manifests.deployment("web", 3 * MANY // 2, cpu="1")])
+        cluster.wait_for(lambda: len(made.pods()) == 3 * MANY // 2, "the pods")
+        assert made.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
+        border.calls.clear()
+        answer = made.post("/pool/size", {"desiredSize": MANY - 1})
+        assert (answer.status_code, answer.content, len(made.running())) == (200, b"", MANY - 1)
+        (victim,) = {f"od-{number}" for number in range(1, MANY + 1)} - set(made.running())
+        marked = next(place for place, call in enumerate(border.calls) if call.startswith("PATCH"))
+        assert marked <= MOST, border.calls
+        beside = [call for call in border.calls if victim not in call and not call.endswith("/eviction")]
+        assert beside == [], "all that is asked is about the victim"
