@@ -67,6 +67,7 @@ class MemoryLiqo:
         self.pieces: dict[str, Piece] = {}
         self.denied: dict[str, str] = {}
         self.strangers: dict[str, str] = {}  #: virtual nodes that others made, and their provider IDs
+        self.unready: set[str] = set()  #: Nodes that are not Ready
         self.refusing: list[Exception] = []  #: for the next slices that are asked for
         self.down = False
         self._uids = 0
@@ -181,7 +182,7 @@ class MemoryLiqo:
 
     def _node(self, one: Piece) -> Node:
         provider_id, labels = one.marked
-        ready = Condition(type="Ready", status="True")
+        ready = Condition(type="Ready", status="Unknown" if one.name in self.unready else "True")
         return Node(
             metadata=self._meta(one, labels=labels, deletion_timestamp=None),
             spec=NodeSpec(provider_id=provider_id),

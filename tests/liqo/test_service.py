@@ -199,7 +199,7 @@ def test_what_does_not_run_in_time_is_given_back() -> None:
         found.step(1)
         [machine] = found.service.view().members("STANDARD")
         assert machine.error is not None
-        assert machine.error.message.endswith("within 0:15:00: cluster rome has not accepted its slice")
+        assert machine.error.message.endswith("in time: cluster rome has not accepted its slice")
         found.step(60)
         found.step()
         assert (found.size(), found.store.failures()["rome"].count) == (0, 1)
@@ -288,6 +288,42 @@ def test_a_slice_that_somebody_else_deletes_is_no_machine_any_more() -> None:
         assert found.size() == 0
         found.step()
         assert isinstance(found.service.remove("STANDARD", name), AlreadyGone)
+
+
+def test_a_machine_that_ran_is_kept_whatever_becomes_of_its_node(tmp_path: Path) -> None:
+    """Liqo's virtual kubelet may register its Node anew, which is then not Ready for a moment."""
+    with bench(ROME, database=str(tmp_path / "db")) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        found.step()
+        found.step()
+        found.liqo.pieces[name].marked = ("", {})
+        found.liqo.unready.add(name)
+        found.step(24 * 3600)
+        found.step(60)
+        assert (found.states(), found.errors(), found.liqo.remaining()) == (["running"], [], [name])
+        found.liqo.unready.clear()
+        found.step()
+        assert found.liqo.pieces[name].marked[0] == f"liqo://{name}"
+
+
+def test_an_old_slice_that_nothing_is_written_of_has_its_time_begin_anew() -> None:
+    with bench(ROME, starting=10_000) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        found.restart()
+        found.step(5000)
+        found.step(899)
+        assert (found.errors(), found.liqo.remaining()) == ([], [name])
+        found.step(1)
+        assert found.errors() == ["NOT_READY_IN_TIME"]
+
+
+def test_a_disk_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    with bench(ROME, database=str(tmp_path / "db")) as found:
+        found.store.close()
+        with pytest.raises(Retryable, match="database: "):
+            found.service.increase("STANDARD", 1)
+        assert found.liqo.pieces == {}
+        found.start()
 
 
 def test_groups_are_made_and_destroyed(tmp_path: Path) -> None:

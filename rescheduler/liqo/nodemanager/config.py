@@ -11,6 +11,7 @@ import msgspec
 
 from rescheduler.backends.base import ConfigError, Taint
 from rescheduler.backends.config import Duration, Section, read
+from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
 from rescheduler.liqo.nodemanager.upkeep import Patience
@@ -114,7 +115,7 @@ def check_group(section: GroupSection, where: str) -> None:
     for key, value in section.labels.items():
         if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
             raise ConfigError(f"{where}.labels: expected labels of Kubernetes, got {key!r}: {value!r}")
-        if key.startswith(("liqo.io/", "spot-rescheduler/")):
+        if key.startswith(("liqo.io/", "spot-rescheduler/")) or key in VIRTUAL_NODE_LABELS:
             raise ConfigError(f"{where}.labels: {key}: expected labels that are not Liqo's or ours")
 
 

@@ -48,7 +48,6 @@ class Machine:
     since: dt.datetime
     provider_id: str
     held: Amounts
-    ready: bool = False
     error: InstanceError | None = None
     slice: ResourceSlice | None = None
     virtual_node: VirtualNode | None = None
@@ -61,8 +60,9 @@ class Machine:
         return self.state is not InstanceState.DELETING
 
     @property
-    def unfinished(self) -> bool:
-        return self.state is InstanceState.CREATING
+    def unmarked(self) -> bool:
+        """Whether its Node is Ready and does not bear a provider ID yet."""
+        return self.node is not None and self.node.ready and not self.node.spec.provider_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,6 @@ def _machine(name: str, record: Record | None, seen: Seen, now: dt.datetime) -> 
         since=_since(piece, record, now),
         provider_id=(node.spec.provider_id if node else "") or SCHEME + name,
         held=_held(piece, record),
-        ready=node is not None and node.ready,
         error=_error(piece, virtual, record),
         slice=piece,
         virtual_node=virtual,
@@ -133,14 +132,18 @@ def _group(piece: ResourceSlice | None, node: Node | None, record: Record | None
 def _state(
     piece: ResourceSlice | None, virtual: VirtualNode | None, node: Node | None, record: Record | None
 ) -> InstanceState:
-    """A machine runs from the moment at which its Node bears its provider ID, be it Ready or not."""
+    """A machine runs from the moment at which its Node bears its provider ID, be it Ready or not.
+
+    One that ran still does when its Node is made anew.
+    """
     if piece is None and record is not None and not record.ordered and record.removed_at is None:
         return InstanceState.CREATING
     if piece is None or piece.metadata.deletion_timestamp or (virtual is not None and virtual.ending):
         return InstanceState.DELETING
     if node is not None and node.metadata.deletion_timestamp:
         return InstanceState.DELETING
-    return InstanceState.RUNNING if node is not None and node.spec.provider_id else InstanceState.CREATING
+    ran = record is not None and record.ran
+    return InstanceState.RUNNING if ran or (node and node.spec.provider_id) else InstanceState.CREATING
 
 
 def _since(piece: ResourceSlice | None, record: Record | None, now: dt.datetime) -> dt.datetime:

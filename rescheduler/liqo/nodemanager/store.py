@@ -7,13 +7,14 @@ the names of machines that are gone: asked for a second time, these are answered
 import datetime as dt
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from rescheduler.errors import UsageError
+from rescheduler.errors import Retryable, UsageError
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Record
 
@@ -39,7 +40,7 @@ class Failures:
 
 
 class Store:
-    """Safe to use from several threads. *path* may be MEMORY."""
+    """Safe to use from several threads; verbs raise Retryable where the file cannot be used. *path* may be MEMORY."""
 
     def __init__(self, path: str) -> None:
         """Raises UsageError where *path* cannot be used."""
@@ -68,7 +69,7 @@ class Store:
     def save(self, *records: Record) -> None:
         """All of them or none."""
         values = [(one.name, one.removed_at is not None, msgspec.json.encode(one)) for one in records]
-        with self._lock, self._database:
+        with self._locked(), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
 
@@ -115,5 +116,14 @@ class Store:
         self._rows("DELETE FROM groups WHERE id = ?", name)
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._locked():
             return self._database.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One statement at a time; a disk that is full or has gone may come back."""
+        try:
+            with self._lock:
+                yield
+        except sqlite3.Error as error:
+            raise Retryable(f"database: {error}") from error

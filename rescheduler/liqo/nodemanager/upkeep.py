@@ -43,7 +43,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A Node that is Ready for the first time."""
+    """A Node that is Ready and does not bear its provider ID and labels yet."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A machine that nothing is written of, as the database is a new one: its time begins now."""
 
     machine: Machine
 
@@ -78,7 +85,7 @@ class Close:
     record: Record
 
 
-Action: TypeAlias = Order | Peer | Mark | Note | GiveBack | Settle | Close
+Action: TypeAlias = Order | Peer | Mark | Adopt | Note | GiveBack | Settle | Close
 
 
 def due(
@@ -94,22 +101,28 @@ def due(
 
 def _due(machine: Machine, peerings: Mapping[str, str], now: dt.datetime, patience: Patience) -> Iterator[Action]:
     record = machine.record
-    if machine.state is InstanceState.RUNNING:
-        if record is None or not record.ran:
-            yield Settle(machine)
-        return
     if machine.state is InstanceState.DELETING:
         return
-    if record is not None and record.failed_at is not None:
+    if machine.unmarked:
+        yield Mark(machine)
+    elif machine.state is InstanceState.RUNNING:
+        if record is None or not record.ran:
+            yield Settle(machine)
+    elif record is None:
+        yield Adopt(machine)
+    elif record.failed_at is not None:
         if now >= record.failed_at + patience.shown:
             yield GiveBack(machine)
-    elif machine.error is not None:
+    else:
+        yield from _due_to_come(machine, record, peerings, late=now >= record.since + patience.provision)
+
+
+def _due_to_come(machine: Machine, record: Record, peerings: Mapping[str, str], *, late: bool) -> Iterator[Action]:
+    if machine.error is not None:
         yield Note(machine, machine.error.code, machine.error.message)
-    elif machine.ready:
-        yield Mark(machine)
-    elif now >= machine.since + patience.provision:
-        yield Note(machine, TIMED_OUT, f"no Node was Ready within {patience.provision}: {_stuck(machine)}")
-    elif machine.slice is None and record is not None:
+    elif late:
+        yield Note(machine, TIMED_OUT, f"no Node was Ready in time: {_stuck(machine)}")
+    elif machine.slice is None:
         namespace = peerings.get(machine.cluster)
         yield Order(record, namespace) if namespace else Peer(machine.cluster)
 
@@ -163,6 +176,7 @@ class Upkeep:
         """What waits for a peering with *cluster* waits in vain."""
         now = self._ports.clock.now()
         with self._service.changing():
+            self._ports.store.failed(cluster, now)
             for record in self._ports.store.records():
                 if record.cluster == cluster and not record.ordered and record.failed_at is None:
                     self._note(record, code, message, now)
@@ -176,11 +190,14 @@ class Upkeep:
                 labels = self._group(machine).node_labels
                 self._ports.liqo.mark_node(machine.node, machine.provider_id, labels)
                 log.info("group %s: node %s is Ready", machine.group, machine.name)
+            case Adopt(machine):
+                store.save(replace(record_of(machine), since=now))
             case Settle(machine):
                 store.save(replace(machine.record or record_of(machine), ran=True, ordered=True))
                 store.succeeded(machine.cluster)
-            case Note(machine, code, message):
-                self._note(machine.record or record_of(machine), code, message, now)
+            case Note(machine, code, message) if machine.record is not None:
+                store.failed(machine.cluster, now)
+                self._note(machine.record, code, message, now)
             case GiveBack(machine):
                 self._service.give_back(machine)
             case Close(record):
@@ -193,12 +210,12 @@ class Upkeep:
         except Retryable:
             raise
         except ReschedulerError as error:
+            # That our own API server does not take it says nothing about the cluster.
             self._note(record, REFUSED, str(error), now)
 
     def _note(self, record: Record, code: str, message: str, now: dt.datetime) -> None:
         log.warning("group %s: machine %s: %s: %s", record.group, record.name, code, message)
         self._ports.store.save(replace(record, error=code, message=message, failed_at=now))
-        self._ports.store.failed(record.cluster, now)
         self._metrics.failed(record.group, code)
 
     def _group(self, machine: Machine) -> Group:
