@@ -45,6 +45,9 @@ SURVEY: Final = timedelta(minutes=1)
 #: While there is nothing to do but to wait for the cluster or for the Lease, it is looked this often.
 IDLE: Final = timedelta(seconds=2)
 
+#: An empty node that the provider has left is offered to it again after so long; others have their turn meanwhile.
+OFFERED_AGAIN: Final = timedelta(hours=1)
+
 #: Pods that a line names; the others are counted.
 _NAMED: Final = 3
 
@@ -112,6 +115,7 @@ class Loop:
         self._drained_at: float | None = None
         self._led: bool | None = None
         self._judged_at: float | None = None  # when all nodes were last judged
+        self._unwanted: dict[str, float] = {}  # UIDs of nodes that the provider has left → until when
         self._landings = Landings()
 
     def run(self) -> None:
@@ -178,6 +182,8 @@ class Loop:
 
     def _observe(self) -> None:
         now, nodes = self._clock.now(), frozenset(self._view.nodes())
+        here = {node.metadata.uid for node in self._view.nodes().values()}
+        self._unwanted = {uid: until for uid, until in self._unwanted.items() if uid in here}
         self._view.cooldowns.keep(nodes)
         self._report(Observed(now, self._view.counts(), nodes, self._view.cooldowns.active(now)))
 
@@ -204,16 +210,18 @@ class Loop:
 
     def _plan(self) -> Plan | None:
         """The plan to carry out, if there is one; pods that leave by themselves are no reason for a drain."""
-        takes = self._drainer.takes_machines
         planning = self._judge(complete=self._dry_run)
-        return next((plan for plan in planning.plans if takes or plan.placements), None)
+        return next((plan for plan in planning.plans if plan.placements or self._is_offered(plan.node)), None)
+
+    def _is_offered(self, name: str) -> bool:
+        """Whether the provider may want *name* without its pods."""
+        node = self._view.node(name)
+        until = self._unwanted.get(node.metadata.uid, 0.0) if node else 0.0
+        return self._drainer.takes_machines and self._clock.monotonic() >= until
 
     def _judge(self, *, complete: bool) -> Planning:
         started = self._clock.monotonic()
-        if complete:
-            planning = self._view.plan_each()
-        else:
-            planning = self._view.first_plan(take_empty=self._drainer.takes_machines)
+        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
         ended = self._clock.monotonic()
         all_judged = len(planning.verdicts) == planning.on_demand_nodes
         if all_judged:
@@ -245,6 +253,8 @@ class Loop:
         """Start the delay after a drain that did something, cool the node down after one that failed."""
         if drain.failure is None:
             self._view.cooldowns.succeeded(drain.node)
+            if drain.group is None and (left := self._view.node(drain.node)):
+                self._unwanted[left.metadata.uid] = self._clock.monotonic() + OFFERED_AGAIN.total_seconds()
             if drain.evicted or drain.group is not None:
                 self._drained_at = self._clock.monotonic()
             return

@@ -3,7 +3,7 @@
 For one thread. What is returned holds until the next call.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -68,8 +68,8 @@ class View:
             return f"{kind} cannot be read at present: {error}"
         return ""
 
-    def first_plan(self, *, take_empty: bool) -> Planning:
-        """Verdicts up to the first node that can be emptied; with *take_empty*, also one that is empty already."""
+    def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
+        """Verdicts up to the first node that can be emptied, or is empty and by *take_empty* to be taken."""
         return self._planner.first_plan(self._circumstances(), take_empty=take_empty)
 
     def plan_each(self) -> Planning:

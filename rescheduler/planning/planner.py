@@ -4,7 +4,7 @@ The planner works on one snapshot that it leaves as it found it. What it keeps b
 filters that still hold. Nothing here reads a clock, logs or acts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -64,12 +64,14 @@ class Planner:
         effort = ground.forecaster.ahead()
         return self._planning(ground, (self._shown(one, ground, effort) for one in verdicts))
 
-    def first_plan(self, circumstances: Circumstances, *, take_empty: bool = False) -> Planning:
+    def first_plan(
+        self, circumstances: Circumstances, *, take_empty: Callable[[str], bool] = lambda _: False
+    ) -> Planning:
         """Verdicts in drain order up to the first node that can be emptied, and whose plan may be trusted.
 
         A plan that does not come true when it is played through, or mostly shuffles pods between nodes that are not
-        spot, is rejected. A node with nothing to move is a plan too, but ends the search only with *take_empty*:
-        where nobody takes the node away there is nothing to do for it.
+        spot, is rejected. A node with nothing to move is a plan too, but ends the search only where *take_empty* says
+        so of it: where nobody takes the node away there is nothing to do for it.
         """
         ground = self._ground(circumstances)
         found: list[Verdict] = []
@@ -80,7 +82,7 @@ class Planner:
                 verdict = self._weighed(verdict, ground, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
             found.append(verdict)
-            if isinstance(verdict, Plan) and (take_empty or not empty):
+            if isinstance(verdict, Plan) and (not empty or take_empty(name)):
                 break
         if not effort.exhausted:
             self._objections.clear()

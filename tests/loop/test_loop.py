@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from rescheduler.backends.base import Deleted, NodeGroup, NodeRef
 from rescheduler.errors import Retryable
 from rescheduler.kube.eviction import Evicted, Failed, Refused
 from rescheduler.loop import Outcome
@@ -23,7 +24,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.settings import Timing
-from tests.loop.world import START, World, world
+from tests.loop.world import START, Pool, World, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 TWO_NODES = (
@@ -54,6 +55,24 @@ def test_the_emptiest_node_goes_first_and_the_next_after_the_delay() -> None:
         assert [one.failure for one in here.of(DrainEnded)] == [None, None]
         assert here.marked == []
         assert here.cluster.pods_on["od-1"] == here.cluster.pods_on["od-2"] == {}
+
+
+class Part(Pool):
+    """It owns no machine of od-1."""
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        return None if node.name == "od-1" else super().group_for(node, deadline=deadline)
+
+
+def test_an_empty_node_that_no_provider_owns_keeps_none_waiting() -> None:
+    with world(*(one for one in TWO_NODES if one["metadata"]["name"] != "web-1")) as here:
+        here.stop_at(2.5 * 3600)
+        here.loop(provider=Part([Deleted()])).run()
+        assert [name for _, name in drains(here)] == ["od-1", "od-2", "od-1", "od-1"]
+        again = [at for at, name in drains(here) if name == "od-1"]
+        assert [3600 <= after - before < 3700 for before, after in itertools.pairwise(again)] == [True, True]
+        assert [node.name for node in here.cluster.nodes] == ["od-1", "spot-1"]
+        assert here.marked == []
 
 
 def test_no_delay_means_the_next_round() -> None:
