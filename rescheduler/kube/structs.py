@@ -24,7 +24,7 @@ class StructCodec(JsonCodec, Generic[T]):
     def decode(self, raw: Raw) -> Object:
         try:
             found: Any = self._shapes.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"{self.kind} {name_of(raw)}: {error}") from error
         return cast("Object", found)
 

@@ -48,7 +48,7 @@ def body(raw: bytes, shape: type[T]) -> T:
     """A request's body as *shape*. Raises UsageError with the place and what was expected there."""
     try:
         return msgspec.json.decode(raw, type=shape, dec_hook=decode)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"body: {error}") from error
 
 

@@ -9,6 +9,12 @@ from rescheduler.liqo.discovery import checks
 from tests.liqo.kubeconfigs import kubeconfig
 
 
+def test_a_kubeconfig_may_say_that_it_names_nothing_else() -> None:
+    nothing = {"insecure-skip-tls-verify": False, "certificate-authority": "", "proxy-url": "http://proxy:3128"}
+    text = kubeconfig(user={"token": "sesame", "exec": None, "client-key-data": "LS0t"}, cluster=nothing)
+    assert checks.kubeconfig(text) == text
+
+
 def test_good_descriptions_are_taken_as_they_are() -> None:
     assert checks.cluster_id("turin-1") == "turin-1"
     assert checks.quantities({"cpu": 1.5, "memory": " 4Gi", "nvidia.com/gpu": 1}, "resources") == {
@@ -21,6 +27,7 @@ def test_good_descriptions_are_taken_as_they_are() -> None:
     assert checks.kubeconfig(kubeconfig()) == kubeconfig()
 
 
+PLAIN = "expected YAML or JSON without aliases, merges and keys given twice"
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a name with a dot": (
         lambda: checks.cluster_id("a.b"),
@@ -51,7 +58,15 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "labels: 'city': expected a key and a value of at most 256 printable characters",
     ),
     "a price": (lambda: checks.price(-0.1), "price: expected 0 to 1e+09, got -0.1"),
-    "no YAML": (lambda: checks.kubeconfig("{secret: ["), "kubeconfig: expected YAML or JSON"),
+    "no YAML": (
+        lambda: checks.kubeconfig("{secret: ["),
+        f"kubeconfig: {PLAIN}",
+    ),
+    "an alias": (lambda: checks.kubeconfig("a: &x {secret: 1}\nb: *x"), f"kubeconfig: {PLAIN}"),
+    "a merge": (lambda: checks.kubeconfig("a: {<<: {exec: secret}}"), f"kubeconfig: {PLAIN}"),
+    "a key twice": (lambda: checks.kubeconfig("a: secret\na: 2"), f"kubeconfig: {PLAIN}"),
+    "depth": (lambda: checks.kubeconfig("[" * 100_000), f"kubeconfig: {PLAIN}"),
+    "two documents": (lambda: checks.kubeconfig("a: secret\n---\nb: 1"), f"kubeconfig: {PLAIN}"),
     "no kubeconfig": (
         lambda: checks.kubeconfig("secret"),
         "kubeconfig: clusters: expected a list with one entry or more",
@@ -66,15 +81,23 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a program": (
         lambda: checks.kubeconfig(kubeconfig(user={"exec": {"command": "/bin/sh"}})),
-        "kubeconfig: user 'u': exec: expected it not to be there",
+        "kubeconfig.users[0].user.exec: expected it not to be there",
     ),
     "a file of a token": (
         lambda: checks.kubeconfig(kubeconfig(user={"tokenFile": "/etc/shadow"})),
-        "kubeconfig: user 'u': tokenFile: expected it not to be there",
+        "kubeconfig.users[0].user.tokenFile: expected it not to be there",
+    ),
+    "a program in another case, elsewhere": (
+        lambda: checks.kubeconfig(kubeconfig(cluster={"extensions": [{"Exec": {"command": "/bin/sh"}}]})),
+        "kubeconfig.clusters[0].cluster.extensions[0].Exec: expected it not to be there",
+    ),
+    "no verification": (
+        lambda: checks.kubeconfig(kubeconfig(cluster={"insecure-skip-tls-verify": True})),
+        "kubeconfig.clusters[0].cluster.insecure-skip-tls-verify: expected it not to be there",
     ),
     "a file of an authority": (
         lambda: checks.kubeconfig(kubeconfig(cluster={"certificate-authority": "/etc/ca"})),
-        "kubeconfig: cluster 'c': certificate-authority: expected it not to be there",
+        "kubeconfig.clusters[0].cluster.certificate-authority: expected it not to be there",
     ),
 }
 

@@ -181,6 +181,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "name 'my.cluster': expected a cluster ID: at most 63 of a-z, 0-9 and -",
     ),
     "no bytes of UTF-8": (secret("one", b"\xff"), "info: "),
+    "depth": (secret("one", b'{"resources": {}, "x": ' + b"[" * 100_000), "info: maximum recursion depth exceeded"),
     "a kubeconfig in another code": (secret("one", kubeconfig=b"\xff"), "kubeconfig: expected UTF-8"),
     "amounts": (
         secret("one", INFO | {"resources": {"cpu": []}}),

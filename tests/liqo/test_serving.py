@@ -75,6 +75,28 @@ def test_others_are_not(url: str, pems: Path, cert: str, ca: str) -> None:
         one.get("/healthz")
 
 
+def test_nothing_older_than_tls_1_3_is_spoken(url: str, pems: Path) -> None:
+    context = ssl.create_default_context(cafile=pems / "ca.pem")
+    context.load_cert_chain(pems / "client.pem")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with httpx.Client(base_url=url, verify=context, timeout=60) as one, pytest.raises(httpx.ConnectError):
+        one.get("/healthz")
+
+
+def test_no_session_is_taken_up_again(url: str, pems: Path) -> None:
+    """Else a client of an authority that is trusted no more would go on."""
+    context = ssl.create_default_context(cafile=pems / "ca.pem")
+    context.load_cert_chain(pems / "client.pem")
+    where = httpx.URL(url)
+    with (
+        socket.create_connection((where.host, where.port or 0), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname=where.host) as secured,
+    ):
+        secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in secured.recv(1000)
+        assert secured.session is None or not secured.session.has_ticket
+
+
 def test_plain_text_is_not_understood(url: str) -> None:
     with pytest.raises(httpx.TransportError):
         httpx.get(url.replace("https", "http") + "/healthz")

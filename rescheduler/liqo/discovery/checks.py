@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import yaml
-
 from predicates.quantity import QuantityError, parse
 from rescheduler.errors import UsageError
+from rescheduler.liqo.discovery import plain_yaml
 from rescheduler.liqo.discovery.messages import Quantities
 
 #: Liqo's rule for cluster IDs; they become names of objects and values of labels.
@@ -19,11 +18,20 @@ _LONGEST: Final = 256  #: characters of a label's key and of its value
 _KUBECONFIG: Final = 256 << 10  #: characters
 _DEAREST: Final = 1e9
 
-#: What makes a client run a program, read a file or go elsewhere than the kubeconfig seems to say.
-_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
-    "cluster": ("certificate-authority", "proxy-url", "insecure-skip-tls-verify"),
-    "user": ("exec", "auth-provider", "client-certificate", "client-key", "tokenFile"),
-}
+#: What makes a client run a program, read a file, or trust anybody.
+_FOREIGN: Final = frozenset(
+    {
+        "exec",
+        "auth-provider",
+        "tokenfile",
+        "client-certificate",
+        "client-key",
+        "certificate-authority",
+        "insecure-skip-tls-verify",
+    }
+)
+#: How these are written where they mean nothing.
+_UNSET: Final = ("", "null", "~", "false")
 
 
 def cluster_id(name: str) -> str:
@@ -73,26 +81,35 @@ def kubeconfig(text: str) -> str:
     if len(text) > _KUBECONFIG:
         raise UsageError(f"kubeconfig: expected at most {_KUBECONFIG} characters, got {len(text)}")
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise UsageError("kubeconfig: expected YAML or JSON") from None
+        document = plain_yaml.parse(text)
+    except ValueError as error:
+        raise UsageError(f"kubeconfig: {error}") from error
     for item in ("cluster", "user", "context"):
-        for name, entry in _entries(document, item):
-            for key in _FOREIGN.get(item, ()):
-                if entry.get(key):
-                    raise UsageError(f"kubeconfig: {item} {name[:70]!r}: {key}: expected it not to be there")
+        _check_entries(document, item)
+    if foreign := next(_foreign(document, "kubeconfig"), None):
+        raise UsageError(f"{foreign}: expected it not to be there")
     return text
 
 
-def _entries(document: Any, item: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _check_entries(document: Any, item: str) -> None:
     listed = document.get(f"{item}s") if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
         raise UsageError(f"kubeconfig: {item}s: expected a list with one entry or more")
     for one in listed:
-        entry = one.get(item) if isinstance(one, dict) else None
-        if not isinstance(entry, dict) or not isinstance(one.get("name"), str):
+        if not isinstance(one, dict) or not isinstance(one.get(item), dict) or not isinstance(one.get("name"), str):
             raise UsageError(f"kubeconfig: {item}s: expected entries with a name and a {item}")
-        yield one["name"], entry
+
+
+def _foreign(part: Any, where: str) -> Iterator[str]:
+    """The places of keys that reach out of the kubeconfig; wherever they are and in whatever case: readers differ."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if key.lower() in _FOREIGN and value not in _UNSET:
+                yield f"{where}.{key}"
+            yield from _foreign(value, f"{where}.{key[:70]}")
+    elif isinstance(part, list):
+        for index, value in enumerate(part):
+            yield from _foreign(value, f"{where}[{index}]")
 
 
 def _bounded(found: Mapping[str, object], where: str) -> None:

@@ -96,7 +96,7 @@ def said(secret: Secret) -> Said:
         raise UsageError("info: expected JSON with resources, labels and hasNat under this key")
     try:
         info = msgspec.json.decode(data["info"], type=Info)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"info: {error}") from error
     try:
         kubeconfig = data.get("kubeconfig", b"").decode()
