@@ -1,0 +1,137 @@
+"""What the cloudpool provider tells of a pool: ids of every cloud, instances, sizes, templates."""
+
+import pytest
+
+from rescheduler.backends.base import (
+    AlreadyGone,
+    BelowMinimum,
+    DeadlineExceeded,
+    Deleted,
+    InstanceState,
+    NodeRef,
+    NotSupported,
+    UnknownGroup,
+)
+from rescheduler.backends.http import ServerFault
+from tests.backends.cloudpools import GROUP, document, settings
+from tests.backends.pools import LATER, pool
+
+# -- every form of id, from end to end
+
+
+@pytest.mark.parametrize(
+    "cloud", ["AWS-EC2", "AWS-SPOT", "AWS-AUTO-SCALING-GROUP", "GCE", "Azure", "OpenStack", "CityCloud"]
+)
+def test_every_cloud(cloud: str) -> None:
+    with pool(settings(pool=document(cloudProvider=cloud))) as world:
+        node = NodeRef(world.machines[1].name, world.machines[1].provider_id)
+        instances = world.provider.instances(GROUP, deadline=LATER)
+        assert {one.id for one in instances} == {machine.provider_id for machine in world.machines}
+        assert {one.spot for one in instances} == {{"AWS-SPOT": True, "AWS-EC2": False}.get(cloud)}
+        assert world.provider.group_for(node, deadline=LATER) is not None
+        assert world.provider.has_instance(node, deadline=LATER) is True
+        assert world.delete(node) == [Deleted("TERMINATED")]
+        assert world.states() == ["RUNNING", "TERMINATED", "RUNNING"]
+        assert world.provider.has_instance(node, deadline=LATER) is False
+
+
+def test_a_multipool() -> None:
+    with pool(settings(api="multipool"), api="multipool") as world:
+        assert world.delete(world.node()) == [Deleted("TERMINATED")]
+        assert world.server.face.requests[-1].path == "/cloudpools/pool/pool"
+
+
+# -- sizes, instances, templates
+
+
+def test_instances_tell_their_states() -> None:
+    slow = document(requestDelay="1h", terminationDelay="1h")
+    with pool(settings(pool=slow, desired_size=2, refresh_interval=0)) as world:
+        world.clock.advance(3600)
+        world.provider.increase_size(GROUP, 1, deadline=LATER)
+        world.delete(world.node(0))
+        assert [one.state for one in world.provider.instances(GROUP, deadline=LATER)] == [
+            InstanceState.DELETING,
+            InstanceState.RUNNING,
+            InstanceState.CREATING,
+        ]
+
+
+def test_a_rejected_request_is_an_error_of_its_instance() -> None:
+    with pool(settings(pool=document(quota=2), refresh_interval=0)) as world:
+        failed = [one for one in world.provider.instances(GROUP, deadline=LATER) if one.error]
+        assert {(one.state, one.error.code) for one in failed if one.error} == {(InstanceState.CREATING, "REJECTED")}
+        placeholder = NodeRef(failed[0].id, failed[0].id)
+        assert world.delete(placeholder) == [AlreadyGone("REJECTED")]
+
+
+@pytest.mark.parametrize("cloud", ["AWS-EC2", "AWS-AUTO-SCALING-GROUP", "GCE"])
+def test_requests_are_given_up_one_by_one_and_nothing_that_runs(cloud: str) -> None:
+    made = document(cloudProvider=cloud, requestDelay="1h")
+    with pool(settings(pool=made, desired_size=2)) as world:
+        world.clock.advance(3600)
+        world.provider.increase_size(GROUP, 3, deadline=LATER)
+        assert world.states() == ["RUNNING"] * 2 + ["REQUESTED"] * 3
+        world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
+        assert sorted(world.states()) == ["REQUESTED", "RUNNING", "RUNNING", "TERMINATED", "TERMINATED"]
+        assert world.desired == 3
+        with pytest.raises(BelowMinimum, match="1 is below 2, which run or must be"):
+            world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
+
+
+def test_what_was_never_requested_is_given_up_by_the_number() -> None:
+    with pool(settings(pool_update=99999)) as world:
+        world.server.pool.cloud_down = True
+        world.provider.increase_size(GROUP, 4, deadline=LATER)
+        assert (world.desired, len(world.states())) == (7, 3)
+        world.provider.decrease_target_size(GROUP, -4, deadline=LATER)
+        assert (world.desired, world.states(), world.orders()) == (3, ["RUNNING"] * 3, [])
+
+
+def test_a_view_from_before_the_call_gives_up_no_request() -> None:
+    with pool(settings(pool=document(requestDelay="1h"), desired_size=1, refresh_interval=3600)) as world:
+        with pytest.raises(DeadlineExceeded, match="the pool's answers are older than"):
+            world.provider.decrease_target_size(GROUP, -1, deadline=world.clock.monotonic() + 60)
+        assert world.orders() == []
+
+
+def test_no_template_is_not_supported() -> None:
+    with pool() as world, pytest.raises(NotSupported, match="no template is configured"):
+        world.provider.template(GROUP, deadline=LATER)
+
+
+def test_a_template_is_told_as_configured() -> None:
+    template = {
+        "labels": {"a": "b"},
+        "taints": [{"key": "k", "effect": "NoSchedule"}],
+        "capacity": {"cpu": "4"},
+    }
+    with pool(template=template) as world:
+        told = world.provider.template(GROUP, deadline=LATER)
+        assert (told.labels, told.capacity, told.allocatable) == ({"a": "b"}, {"cpu": "4"}, {"cpu": "4"})
+        assert [(taint.key, taint.value, taint.effect) for taint in told.taints] == [("k", "", "NoSchedule")]
+
+
+def test_a_group_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    with pool() as world, pytest.raises(UnknownGroup, match="no group 'x'; the groups are on-demand"):
+        world.provider.target_size("x", deadline=LATER)
+
+
+def test_one_look_serves_for_the_refresh_interval() -> None:
+    with pool(refreshInterval="10s") as world:
+        for _ in range(3):
+            world.provider.refresh(deadline=LATER)
+            world.provider.group_for(world.node(), deadline=LATER)
+        assert len(world.server.face.requests) == 1
+        world.clock.advance(10)
+        world.provider.refresh(deadline=LATER)
+        assert len(world.server.face.requests) == 2
+
+
+def test_a_look_that_failed_is_not_waited_for() -> None:
+    with pool(backend={"attempts": 1}) as world:
+        world.inject(path="/pool", method="GET")
+        with pytest.raises(ServerFault):
+            world.provider.refresh(deadline=LATER)
+        world.provider.refresh(deadline=LATER)
+        assert world.provider.group_for(world.node(), deadline=LATER) is not None

@@ -1,0 +1,148 @@
+"""Machines that the cloudpool provider does not give away, and pools that cannot be asked."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rescheduler.backends.base import (
+    Accepted,
+    Deleted,
+    Failed,
+    NodeRef,
+    Refusal,
+    Refused,
+)
+from tests.backends.cloudpools import GROUP, settings
+from tests.backends.pools import LATER, pool
+
+# -- what is refused
+
+
+def test_a_protected_machine_is_refused_and_foretold() -> None:
+    with pool(settings(refresh_interval=0)) as world:
+        world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=True, evictable=False)
+        refused = Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+        foretold = world.provider.refusals(GROUP, [world.node(0), world.node(1)], deadline=LATER)
+        assert foretold == {world.node().name: refused}
+        assert world.delete(world.node()) == [refused]
+        assert (world.orders(), world.states()[0]) == ([], "RUNNING")
+
+
+def test_an_inactive_machine_goes_without_lowering_the_size() -> None:
+    with pool(settings(refresh_interval=0, pool_update=99999)) as world:
+        world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=False, evictable=True)
+        assert world.delete(world.node()) == [Deleted("TERMINATED")]
+        assert ([order["decrementDesiredSize"] for order in world.orders()], world.desired) == ([False], 3)
+
+
+def test_an_inactive_machine_is_no_member_of_the_group() -> None:
+    with pool(settings(refresh_interval=0)) as world:
+        world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=False, evictable=False)
+        assert world.provider.group_for(world.node(), deadline=LATER) is None
+        assert len(world.provider.instances(GROUP, deadline=LATER)) == 2
+
+
+def test_doubt_touches_nothing() -> None:
+    with pool() as world:
+        shared = world.machines[0].private_ip
+        twins = [NodeRef("a", internal_ips=(shared,)), NodeRef("b", internal_ips=(shared,))]
+        assert [outcome.reason for outcome in world.delete(*twins) if isinstance(outcome, Refused)] == [
+            Refusal.AMBIGUOUS,
+            Refusal.AMBIGUOUS,
+        ]
+        assert (world.orders(), world.desired) == ([], 3)
+
+
+def test_refusals_of_all_kinds_are_foretold() -> None:
+    with pool(minSize=2) as world:
+        nodes = [
+            world.node(0),
+            world.node(1),
+            NodeRef("stranger", "aws:///z/i-00000000000000000"),
+            world.node(2, labels={"node-role.kubernetes.io/control-plane": ""}),
+        ]
+        foretold = world.provider.refusals(GROUP, nodes, deadline=LATER)
+        come = dict(zip([node.name for node in nodes], world.delete(*nodes), strict=True))
+        assert {name: outcome for name, outcome in come.items() if isinstance(outcome, Refused)} == foretold
+        assert [refusal.reason for refusal in foretold.values()] == [
+            Refusal.BELOW_MINIMUM,
+            Refusal.NOT_IN_GROUP,
+            Refusal.CONTROL_PLANE,
+        ]
+
+
+def test_an_order_that_may_be_at_work_counts_against_the_minimum() -> None:
+    with pool(minSize=2) as world:
+        world.inject("reset")
+        world.delete(world.node(0), within=20)
+        assert world.delete(world.node(1), within=20) == [
+            Refused(Refusal.BELOW_MINIMUM, "group on-demand must keep 2, 1 would be left")
+        ]
+
+
+def test_the_minimum_is_judged_on_the_size_that_the_change_before_left() -> None:
+    patient = {"timeout": "10m"}  # one thread's waiting is time that passes for the other
+    with pool(settings(desired_size=5), minSize=4, backend=patient) as world:
+        size = '{"desiredSize": 5}'
+        world.inject(path="/pool/size", method="GET", status=200, body=size, delay=0.3)
+        with ThreadPoolExecutor(2) as threads:
+            outcomes = list(threads.map(lambda index: world.delete(world.node(index))[0], (0, 1)))
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Deleted", "Refused"]
+        assert world.desired == 4
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_the_failure_of_a_gateway_is_not_the_pools(status: int) -> None:
+    with pool() as world:
+        world.inject(status=status, body="<html>")
+        (outcome,) = world.delete(world.node(), within=90)
+        assert isinstance(outcome, Accepted)
+        assert len(world.orders()) == 1
+
+
+# -- when the pool cannot be asked
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"status": 500, "body": '{"message": "no", "detail": ""}'}, "GET /pool: 500 Internal Server Error: no"),
+        ({"status": 404, "body": ""}, "GET /pool: 404 Not Found"),
+        ({"status": 401, "body": ""}, "GET /pool: 401 Unauthorized"),
+        ({"status": 200, "body": "[]"}, "GET /pool: the answer is not what the API promises"),
+    ],
+)
+def test_a_pool_that_cannot_be_seen_fails_closed(fault: dict[str, Any], said: str) -> None:
+    with pool() as world:
+        world.inject(path="/pool", method="GET", times=999, **fault)
+        (outcome,) = world.delete(world.node(), within=60)
+        assert isinstance(outcome, Failed)
+        assert said in outcome.error
+        assert outcome.retryable
+        (resumed,) = world.delete(world.node(ordered_at=world.clock.now()), within=60)
+        assert isinstance(resumed, Accepted)
+        assert (world.orders(), world.states()) == ([], ["RUNNING"] * 3)
+
+
+def test_a_size_that_cannot_be_read_orders_nothing() -> None:
+    with pool() as world:
+        world.inject(path="/pool/size", method="GET", times=999)
+        (outcome,) = world.delete(world.node(), within=60)
+        assert isinstance(outcome, Failed)
+        assert world.orders() == []
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(400, False), (401, True), (403, True), (302, False)])
+def test_an_order_that_is_turned_away_for_good_ends_at_once(status: int, retryable: bool) -> None:
+    with pool() as world:
+        world.inject(status=status, body="")
+        (outcome,) = world.delete(world.node())
+        assert isinstance(outcome, Failed)
+        assert (outcome.retryable, len(world.orders()), world.clock.monotonic()) == (retryable, 1, 300.0)
+
+
+def test_a_closed_provider_ends_its_waits() -> None:
+    with pool() as world:
+        world.provider.close()
+        assert isinstance(world.delete(world.node())[0], Failed)

@@ -1,0 +1,24 @@
+"""What tests of VolumeBinding share: its sentences, two classes, and the question."""
+
+from typing import Any, Final
+
+from predicates.plugins import volume_binding
+from predicates.snapshot import Snapshot
+from tests.conformance.builders import storage_class
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import reasons
+
+AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
+NONE: Final = "node(s) didn't find available persistent volumes to bind"
+SPACE: Final = "node(s) did not have enough free storage"
+GONE: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+LOCAL: Final = storage_class("local", provisioner="kubernetes.io/no-provisioner")
+MADE: Final = storage_class("made")
+
+
+def on(table: Snapshot, pod: str = "p") -> dict[str, str]:
+    return reasons(volume_binding.PLUGIN, table.pods[f"default/{pod}"].cls, table)
+
+
+def spec(one: Json, **fields: Any) -> Json:
+    return {**one, "spec": {**one["spec"], **fields}}
