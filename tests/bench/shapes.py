@@ -54,9 +54,7 @@ def uid(of: str) -> str:
 
 
 def node(name: str, zone: str, *, spot: bool, tainted: bool, number: int) -> Json:
-    role = "node-role.kubernetes.io/spot-worker" if spot else "node-role.kubernetes.io/worker"
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-    amounts = {"cpu": "16", "ephemeral-storage": "104845292Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -67,17 +65,7 @@ def node(name: str, zone: str, *, spot: bool, tainted: bool, number: int) -> Jso
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
             },
             "creationTimestamp": _SINCE,
-            "labels": {
-                "beta.kubernetes.io/arch": "amd64",
-                "beta.kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64",
-                HOSTNAME: name,
-                "kubernetes.io/os": "linux",
-                "node.kubernetes.io/instance-type": "m5.4xlarge",
-                role: "true",
-                "topology.kubernetes.io/region": "eu-1",
-                ZONE: zone,
-            },
+            "labels": _node_labels(name, zone, spot=spot),
             "name": name,
             "resourceVersion": str(10_000_000 + number),
             "uid": uid(name),
@@ -88,32 +76,51 @@ def node(name: str, zone: str, *, spot: bool, tainted: bool, number: int) -> Jso
             "providerID": f"aws:///{zone}/i-{number:017x}",
             **({"taints": [BATCH]} if tainted else {}),
         },
-        "status": {
-            "addresses": [{"address": address, "type": "InternalIP"}, {"address": name, "type": "Hostname"}],
-            "allocatable": {**amounts, "cpu": "15890m", "memory": "60922Mi", "pods": "110"},
-            "capacity": {**amounts, "memory": "64458Mi", "pods": "110"},
-            "conditions": [
-                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
-                condition("Ready", "True", "KubeletReady"),
-            ],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
-            "images": [
-                {"names": [f"registry.example.com/image-{i}:v{number % 7}"], "sizeBytes": 50_000_000 + i}
-                for i in range(10)
-            ],
-            "nodeInfo": {
-                "architecture": "amd64",
-                "bootID": uid(f"boot {name}"),
-                "containerRuntimeVersion": "containerd://2.1.1",
-                "kernelVersion": "6.1.0-21-cloud-amd64",
-                "kubeletVersion": "v1.36.3",
-                "machineID": uid(f"machine {name}").replace("-", ""),
-                "operatingSystem": "linux",
-                "osImage": "Debian GNU/Linux 12 (bookworm)",
-                "systemUUID": uid(f"system {name}"),
-            },
+        "status": _node_status(name, address, number),
+    }
+
+
+def _node_labels(name: str, zone: str, *, spot: bool) -> Json:
+    role = "node-role.kubernetes.io/spot-worker" if spot else "node-role.kubernetes.io/worker"
+    return {
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        HOSTNAME: name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "m5.4xlarge",
+        role: "true",
+        "topology.kubernetes.io/region": "eu-1",
+        ZONE: zone,
+    }
+
+
+def _node_status(name: str, address: str, number: int) -> Json:
+    amounts = {"cpu": "16", "ephemeral-storage": "104845292Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0"}
+    return {
+        "addresses": [{"address": address, "type": "InternalIP"}, {"address": name, "type": "Hostname"}],
+        "allocatable": {**amounts, "cpu": "15890m", "memory": "60922Mi", "pods": "110"},
+        "capacity": {**amounts, "memory": "64458Mi", "pods": "110"},
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+            condition("Ready", "True", "KubeletReady"),
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "images": [
+            {"names": [f"registry.example.com/image-{i}:v{number % 7}"], "sizeBytes": 50_000_000 + i} for i in range(10)
+        ],
+        "nodeInfo": {
+            "architecture": "amd64",
+            "bootID": uid(f"boot {name}"),
+            "containerRuntimeVersion": "containerd://2.1.1",
+            "kernelVersion": "6.1.0-21-cloud-amd64",
+            "kubeletVersion": "v1.36.3",
+            "machineID": uid(f"machine {name}").replace("-", ""),
+            "operatingSystem": "linux",
+            "osImage": "Debian GNU/Linux 12 (bookworm)",
+            "systemUUID": uid(f"system {name}"),
         },
     }
 
@@ -214,7 +221,6 @@ def daemon_pod(name: str) -> Json:
 
 def _pod(labels: Json, owner: Json, spec: Json, resources: Json) -> Json:
     owner = {**owner, "blockOwnerDeletion": True, "controller": True, "uid": uid(owner["name"])}
-    status = condition("", "True")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -246,34 +252,38 @@ def _pod(labels: Json, owner: Json, spec: Json, resources: Json) -> Json:
             "volumes": [_config_volume(owner["name"]), _token_volume()],
             **spec,
         },
-        "status": {
-            "conditions": [
-                {**status, "type": kind}
-                for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-            ],
-            "containerStatuses": [
-                {
-                    "allocatedResources": resources["requests"],
-                    "containerID": "containerd://@container@",
-                    "image": "registry.example.com/app:v1.2.3",
-                    "imageID": f"registry.example.com/app@sha256:{hashlib.sha256(b'app').hexdigest()}",
-                    "lastState": {},
-                    "name": "app",
-                    "ready": True,
-                    "resources": resources,
-                    "restartCount": 0,
-                    "started": True,
-                    "state": {"running": {"startedAt": _SINCE}},
-                }
-            ],
-            "hostIP": "@ip@",
-            "hostIPs": [{"ip": "@ip@"}],
-            "phase": "Running",
-            "podIP": "@ip@",
-            "podIPs": [{"ip": "@ip@"}],
-            "qosClass": "Burstable",
-            "startTime": _SINCE,
-        },
+        "status": _pod_status(resources),
+    }
+
+
+def _pod_status(resources: Json) -> Json:
+    return {
+        "conditions": [
+            {**condition("", "True"), "type": kind}
+            for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+        ],
+        "containerStatuses": [
+            {
+                "allocatedResources": resources["requests"],
+                "containerID": "containerd://@container@",
+                "image": "registry.example.com/app:v1.2.3",
+                "imageID": f"registry.example.com/app@sha256:{hashlib.sha256(b'app').hexdigest()}",
+                "lastState": {},
+                "name": "app",
+                "ready": True,
+                "resources": resources,
+                "restartCount": 0,
+                "started": True,
+                "state": {"running": {"startedAt": _SINCE}},
+            }
+        ],
+        "hostIP": "@ip@",
+        "hostIPs": [{"ip": "@ip@"}],
+        "phase": "Running",
+        "podIP": "@ip@",
+        "podIPs": [{"ip": "@ip@"}],
+        "qosClass": "Burstable",
+        "startTime": _SINCE,
     }
 
 
