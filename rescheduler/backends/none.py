@@ -10,9 +10,11 @@ from rescheduler.backends.base import (
     CloudProvider,
     ConfigError,
     DeleteOutcome,
+    GroupOptions,
     Instance,
     NodeGroup,
     NodeRef,
+    NodeTemplate,
     UnknownGroup,
 )
 from rescheduler.clock import Clock
@@ -51,6 +53,12 @@ class NoProvider(CloudProvider):
         _unknown(group)
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        _unknown(group)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        _unknown(group)
+
+    def options(self, group: str, *, deadline: float) -> GroupOptions | None:
         _unknown(group)
 
     def close(self) -> None:

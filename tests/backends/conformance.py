@@ -1,6 +1,6 @@
 """What every backend keeps to, told over a world that each of them makes: its system, really spoken to.
 
-A backend joins by one line in `test_conformance.BACKENDS`.
+A backend joins by one line in `test_conformance.BACKENDS`. One that owns no machines has facts of its own, GROUPLESS.
 """
 
 import threading
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from decimal import Decimal
 from typing import Protocol
 
 import pytest
@@ -24,6 +25,7 @@ from rescheduler.backends.base import (
     Failed,
     InstanceState,
     NodeRef,
+    NotSupported,
     Refusal,
     Refused,
     UnknownGroup,
@@ -92,11 +94,15 @@ MakeWorld = Callable[[int, int], AbstractContextManager[World]]  #: machines, mi
 
 Check = Callable[[MakeWorld], None]
 CHECKS: dict[str, Check] = {}
+GROUPLESS: dict[str, Check] = {}
 
 
-def check(fact: str) -> Callable[[Check], Check]:
+def check(fact: str, *tables: dict[str, Check]) -> Callable[[Check], Check]:
+    """Into CHECKS, or into *tables*."""
+
     def register(function: Check) -> Check:
-        CHECKS[fact] = function
+        for table in tables or (CHECKS,):
+            table[fact] = function
         return function
 
     return register
@@ -194,7 +200,7 @@ def _(make: MakeWorld) -> None:
         assert (world.runs(node), world.target()) == (True, 2)
 
 
-@check("a group that there is not is an error of every verb")
+@check("a group that there is not is an error of every verb", CHECKS, GROUPLESS)
 def _(make: MakeWorld) -> None:
     with make(1, 0) as world:
         deadline = MINUTES + world.clock.monotonic()
@@ -365,6 +371,54 @@ def _(make: MakeWorld) -> None:
         for verb, delta in ((world.provider.increase_size, -1), (world.provider.decrease_target_size, 1)):
             with pytest.raises(errors.UsageError):
                 verb(world.group, delta, deadline=deadline)
+
+
+@check("there are no groups, and looking again finds none", GROUPLESS)
+def _(make: MakeWorld) -> None:
+    with make(0, 0) as world:
+        for _ in range(2):
+            deadline = MINUTES + world.clock.monotonic()
+            assert list(world.provider.groups(deadline=deadline)) == []
+            world.provider.refresh(deadline=deadline)
+
+
+@check("no node is its own, wherever it comes from", GROUPLESS)
+def _(make: MakeWorld) -> None:
+    with make(0, 0) as world:
+        deadline = MINUTES + world.clock.monotonic()
+        for node in (
+            world.foreign(),
+            NodeRef("bare"),
+            NodeRef("aws:///zone/i-1", "aws:///zone/i-1"),
+            replace(world.foreign(), control_plane=True),
+        ):
+            assert group_of(world, node) is None
+            assert world.provider.has_instance(node, deadline=deadline) is None
+            assert world.provider.instance_for(node, deadline=deadline) is None
+
+
+@check("it has no prices and no graphics cards", GROUPLESS)
+def _(make: MakeWorld) -> None:
+    with make(0, 0) as world:
+        deadline, now = MINUTES + world.clock.monotonic(), world.clock.now()
+        with pytest.raises(NotSupported):
+            world.provider.node_price(world.foreign(), now, now, deadline=deadline)
+        with pytest.raises(NotSupported):
+            world.provider.pod_price({"cpu": Decimal(1)}, now, now, deadline=deadline)
+        assert (world.provider.gpu_label(), world.provider.gpu_types()) == ("", frozenset())
+
+
+@check("options of a group that there is not are nobody's", GROUPLESS)
+def _(make: MakeWorld) -> None:
+    with make(0, 0) as world, pytest.raises(UnknownGroup):
+        world.provider.options("nowhere", deadline=MINUTES + world.clock.monotonic())
+
+
+@check("it may be closed twice", GROUPLESS)
+def _(make: MakeWorld) -> None:
+    with make(0, 0) as world:
+        world.provider.close()
+        world.provider.close()
 
 
 def group_of(world: World, node: NodeRef) -> str | None:

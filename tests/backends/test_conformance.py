@@ -4,9 +4,10 @@ import pytest
 
 from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
-from tests.backends.conformance import CHECKS, MakeWorld
+from tests.backends.conformance import CHECKS, GROUPLESS, MakeWorld
 from tests.backends.first_node_managers import first_node_manager_world
 from tests.backends.liqos import liqo_world
+from tests.backends.nothing import no_world
 from tests.backends.stackpoints import first_generation, second_generation
 
 BACKENDS: dict[str, MakeWorld] = {
@@ -23,3 +24,8 @@ BACKENDS: dict[str, MakeWorld] = {
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend(backend: str, fact: str) -> None:
     CHECKS[fact](BACKENDS[backend])
+
+
+@pytest.mark.parametrize("fact", GROUPLESS)
+def test_backend_none(fact: str) -> None:
+    GROUPLESS[fact](no_world)

@@ -4,9 +4,10 @@ import pytest
 
 from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
-from tests.backends.conformance import CHECKS, MakeWorld
+from tests.backends.conformance import CHECKS, GROUPLESS, MakeWorld
 from tests.backends.externalgrpcs import through
 from tests.backends.liqos import liqo_world
+from tests.backends.nothing import no_world
 from tests.backends.stackpoints import first_generation, second_generation
 
 BEHIND: dict[str, MakeWorld] = {
@@ -22,3 +23,8 @@ BEHIND: dict[str, MakeWorld] = {
 @pytest.mark.parametrize("backend", BEHIND)
 def test_in_front_of(backend: str, fact: str) -> None:
     CHECKS[fact](BEHIND[backend])
+
+
+@pytest.mark.parametrize("fact", GROUPLESS)
+def test_in_front_of_none(fact: str) -> None:
+    GROUPLESS[fact](through(no_world))
