@@ -6,10 +6,11 @@ from typing import Final
 
 import click
 
+from rescheduler.backends import FLAGGED
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import logging_options, provider_options
 from rescheduler.cli.run import ADDRESS, ignored_options
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.settings import Address, Logging, Provider
 
 FILE: Final = click.Path(path_type=Path)
@@ -36,10 +37,17 @@ def command() -> None:
 )
 @Option("--cert", FILE, metavar="FILE", help="Certificate that callers are shown, PEM.")
 @Option("--ca-cert", FILE, metavar="FILE", help="Callers must show a certificate of this authority, PEM.")
+@Option(
+    "--node-group-auto-discovery",
+    multiple=True,
+    metavar="SPEC",
+    help="Of Cluster Autoscaler's example server; refused: no cloud provider here finds groups by such a text.",
+)
 @logging_options
 @ignored_options
 def serve(
     provider: Provider,
+    node_group_auto_discovery: tuple[str, ...],
     address: Address,
     key_cert: Path | None,
     cert: Path | None,
@@ -50,6 +58,12 @@ def serve(
 
     Mutual TLS with --key-cert, --cert and --ca-cert; without them plain text. Health and reflection are served too.
     """
+    if node_group_auto_discovery:
+        groups = "is told its groups by --nodes" if provider.name in FLAGGED else "knows its groups by itself"
+        raise UsageError(
+            f"--node-group-auto-discovery={node_group_auto_discovery[0]}: "
+            f"the cloud provider {provider.name!r} {groups}; leave it out"
+        )
     if importlib.util.find_spec("grpc") is None:
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
     from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed

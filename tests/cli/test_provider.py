@@ -64,6 +64,14 @@ WRONG = {
         2,
         "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
     ),
+    "groups to be found by a text": (
+        ("--cloud-provider=cherryservers", "--node-group-auto-discovery=asg:tag=a", "--node-group-auto-discovery=b"),
+        2,
+        (
+            "rescheduler: --node-group-auto-discovery=asg:tag=a: "
+            "the cloud provider 'cherryservers' is told its groups by --nodes; leave it out"
+        ),
+    ),
     "no configuration": (
         ("--cloud-provider", "externalgrpc"),
         2,
