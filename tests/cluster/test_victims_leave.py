@@ -1,6 +1,10 @@
-"""Emptied nodes really leave: the daemon gives them to the stand-ins of clouds, and to Liqo's node manager."""
+"""Emptied nodes really leave: the daemon gives them to the stand-ins of clouds, and to Liqo's node manager.
+
+And without a system they stay, as schedulable as before.
+"""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +13,8 @@ import pytest
 from deploy.local.cherry import app as cherry_app
 from deploy.local.cherry import cloud as cherry
 from deploy.local.cherry.nodes import nodes as cherry_nodes
+from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.server import Server as CloudpoolServer
 from deploy.local.liqo.objects import TOLERATION
 from deploy.local.manifests import ON_DEMAND, deployment, spot
 from deploy.local.plane import ControlPlane
@@ -18,6 +24,8 @@ from deploy.local.stackpoint.nodes import nodes as stackpoint_nodes
 from deploy.local.standin.nodes import Nodes
 from deploy.local.standin.server import Server
 from rescheduler.clock import SystemClock
+from tests.backends import cloudpools, pki
+from tests.backends.served import CLIENT_FILES, SERVER_FILES, Service
 from tests.cluster import virtual
 from tests.cluster.daemon import NO_DELAY, Daemon, Look
 
@@ -63,7 +71,34 @@ def stackpoint_world(
 
 
 @contextlib.contextmanager
-def joined(nodes: Nodes) -> Iterator[None]:
+def cloudpool_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
+    """Two machines, of which one must stay."""
+    document = cloudpools.document(terminationDelay="2s", labels=LABELS)
+    settings = cloudpools.settings(pool=document, desired_size=2, refresh_interval=0.5)
+    with CloudpoolServer(settings, config.parent, SystemClock()).running() as server:
+        pool = {"id": "od", "backend": {"url": server.url}, "minSize": 1, "maxSize": 3, "cacheAge": "1s"}
+        config.write_text(json.dumps({"pools": [pool]}))
+        with joined(Cluster(str(plane.kubeconfig), server.pool, SystemClock())):
+            now = SystemClock().now
+            yield lambda: [one.name for one in server.pool.machines() if one.allocated(now())]
+
+
+@contextlib.contextmanager
+def externalgrpc_world(
+    plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
+) -> Iterator[Callable[[], list[str]]]:
+    """The cloudpool, behind a service of ours that wants certificates."""
+    pools = config.with_name("cloudpool.json")
+    pki.make(config.parent)
+    with cloudpool_world(plane, environ, pools) as machines:
+        flags = ("--cloud-provider=cloudpool", f"--cloud-config={pools}", *SERVER_FILES)
+        with Service(config.parent, *flags) as service:
+            config.write_text(json.dumps({"address": service.address, "grpc_timeout": "60s", **CLIENT_FILES}))
+            yield machines
+
+
+@contextlib.contextmanager
+def joined(nodes: Nodes | Cluster) -> Iterator[None]:
     nodes.start()
     try:
         yield
@@ -86,6 +121,8 @@ Opened = Callable[[ControlPlane, pytest.MonkeyPatch, Path], World]
 WORLDS: dict[str, tuple[Opened, tuple[str, ...]]] = {
     "cherryservers": (cherry_world, ("--cloud-provider=cherryservers", "--cloud-config={config}", "--nodes=1:3:od")),
     "stackpoint": (stackpoint_world, ("--cloud-provider=spc", "--nodes=1:3:t2.medium:od")),
+    "cloudpool": (cloudpool_world, ("--cloud-provider=cloudpool", "--cloud-config={config}")),
+    "externalgrpc": (externalgrpc_world, ("--cloud-provider=externalgrpc", "--cloud-config={config}")),
     "liqo": (liqo_world, ("--cloud-provider=liqo", "--cloud-config={config}")),
 }
 
@@ -113,3 +150,18 @@ def test_a_victim_leaves_and_the_minimum_stays(
             assert not daemon.told("token")
         look.running(2)
         assert look.marks() == {}
+
+
+def test_without_a_system_the_emptied_nodes_stay(cluster: ControlPlane) -> None:
+    look = Look(cluster)
+    look.nodes(2, 2)
+    cluster.apply([deployment("web", 4)])
+    look.running(4)
+    look.open_spot()
+    before = {one["metadata"]["name"]: one["spec"] for one in cluster.api.items("/api/v1/nodes")}
+    with Daemon(cluster, NO_DELAY, "--cloud-provider=none") as daemon:
+        look.eventually(lambda: len(daemon.told("drained after")) == 2, "both to be emptied")
+        look.eventually(lambda: look.marks() == {}, "the taints to go")
+    assert {one["metadata"]["name"]: one["spec"] for one in cluster.api.items("/api/v1/nodes")} == before
+    look.running(4)
+    assert look.kinds() == {"spot": 4}
