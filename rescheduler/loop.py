@@ -220,13 +220,14 @@ class Loop:
         return self._drainer.takes_machines and self._clock.monotonic() >= until
 
     def _judge(self, *, complete: bool) -> Planning:
-        started = self._clock.monotonic()
+        started, before = self._clock.monotonic(), self._view.nodes()
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
         ended = self._clock.monotonic()
         all_judged = len(planning.verdicts) == planning.on_demand_nodes
         if all_judged:
             self._judged_at = ended
-        nodes = {name: _ref(node) for name, node in self._view.nodes().items()}
+        # Nodes come and go while we plan.
+        nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
         self._report(Planned(self._clock.now(), planning, judged, ended - started, all_judged))
         return planning

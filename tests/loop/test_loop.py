@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -23,7 +24,9 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
+from rescheduler.planning.outcome import Planning
 from rescheduler.settings import Timing
+from rescheduler.view import View
 from tests.loop.world import START, Pool, World, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
@@ -55,6 +58,21 @@ def test_the_emptiest_node_goes_first_and_the_next_after_the_delay() -> None:
         assert [one.failure for one in here.of(DrainEnded)] == [None, None]
         assert here.marked == []
         assert here.cluster.pods_on["od-1"] == here.cluster.pods_on["od-2"] == {}
+
+
+def test_a_node_may_go_while_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        judge = View.first_plan
+
+        def slow(self: View, *, take_empty: Callable[[str], bool]) -> Planning:
+            planning = judge(self, take_empty=take_empty)
+            here.cluster.delete("Node", "od-1")
+            return planning
+
+        monkeypatch.setattr(View, "first_plan", slow)
+        assert loop.round() is Outcome.HELD
+        assert (here.of(Trouble), [list(one.nodes) for one in here.of(Planned)]) == ([], [["od-1"]])
 
 
 class Part(Pool):
