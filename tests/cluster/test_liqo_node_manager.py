@@ -46,14 +46,14 @@ def test_it_works_with_its_own_token_and_rights_for_the_client_that_is_meant(
 ) -> None:
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
     allowed = [each for each in arguments() if each.startswith("--client=")]
-    assert allowed == ["--client=spot-rescheduler"]
+    assert allowed == ["--client=rescheduler"]
     with site(installed, tmp_path, {"rome": 1}, own=own, start=False) as here:
         here.start(CONFIG, *allowed)
-        for name in ("spot-rescheduler", "rome"):
+        for name in ("rescheduler", "rome"):
             pki.issue(tmp_path, name)
         assert as_client(here, "rome").status_code == 403
         for file in ("client.crt", "client.key"):
-            (tmp_path / file).write_bytes((tmp_path / file.replace("client", "spot-rescheduler")).read_bytes())
+            (tmp_path / file).write_bytes((tmp_path / file.replace("client", "rescheduler")).read_bytes())
         with here.provider() as provider:
             provider.increase_size(GROUP, 1, deadline=SystemClock().monotonic() + WAIT_SECONDS)
 
@@ -63,7 +63,7 @@ def test_it_works_with_its_own_token_and_rights_for_the_client_that_is_meant(
 
             here.eventually(running, "a virtual node")
             [name] = here.nodes()
-        with client(here, "spot-rescheduler") as old:
+        with client(here, "rescheduler") as old:
             down = old.get("/nodegroup/scaledown", params={"id": f"liqo://{name}", "nodegroupid": GROUP})
             assert (down.status_code, down.content) == (200, b"")
             here.eventually(lambda: not here.nodes(), "the virtual node to leave")
