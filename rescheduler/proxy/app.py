@@ -203,7 +203,7 @@ class Proxy:
 
 def _tell(scope: Scope, answer: Response) -> None:
     """What became of an update, in the log: the client may be a program that keeps no answers."""
-    said = json.loads(answer.body) if answer.body else {}
+    said = json.loads(bytes(answer.body)) if answer.body else {}
     words = " ".join(": ".join(text for text in (said.get("message"), said.get("detail")) if text).split())
     level = logging.WARNING if words and answer.status_code not in range(400, 500) else logging.INFO
     log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")

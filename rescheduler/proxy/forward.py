@@ -62,6 +62,7 @@ class Forwarder:
         consumes_authorization: bool = False,
     ) -> None:
         self._url, self._patience = url, patience
+        self._parsed = httpx.URL(url)
         self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
         self._credentials = credentials
         self._consumes_authorization = consumes_authorization
@@ -121,7 +122,7 @@ class Forwarder:
         content = client.body() if client.sends else body
         extensions = {"target": self._target(scope), "timeout": self._timeout}
         self._credentials.tls()
-        return httpx.Request(scope["method"], self._url, headers=headers, content=content, extensions=extensions)
+        return httpx.Request(scope["method"], self._parsed, headers=headers, content=content, extensions=extensions)
 
     def _reason(self, failure: Exception) -> str:
         text = " ".join(str(failure).split())

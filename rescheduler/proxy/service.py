@@ -26,7 +26,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import ErrorKind, Report, Trouble, tee
+from rescheduler.observe.events import ErrorKind, Report, Started, Trouble, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.observe.logs import Logs
@@ -130,13 +130,13 @@ class Service:
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
         # The same after a restart, and another one for another pool.
-        self._holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
+        self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
         # Victims wait marked while those before them are drained; none is begun when the update's time is out.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
-        self._view = ProxyView(state, self._clock, self._holder, self._to_finish, own_node)
-        to_replace = ProxyView(state, self._clock, self._holder, self._to_replace, own_node)
+        self._view = ProxyView(state, self._clock, self.holder, self._to_finish, own_node)
+        to_replace = ProxyView(state, self._clock, self.holder, self._to_replace, own_node)
         self._drainers = (
             self._drainer(shrinking, self._view, limits),
             self._drainer(replacing, to_replace, limits),
@@ -147,7 +147,7 @@ class Service:
             replace=Way(self._drainers[1].drain, replacing),
             keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
         )
-        access = Access(self._cluster, keeping, self._clock, self._holder, self._promise)
+        access = Access(self._cluster, keeping, self._clock, self.holder, self._promise)
         self._nodes = ClusterNodes(self._view, state, access, report)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
@@ -183,18 +183,18 @@ class Service:
                 break
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
-        access = Access(self._cluster, provider, self._clock, self._holder, self._promise)
+        access = Access(self._cluster, provider, self._clock, self.holder, self._promise)
         return Drainer(access, view, self._standing, self._threads, limits, self._report)
 
     def _to_finish(self, written: Intent) -> bool:
         """Our own, and what a proxy left that was dead or before another pool."""
-        if written.holder != self._holder:
+        if written.holder != self.holder:
             return written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
         return not self._to_replace(written)
 
     def _to_replace(self, written: Intent) -> bool:
         removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
-        return written.holder == self._holder and removing
+        return written.holder == self.holder and removing
 
 
 def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "") -> int:
@@ -212,10 +212,11 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         metrics = ProxyMetrics(registry)
         told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
         report = tee(Logs(), Metrics(registry), metrics, status, told)
-        parts.enter_context(serving_pages(application(registry, health, status), pages))
+        address = parts.enter_context(serving_pages(application(registry, health, status), pages))
         threads = Threads(parts.enter_context(_running(_EVICTIONS)), parts.enter_context(_running(1)))
         service = Service(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)
+        report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
         parts.callback(state.stop)
         listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))

@@ -119,6 +119,7 @@ def test_the_proxy_shrinks_a_pool_with_its_own_token_and_rights(installed_proxy:
         for name, reason in {"od-3": "NodeDrained", "od-2": "MachineRemovalOrdered", pod: "Rescheduler"}.items():
             look.eventually(partial(_told, look, name, reason), f"{reason} about {name}")
         assert not [line for line in made.lines if "orbidden" in line]
+        assert [line for line in made.lines if "starts as cloudpool-proxy." in line]
 
 
 def _told(look: Look, name: str, reason: str) -> bool:
