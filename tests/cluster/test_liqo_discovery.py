@@ -110,7 +110,12 @@ def test_secrets_are_followed_with_its_own_token_and_agents_speak_of_their_own_c
     installed.api.patch(f"{SECRETS}/milan", {"metadata": {"labels": {"autoscaling": "false"}}})
     becomes("rome", "turin")
     installed.api.delete(f"{SECRETS}/turin")
-    assert [each["kubeconfig"] for each in becomes("rome", "turin")] == ["", ""]
+    known = [("rome", ""), ("turin", "")]  # by their agents alone
+    installed.wait_for(
+        lambda: [(each["name"], each["kubeconfig"]) for each in manager.get("/list").json()] == known,
+        "the Secret's word to go",
+        seconds=WAIT_SECONDS,
+    )
     assert agent.post("/update", json={"deleted": ["turin"]}).json() == {"updated": 0, "deleted": 1}
     becomes("rome")
 
