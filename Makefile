@@ -21,7 +21,9 @@ SECONDS ?= 600
 # Tests mostly wait for a cluster; each worker has a control plane of its own.
 WORKERS ?= 4
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance proto build up down clean
+GRPC := rescheduler/backends/externalgrpc
+
+.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance autoscaler proto build up down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -59,11 +61,22 @@ bench: build ## measure how fast it is, side by side with the scheduler's own pl
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
 
-proto: $(READY) ## compile the protobuf schema again, after a change of rescheduler/kube/schema.proto
+autoscaler: build ## let the real Cluster Autoscaler drive `rescheduler provider serve`; its first build takes minutes
+	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py $(ARGS)
+
+proto: $(READY) ## compile the protobuf schemas again, after a change of one of their .proto files
 	@mkdir -p build
 	@$(BIN)/python -m grpc_tools.protoc -I. --descriptor_set_out=rescheduler/kube/schema.binpb --pyi_out=build \
 		rescheduler/kube/schema.proto
 	@mv build/rescheduler/kube/schema_pb2.pyi rescheduler/kube/schema.pyi
+	@$(BIN)/python -m grpc_tools.protoc -I$(GRPC) --include_imports --descriptor_set_out=$(GRPC)/wire.binpb \
+		--pyi_out=build $(GRPC)/wire.proto $(GRPC)/core.proto
+	@sed 's/^DESCRIPTOR: .*/from google.protobuf.descriptor_pool import DescriptorPool as _DescriptorPool\n\nPOOL: _DescriptorPool/' \
+		build/wire_pb2.pyi > $(GRPC)/wire.pyi
+	@sed '/^DESCRIPTOR: /d' build/core_pb2.pyi > $(GRPC)/core.pyi
+	@$(BIN)/ruff format --quiet $(GRPC)/wire.pyi $(GRPC)/core.pyi
+	@$(BIN)/python -m grpc_tools.protoc -Ideploy/local/caller --descriptor_set_out=deploy/local/caller/calls.binpb \
+		deploy/local/caller/calls.proto
 
 build: $(READY) ## build the binaries of the local control plane, once
 	@$(LOCAL) build --prometheus

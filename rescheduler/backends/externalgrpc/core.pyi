@@ -4,7 +4,6 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
-
 class Quantity(_message.Message):
     __slots__ = ("string",)
     STRING_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +27,7 @@ class ObjectMeta(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
     class AnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class ObjectMeta(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
     NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -47,7 +48,15 @@ class ObjectMeta(_message.Message):
     creationTimestamp: Time
     labels: _containers.ScalarMap[str, str]
     annotations: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., creationTimestamp: _Optional[_Union[Time, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(
+        self,
+        name: _Optional[str] = ...,
+        namespace: _Optional[str] = ...,
+        uid: _Optional[str] = ...,
+        creationTimestamp: _Optional[_Union[Time, _Mapping]] = ...,
+        labels: _Optional[_Mapping[str, str]] = ...,
+        annotations: _Optional[_Mapping[str, str]] = ...,
+    ) -> None: ...
 
 class Taint(_message.Message):
     __slots__ = ("key", "value", "effect", "timeAdded")
@@ -59,7 +68,13 @@ class Taint(_message.Message):
     value: str
     effect: str
     timeAdded: Time
-    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., timeAdded: _Optional[_Union[Time, _Mapping]] = ...) -> None: ...
+    def __init__(
+        self,
+        key: _Optional[str] = ...,
+        value: _Optional[str] = ...,
+        effect: _Optional[str] = ...,
+        timeAdded: _Optional[_Union[Time, _Mapping]] = ...,
+    ) -> None: ...
 
 class NodeSpec(_message.Message):
     __slots__ = ("podCIDR", "providerID", "unschedulable", "taints")
@@ -71,7 +86,13 @@ class NodeSpec(_message.Message):
     providerID: str
     unschedulable: bool
     taints: _containers.RepeatedCompositeFieldContainer[Taint]
-    def __init__(self, podCIDR: _Optional[str] = ..., providerID: _Optional[str] = ..., unschedulable: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        podCIDR: _Optional[str] = ...,
+        providerID: _Optional[str] = ...,
+        unschedulable: _Optional[bool] = ...,
+        taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...,
+    ) -> None: ...
 
 class NodeCondition(_message.Message):
     __slots__ = ("type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message")
@@ -87,7 +108,15 @@ class NodeCondition(_message.Message):
     lastTransitionTime: Time
     reason: str
     message: str
-    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastHeartbeatTime: _Optional[_Union[Time, _Mapping]] = ..., lastTransitionTime: _Optional[_Union[Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(
+        self,
+        type: _Optional[str] = ...,
+        status: _Optional[str] = ...,
+        lastHeartbeatTime: _Optional[_Union[Time, _Mapping]] = ...,
+        lastTransitionTime: _Optional[_Union[Time, _Mapping]] = ...,
+        reason: _Optional[str] = ...,
+        message: _Optional[str] = ...,
+    ) -> None: ...
 
 class NodeAddress(_message.Message):
     __slots__ = ("type", "address")
@@ -106,6 +135,7 @@ class NodeStatus(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
     class AllocatableEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +143,7 @@ class NodeStatus(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -123,7 +154,14 @@ class NodeStatus(_message.Message):
     phase: str
     conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
     addresses: _containers.RepeatedCompositeFieldContainer[NodeAddress]
-    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        capacity: _Optional[_Mapping[str, Quantity]] = ...,
+        allocatable: _Optional[_Mapping[str, Quantity]] = ...,
+        phase: _Optional[str] = ...,
+        conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ...,
+        addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...,
+    ) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")
@@ -133,7 +171,12 @@ class Node(_message.Message):
     metadata: ObjectMeta
     spec: NodeSpec
     status: NodeStatus
-    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[NodeSpec, _Mapping]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ...) -> None: ...
+    def __init__(
+        self,
+        metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ...,
+        spec: _Optional[_Union[NodeSpec, _Mapping]] = ...,
+        status: _Optional[_Union[NodeStatus, _Mapping]] = ...,
+    ) -> None: ...
 
 class ResourceRequirements(_message.Message):
     __slots__ = ("limits", "requests")
@@ -144,6 +187,7 @@ class ResourceRequirements(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
     class RequestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -151,11 +195,14 @@ class ResourceRequirements(_message.Message):
         key: str
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     limits: _containers.MessageMap[str, Quantity]
     requests: _containers.MessageMap[str, Quantity]
-    def __init__(self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+    def __init__(
+        self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ...
+    ) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("name", "resources")
@@ -163,7 +210,9 @@ class Container(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
     resources: ResourceRequirements
-    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+    def __init__(
+        self, name: _Optional[str] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...
+    ) -> None: ...
 
 class PodSpec(_message.Message):
     __slots__ = ("containers",)
@@ -177,4 +226,6 @@ class Pod(_message.Message):
     SPEC_FIELD_NUMBER: _ClassVar[int]
     metadata: ObjectMeta
     spec: PodSpec
-    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...) -> None: ...
+    def __init__(
+        self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...
+    ) -> None: ...
