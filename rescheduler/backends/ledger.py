@@ -30,6 +30,13 @@ class Ledger(Generic[Given]):
                 while len(memory) > _REMEMBERED:
                     memory.popitem(last=False)
 
+    def forget(self, machine: str) -> None:
+        """The machine stays: its next order is the first one."""
+        with self._lock:
+            self._orders.pop(machine, None)
+            for node in [node for node, one in self._machines.items() if one == machine]:
+                del self._machines[node]
+
     def order(self, machine: str) -> Given | None:
         with self._lock:
             return self._orders.get(machine)

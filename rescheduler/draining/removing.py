@@ -24,6 +24,9 @@ from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
 #: Seconds between two looks at a machine that was ordered away.
 REMOVAL_INTERVAL: Final = 10.0
 
+#: Seconds between two tries to delete the Node.
+DELETION_INTERVAL: Final = 2.0
+
 
 def emptied(drain: Drain, now: float) -> Result:
     if drain.group is None:
@@ -68,7 +71,7 @@ def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:
-    return replace(drain, retry_at=now + REMOVAL_INTERVAL), ()
+    return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:

@@ -78,6 +78,15 @@ def test_a_404_for_one_that_is_there_is_the_wrong_path() -> None:
         assert world.states() == ["RUNNING"] * 3
 
 
+def test_after_a_404_for_one_that_is_there_it_is_ordered_when_it_is_asked_for_again() -> None:
+    with pool() as world:
+        world.inject(status=404)
+        node = world.node()
+        assert isinstance(world.delete(node)[0], Failed)
+        assert world.delete(node) == [Deleted("TERMINATED")]
+        assert (len(world.orders()), world.desired) == (2, 2)
+
+
 # -- never a second decrement
 
 #: fact: faults of the orders, one after the other; what the cloud says to a second termination

@@ -88,9 +88,9 @@ SUCCESSES: dict[str, Story] = {
         (18, seen(), (OrderRemoval("pool"),)),
         (19, Removed(), (DeleteNode(),)),
         (20, NodeDeletionFailed("500"), ()),
-        (29, seen(), ()),
-        (30, seen(), (DeleteNode(),)),
-        (31, NodeDeleted(), ()),
+        (21, seen(), ()),
+        (22, seen(), (DeleteNode(),)),
+        (23, NodeDeleted(), ()),
     ],
     "a release that fails is tried again": [
         *OPENING,

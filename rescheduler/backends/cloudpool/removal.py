@@ -137,6 +137,8 @@ class Removal:
             return None
         if isinstance(verdict, Send) and target.machine is not None:
             return self._order(node, target.machine, target.order, view, deadline)
+        if isinstance(verdict, Failed) and target.machine is not None:
+            self._ledger.forget(target.machine.id)
         return None if isinstance(verdict, Send) else verdict
 
     def _order(
