@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,28 @@ pytestmark = pytest.mark.cluster
 
 API = {"url": "https://127.0.0.1:1", "auth": {"kubeConfigPath": "{folder}/none"}}
 POOL = {"url": "http://127.0.0.1:1"}
-CERTIFICATES = {"clientCertPath": "{folder}/none", "clientKeyPath": "{folder}/none", "caCertPath": "{folder}/none"}
+HERE = "{folder}/here"  #: a file that is there
+CERTIFICATES = {"clientCertPath": HERE, "clientKeyPath": HERE, "caCertPath": HERE}
+
+
+def certificates(**changes: str) -> Json:
+    return {"apiServer": {"url": API["url"], "auth": {**CERTIFICATES, **changes}}, "backend": POOL}
+
+
+def kubeconfig(url: str, kind: str) -> Json:
+    """With the file of KUBECONFIGS of that *kind*."""
+    return {"apiServer": {"url": url, "auth": {"kubeConfigPath": f"{{folder}}/{kind}"}}, "backend": POOL}
+
+
+CLUSTERS = [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]
+KUBECONFIGS: dict[str, Json] = {
+    "without-contexts": {"clusters": CLUSTERS},
+    "without-users": {
+        "clusters": CLUSTERS,
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    },
+}
 
 #: what is wrong: (the file, or `None` for none; what is said)
 BAD: dict[str, tuple[Any, str]] = {
@@ -47,10 +69,12 @@ BAD: dict[str, tuple[Any, str]] = {
         'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
     ),
     "a kubeconfig that is not there": ({"apiServer": API, "backend": POOL}, "no such file"),
-    "certificates that are not there": (
-        {"apiServer": {"url": API["url"], "auth": CERTIFICATES}, "backend": POOL},
-        "none",
-    ),
+    "another cluster's kubeconfig": (kubeconfig("https://elsewhere", "without-users"), "0 contexts of"),
+    "a kubeconfig without a context": (kubeconfig("https://127.0.0.1:1", "without-contexts"), "0 contexts of"),
+    "a kubeconfig without its user": (kubeconfig("https://127.0.0.1:1/", "without-users"), "no user 'u'"),
+    "a certificate that is not there": (certificates(clientCertPath="/nope"), "apiServer.auth.clientCertPath: /nope"),
+    "a key that is not there": (certificates(clientKeyPath="/nope"), "apiServer.auth.clientKeyPath: /nope"),
+    "a CA that is not there": (certificates(caCertPath="/nope"), "apiServer.auth.caCertPath: /nope"),
 }
 
 
@@ -69,6 +93,9 @@ def proxy(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_it_does_not_take(tmp_path: Path) -> None:
     """One line, and the exit code of wrong use; the original ended with 1."""
+    (tmp_path / "here").touch()
+    for kind, document in KUBECONFIGS.items():
+        (tmp_path / kind).write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document}))
     for number, (fact, (document, said)) in enumerate(BAD.items()):
         file, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
         if document is not None:
@@ -89,6 +116,21 @@ def test_arguments(tmp_path: Path) -> None:
     assert "--what" in unknown.stderr
     glog = proxy(f"-config-file={tmp_path}/none", "-logtostderr", "-v=4", "-alsologtostderr", "-port", "0")
     assert (glog.returncode, "cannot be read" in glog.stderr) == (2, True)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """1, one line, no dump."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        kind, port = "without-users", taken.getsockname()[1]
+        users = [{"name": "u", "user": {}}]
+        (tmp_path / kind).write_text(json.dumps({**KUBECONFIGS[kind], "users": users}))
+        file, log = tmp_path / "config.json", tmp_path / "log"
+        file.write_text(json.dumps(kubeconfig("", kind)).replace("{folder}", str(tmp_path)))
+        options = (f"--config-file={file}", f"--port={port}", "--host=127.0.0.1", "--listen-address=127.0.0.1:0")
+        with Program(log, "proxy", *options) as one:
+            assert one.end() == 1
+        assert [line for line in log.read_text().splitlines() if "cannot listen there" in line]
+        assert "Traceback" not in log.read_text()
 
 
 def test_what_it_takes(cluster: ControlPlane, tmp_path: Path) -> None:

@@ -162,11 +162,14 @@ def test_a_pool_that_looks_at_its_machines_no_more(guarded: World) -> None:
     """Sizes are not judged on a view that is older than the request; at the update's deadline that is said."""
     pool = guarded.server.pool
     settings = pool.settings
-    pool.settings = msgspec.structs.replace(settings, refresh_interval=Duration(3600))
+    never = Duration(3600)
+    pool.settings = msgspec.structs.replace(settings, refresh_interval=never, pool_update=never)
     try:
+        pool.set_size(2)  # its last look
         answer = httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60)
     finally:
         pool.settings = settings
+        pool.set_size(2)
     assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE)
     assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
 
@@ -184,3 +187,9 @@ def test_a_pool_that_fails(guarded: World) -> None:
         assert "GET /pool" in answer.json()["detail"]
         assert answer.json()["detail"].endswith(": 503 Service Unavailable: 100% down: x")
         guarded.server.face.forget()
+    guarded.server.face.inject(Fault(path="/pool/size", status=503, body="", times=9))
+    answer = httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 3}, timeout=60)
+    assert (answer.status_code, answer.json()["message"]) == (502, answers.SET_SIZE)
+    assert "POST /pool/size: 503 Service Unavailable" in answer.json()["detail"]
+    guarded.server.face.forget()
+    guarded.server.face.requests.clear()
