@@ -116,6 +116,8 @@ def _answering(name: str, kind: Any, verb: Verb, clock: Clock) -> Callable[[byte
     def answer(raw: bytes, context: Any) -> Message | None:
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
         response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
+        if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
+            code = grpc.StatusCode.DEADLINE_EXCEEDED  # the system might have answered somebody more patient
         log.debug("%s %s %s", name, code.name, message)
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:

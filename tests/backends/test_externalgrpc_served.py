@@ -1,0 +1,115 @@
+"""``provider serve`` before a cloudpool that is slow: no caller waits for too long, and nothing is done twice."""
+
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from deploy.local.cloudpool.faults import Fault
+from deploy.local.cloudpool.server import Server
+from rescheduler.backends.externalgrpc import codec, wire
+from rescheduler.clock import SystemClock
+from tests.backends.cloudpools import GROUP, node_of, settings
+from tests.backends.served import Service
+from tests.backends.shelf import Caller
+
+CLOCK = SystemClock()
+
+
+class World:
+    def __init__(self, server: Server, service: Service) -> None:
+        self.server, self.service = server, service
+        self.call = Caller(service.address)
+        self.request = wire.NodeGroupNodesRequest(id=GROUP)
+
+    def instances(self) -> set[str]:
+        """Those that are not ending."""
+        found = self.call("NodeGroupNodes", self.request, timeout=60).instances
+        return {one.id for one in found if one.status.instanceState != wire.InstanceStatus.instanceDeleting}
+
+    def target(self) -> int:
+        return int(self.call("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id=GROUP), timeout=60).targetSize)
+
+    def asked(self, path: str) -> int:
+        """How often the pool was."""
+        return [one.path for one in self.server.face.requests].count(path)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with Server(settings(refresh_interval=0.1), tmp_path, CLOCK).running() as server:
+        pool = {
+            "id": GROUP,
+            "backend": {"url": server.url, "timeout": "60s"},
+            "maxSize": 5,
+            "refreshInterval": "0s",
+            "cacheAge": "0s",
+            "pollInterval": "200ms",
+        }
+        (tmp_path / "pool.json").write_text(json.dumps({"pools": [pool]}))
+        with Service(tmp_path, "--cloud-provider=cloudpool", "--cloud-config=pool.json") as service:
+            world = World(server, service)
+            with world.call.channel:
+                yield world
+
+
+def eventually(predicate: object, seconds: float = 60) -> None:
+    """Until *predicate* is true, which is a callable."""
+    assert callable(predicate)
+    Retrying(retry=retry_if_result(lambda found: not found), stop=stop_after_delay(seconds), wait=wait_fixed(0.1))(
+        predicate
+    )
+
+
+def test_a_read_that_takes_too_long_says_so_in_time(world: World) -> None:
+    """By its words the answer is the service's, not the caller's own watch."""
+    world.server.face.inject(Fault(method="GET", path="/pool", kind="hang", times=10))
+    with pytest.raises(grpc.RpcError) as caught:
+        world.call("NodeGroupNodes", world.request, timeout=5)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "on-demand" in caught.value.details()
+    world.server.face.forget()
+    assert len(world.instances()) == 3
+
+
+def test_an_order_that_takes_too_long_goes_on_and_is_not_given_again(world: World) -> None:
+    """The first answer is OK although the pool has not answered: the machine may end at any moment."""
+    victim = world.server.pool.machines()[0]
+    world.server.face.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
+    request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])
+    world.call("NodeGroupDeleteNodes", request, timeout=5)
+    eventually(lambda: victim.provider_id not in world.instances())
+    world.call("NodeGroupDeleteNodes", request, timeout=60)
+    assert (world.target(), world.asked("/pool/terminate")) == (2, 1)
+
+
+def test_sigterm_lets_a_call_under_way_end_and_takes_no_more(world: World) -> None:
+    looks = world.asked("/pool")
+    slow = Fault(method="GET", path="/pool", status=200, body=json.dumps(world.server.pool.pool()), delay=3)
+    world.server.face.inject(slow)
+    with ThreadPoolExecutor(1) as threads:
+        under_way = threads.submit(world.instances)
+        eventually(lambda: world.asked("/pool") > looks)
+        assert not under_way.done()
+        world.service.process.send_signal(signal.SIGTERM)
+        eventually(lambda: any("SIGTERM" in line for line in world.service.lines))
+        late = Caller(world.service.address)
+        with late.channel:
+            eventually(lambda: refused(late))
+        assert len(under_way.result(timeout=60)) == 3
+    assert world.service.process.wait(60) == 0
+
+
+def refused(caller: Caller) -> bool:
+    """Whether a call is, or it was told that the service is ending."""
+    try:
+        answer = caller.raw("Check", b"", timeout=60, service="grpc.health.v1.Health")
+    except grpc.RpcError as error:
+        return bool(error.code() is grpc.StatusCode.UNAVAILABLE)
+    return bool(health_pb2.HealthCheckResponse.FromString(answer).status != health_pb2.HealthCheckResponse.SERVING)
