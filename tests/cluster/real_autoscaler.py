@@ -9,10 +9,11 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import pytest
@@ -31,7 +32,6 @@ from tests.backends.served import CLIENT_FILES, SERVER_FILES, Service
 from tests.cluster.daemon import Look
 
 CLOCK = SystemClock()
-LABELS = {"pool": "od"}
 FLAGS = (
     "--cloud-provider=externalgrpc",
     "--cloud-config=client.yaml",
@@ -58,7 +58,11 @@ class Autoscaler:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            self._command, cwd=self._folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "no_proxy": "127.0.0.1"}
+            self._command,
+            cwd=self._folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "no_proxy": "127.0.0.1"},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -74,7 +78,7 @@ class Autoscaler:
             self._reader.join()
             assert self._process.stderr is not None
             self._process.stderr.close()
-            Path("/tmp/ca.log").write_text("\n".join(self.lines))
+            (self._folder / "autoscaler.log").write_text("\n".join(self.lines))
 
     def _read(self) -> None:
         assert self._process.stderr is not None
@@ -89,34 +93,76 @@ class System:
     """A stand-in whose machines are Nodes, two at the start, one at least, five at most."""
 
     flags: tuple[str, ...]
+    labels: dict[str, str]  #: of its Nodes and of its template
     machines: Callable[[], int]  #: that run or will
     environ: dict[str, str] = field(default_factory=dict)
+    expander: str = "least-waste"  #: that of prices gets nowhere with a system that has none
 
 
 @contextlib.contextmanager
-def cloudpool(plane: ControlPlane, folder: Path) -> Iterator[System]:
+def cloudpool(
+    plane: ControlPlane, folder: Path, size: int = 2, minimum: int = 1, later: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[System]:
+    """Machines that are asked for later have the delays of *later*."""
+    labels = {"pool": "od"}
     document = cloudpools.document(
-        requestDelay="500ms", launchDelay="500ms", bootDelay="500ms", terminationDelay="1s", labels=LABELS
+        requestDelay="500ms", launchDelay="500ms", bootDelay="500ms", terminationDelay="1s", labels=labels
     )
-    settings = cloudpools.settings(pool=document, desired_size=2, refresh_interval=0.2, pool_update=1)
-    with CloudpoolServer(settings, folder, CLOCK).running() as server, joined(
-        Cluster(str(plane.kubeconfig), server.pool, CLOCK)
+    settings = cloudpools.settings(pool=document, desired_size=size, refresh_interval=0.2, pool_update=1)
+    with (
+        CloudpoolServer(settings, folder, CLOCK).running() as server,
+        joined(Cluster(str(plane.kubeconfig), server.pool, CLOCK)),
     ):
+        server.pool.set_config({**server.pool.config(), **later})
         pool = {
             "id": "od",
             "backend": {"url": server.url, "timeout": "4s"},
-            "minSize": 1,
+            "minSize": minimum,
             "maxSize": 5,
             "refreshInterval": "500ms",
             "cacheAge": "1s",
             "pollInterval": "500ms",
-            "template": {"labels": LABELS, "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}},
+            "template": {"labels": labels, "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}},
         }
         (folder / "cloudpool.json").write_text(json.dumps({"pools": [pool]}))
         yield System(
             ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json"),
+            labels,
             lambda: sum(one.allocated(CLOCK.now()) for one in server.pool.machines()),
         )
+
+
+@contextlib.contextmanager
+def cherryservers(plane: ControlPlane, folder: Path) -> Iterator[System]:
+    with cherry.serving(CLOCK, deploying=1.0, terminating=1.0) as server:
+        for number in range(2):
+            cherry.add(server, hostname=f"k8s-{number}", deploying=0.0)
+        keys = {"cluster-name": cherry.CLUSTER, "project-id": cherry.PROJECT, "os": cherry.ORDER["image"]}
+        keys |= {name: cherry.ORDER[name] for name in ("plan", "region")}
+        (folder / "cherry.ini").write_text("[global]\n" + "".join(f"{key} = {keys[key]}\n" for key in keys))
+        with joined(Nodes(str(plane.kubeconfig), lambda: cherry_nodes.nodes(server.cloud, {}), CLOCK)):
+            yield System(
+                ("--cloud-provider=cherryservers", "--cloud-config=cherry.ini", f"--nodes=1:5:{cherry.POOL}"),
+                {"pool": cherry.POOL},
+                lambda: sum(one.state(CLOCK.now()) != "terminating" for one in server.cloud.servers()),
+                {**cherry.ENVIRONMENT, "CHERRY_API_URL": server.url},
+                expander="price",
+            )
+
+
+@contextlib.contextmanager
+def stackpoint(plane: ControlPlane, folder: Path) -> Iterator[System]:
+    with stackpoints.serving(CLOCK, building=0.3, deleting=1.0) as server:
+        for _ in range(2):
+            server.cloud.add(group_name=stackpoints.FIRST, building=0.0)
+        (folder / "spc.yaml").write_text("pollInterval: 500ms\nrefreshInterval: 1s\n")
+        with joined(Nodes(str(plane.kubeconfig), lambda: stackpoint_nodes.nodes(server.cloud, {}), CLOCK)):
+            yield System(
+                ("--cloud-provider=stackpoint", "--cloud-config=spc.yaml", "--nodes=1:5:m4.xlarge:od"),
+                {"stackpoint.io/node_group": stackpoints.FIRST},
+                lambda: sum(one.deleted_at is None for one in server.cloud.nodes()),
+                stackpoints.environment(server.url),
+            )
 
 
 @contextlib.contextmanager
@@ -128,7 +174,11 @@ def joined(nodes: Any) -> Iterator[None]:
         nodes.close()
 
 
-SYSTEMS: dict[str, Callable[[ControlPlane, Path], AbstractContextManager[System]]] = {"cloudpool": cloudpool}
+SYSTEMS: dict[str, Callable[[ControlPlane, Path], AbstractContextManager[System]]] = {
+    "cloudpool": cloudpool,
+    "cherryservers": cherryservers,
+    "stackpoint": stackpoint,
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,25 +189,75 @@ def program(pytestconfig: pytest.Config) -> Path:
         return binary.cluster_autoscaler()
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_it_scales_up_and_down(
-    name: str, program: Path, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Pods that fill a machine each: four of them need two machines more, one needs three machines less."""
-    folder = tmp_path_factory.mktemp("autoscaler")
+@contextlib.contextmanager
+def driven(
+    program: Path, cluster: ControlPlane, folder: Path, system: System, *flags: str, mutual: bool = False
+) -> Iterator[Autoscaler]:
+    """Cluster Autoscaler before our service before the system."""
     pki.make(folder)
+    files = SERVER_FILES if mutual else ()
+    with Service(folder, *system.flags, *files, environ=system.environ) as service:
+        client = {"address": service.address, **(CLIENT_FILES if mutual else {})}
+        (folder / "client.yaml").write_text(json.dumps(client))
+        with Autoscaler(program, cluster, folder, f"--expander={system.expander}", *flags) as autoscaler:
+            yield autoscaler
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("autoscaler")
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_it_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
+    """Pods that fill a machine each: four of them need two machines more, one needs three machines less."""
     look = Look(cluster)
     cluster.apply([node("elsewhere")])
     with SYSTEMS[name](cluster, folder) as system:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the machines' Nodes")
-        with Service(folder, *system.flags, *SERVER_FILES, environ=system.environ) as service:
-            client = {"address": service.address, **CLIENT_FILES}
-            (folder / "client.yaml").write_text(json.dumps(client))
-            cluster.apply([deployment("web", 4, cpu="3", nodeSelector=LABELS)])
-            with Autoscaler(program, cluster, folder) as autoscaler:
-                look.running(4)
-                assert system.machines() == 4
-                cluster.apply([deployment("web", 1, cpu="3", nodeSelector=LABELS)])
-                look.eventually(lambda: system.machines() == 1, "the machines to end", 180)
-                look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "their Nodes to go")
-            assert autoscaler.told("Error on gRPC call") == []
+        cluster.apply([deployment("web", 4, cpu="3", nodeSelector=system.labels)])
+        with driven(program, cluster, folder, system, mutual=name == "cloudpool") as autoscaler:
+            look.running(4)
+            assert system.machines() == 4
+            cluster.apply([deployment("web", 1, cpu="3", nodeSelector=system.labels)])
+            look.eventually(lambda: system.machines() == 1, "the machines to end")
+            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "their Nodes to go")
+        assert autoscaler.told("Error on gRPC call") == []
+
+
+def test_a_node_without_a_provider_id_keeps_its_machine(program: Path, cluster: ControlPlane, folder: Path) -> None:
+    """Cluster Autoscaler takes such a machine for one that never joined, and wants it deleted after a while."""
+    look = Look(cluster)
+    with stackpoint(cluster, folder) as system:
+        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        cluster.apply([deployment("web", 2, cpu="3", nodeSelector=system.labels)])
+        look.running(2)
+        with driven(program, cluster, folder, system, "--max-node-provision-time=2s") as autoscaler:
+            look.eventually(lambda: len(autoscaler.told("Starting main loop")) > 15, "rounds enough")
+        assert system.machines() == 2
+
+
+def test_a_group_without_machines_grows_by_its_template(program: Path, cluster: ControlPlane, folder: Path) -> None:
+    look = Look(cluster)
+    with cloudpool(cluster, folder, size=0, minimum=0) as system:
+        cluster.apply([deployment("web", 2, cpu="3", nodeSelector=system.labels)])
+        with driven(program, cluster, folder, system) as autoscaler:
+            look.running(2)
+            assert system.machines() == 2
+            cluster.apply([deployment("web", 0, cpu="3", nodeSelector=system.labels)])
+            look.eventually(lambda: system.machines() == 0, "the machines to end")
+        assert autoscaler.told("Error on gRPC call") == []
+
+
+def test_a_machine_that_never_joins_is_given_back(program: Path, cluster: ControlPlane, folder: Path) -> None:
+    """And only that one."""
+    look = Look(cluster)
+    with cloudpool(cluster, folder, later={"bootDelay": "1h"}) as system:
+        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        cluster.apply([deployment("web", 3, cpu="3", nodeSelector=system.labels)])
+        with driven(program, cluster, folder, system, "--max-node-provision-time=5s") as autoscaler:
+            look.eventually(lambda: system.machines() == 3, "a machine more")
+            look.eventually(lambda: autoscaler.told("Some unregistered nodes were removed"), "its end")
+            look.eventually(lambda: system.machines() == 2, "two machines")
+        assert look.places() == {"pool-1": 1, "pool-2": 1, "": 1}
+        assert autoscaler.told("Error on gRPC call") == []
