@@ -1,4 +1,4 @@
-"""A site on which the daemon has one machine to give away."""
+"""On-demand nodes of which the daemon may give away one at a time."""
 
 import contextlib
 import json
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
 from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
 from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
+from tests.cluster.daemon import prefers
 
-PODS: Final = 2  #: on od-1, all of which fit the spot nodes
+PODS: Final = 2  #: on each on-demand node, all of which fit the spot nodes
 
 FLAGS: Final = (
     "--housekeeping-interval=200ms",
@@ -24,21 +26,55 @@ FLAGS: Final = (
 )
 
 
+class Fleet:
+    """Machines, of which all but the one that was taken last must stay."""
+
+    def __init__(self, site: Site, machines: int) -> None:
+        self.site, self.edge, self._pods = site, site.edge, PODS * machines
+        self._next = iter(range(1, machines + 1))
+        self._taken = ""
+        self._before: list[str] = []
+
+    def take(self) -> str:
+        """A node that may be emptied from now on."""
+        if self._taken in self.site.nodes():
+            self.protect(self._taken)
+        self._before = self.site.machines()
+        self._taken = f"od-{next(self._next)}"
+        self.protect(self._taken, off=True)
+        self.edge.forget()
+        return self._taken
+
+    def protect(self, node: str, *, off: bool = False) -> None:
+        annotations = {SCALE_DOWN_DISABLED: None if off else "true"}
+        self.site.plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": annotations}})
+
+    def comes_to(self, *, gone: bool) -> None:
+        """In the end the node that was taken is *gone*, or everything is as before."""
+        left = [name for name in self._before if not (gone and name == self._taken)]
+        self.site.comes_to(*left, pods=self._pods)
+        self.site.nothing_twice()
+
+
 @contextlib.contextmanager
-def shrinking(plane: ControlPlane, folder: Path, **pods: Any) -> Iterator[Site]:
-    """od-1 can be emptied onto two spot nodes, od-2 must stay. *pods*: as for `manifests.deployment`."""
-    with building(plane, folder, 2) as site:
-        site.join(2, "spot-1", "spot-2")
-        annotations = {SCALE_DOWN_DISABLED: "true"}
-        plane.api.patch("/api/v1/nodes/od-2", {"metadata": {"annotations": annotations}})
-        site.deploy("web", PODS, on="od-1", **pods)
-        site.cordon("od-2")
-        yield site
+def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
+    """For so many takes. All pods fit two spot nodes, and go nowhere else."""
+    with building(plane, folder, machines) as site:
+        site.join(machines)
+        made, nodes = Fleet(site, machines), site.nodes()
+        for name in nodes:
+            made.protect(name)
+        plane.apply(deployment(f"of-{name}", PODS, affinity=prefers(name), cpu="10m") for name in nodes)
+        site.look.running(PODS * machines)
+        assert site.look.places() == dict.fromkeys(nodes, PODS)
+        site.cordon(*nodes)
+        site.spot("spot-1", "spot-2")
+        yield made
 
 
 def daemon(site: Site, *flags: str, settle: str = "2s") -> Program:
     """The daemon, before the site's edge."""
-    pool = {
+    pool: dict[str, Any] = {
         "id": "od",
         "backend": {"url": site.edge.url, "timeout": "5s"},
         "refreshInterval": "100ms",

@@ -11,7 +11,7 @@ import re
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import httpx
@@ -29,6 +29,10 @@ Moment = Literal["before", "after"]
 
 SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
 LEASE: Final = "lease"
+
+#: In place of a status: the connection is closed, or stays without an answer.
+CLOSED: Final = 0
+SILENT: Final = -1
 _OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})  #: of one connection
 _NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
@@ -42,18 +46,18 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What becomes of the next writes of that *name*.
-
-    *status* 0 closes the connection in place of an answer, None never answers. With *acted*, the write is carried out
-    before.
-    """
+    """What becomes of the next writes of that *name*; with *acted*, they are carried out before."""
 
     name: str
-    status: int | None
+    status: int  #: or CLOSED, or SILENT
     acted: bool = False
     times: int = 1
     body: str = '{"message": "injected"}'
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def on(self, node: str) -> "Fault":
+        """The same, where *name* has ``{}`` for the node."""
+        return replace(self, name=self.name.format(node))
 
 
 def name_of(method: str, path: str, body: Any) -> str:
@@ -98,15 +102,20 @@ class Edge:
     def names(self) -> list[str]:
         return [one.name for one in self.writes]
 
+    def forget(self) -> None:
+        """Begin anew with what is written down."""
+        with self._lock:
+            self.writes.clear()
+            self.answers.clear()
+
     def hold(self, position: int, moment: Moment, counted: Callable[[str], bool] | None = None) -> None:
         """Hold up the write that is the *position*-th from now on (the first is 0), and all writes after it.
 
         `before`: it does not pass; `after`: it passes, its answer does not. *counted* says which names count: all
         but those of Leases, unless told otherwise.
         """
+        self.forget()
         with self._lock:
-            self.writes.clear()
-            self.answers.clear()
             self.reached.clear()
             self._hold = (position, moment)
             self._counted = counted or (lambda name: name != LEASE)
@@ -259,14 +268,14 @@ async def _while_there(receive: Receive, passing: Awaitable[None]) -> None:
 
 
 async def _misbehave(fault: Fault, receive: Receive, send: Send) -> None:
-    if fault.status:
+    if fault.status > 0:
         body = fault.body.encode() if fault.status != 204 else b""
         length = [(b"content-length", str(len(body)).encode())] if body else []
         headers = [(b"content-type", b"application/json"), *length, *fault.headers]
         await send({"type": "http.response.start", "status": fault.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         return
-    if fault.status == 0:
+    if fault.status == CLOSED:
         # uvicorn's send is a method of the exchange, which holds the connection.
         send.__self__.transport.abort()  # type: ignore[attr-defined]
     while (await receive())["type"] != "http.disconnect":

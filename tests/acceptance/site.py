@@ -11,7 +11,7 @@ from deploy.local import kubeconfig
 from deploy.local.cloudpool.cluster import Cluster
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
-from deploy.local.manifests import ON_DEMAND, deployment, spot
+from deploy.local.manifests import ON_DEMAND, spot
 from deploy.local.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.acceptance import edge
@@ -42,23 +42,18 @@ class Site:
 
     # -- setting it up
 
-    def join(self, machines: int, *others: str) -> None:
-        """Wait for the machines' Nodes, beside the spot nodes *others*."""
-        self.plane.apply([spot(name) for name in others])
-        self.look.eventually(lambda: len(self._usable()) == machines + len(others), "the Nodes")
+    def join(self, machines: int) -> None:
+        """Wait for the machines' Nodes."""
+        self.look.eventually(lambda: len(self._usable()) == machines, "the Nodes")
 
-    def cordon(self, *nodes: str, off: bool = True) -> None:
+    def spot(self, *names: str) -> None:
+        """Spot nodes, which take pods."""
+        self.plane.apply([spot(name) for name in names])
+        self.look.eventually(lambda: set(names) <= set(self._usable()), "the spot nodes")
+
+    def cordon(self, *nodes: str) -> None:
         for name in nodes:
-            self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": off or None}})
-
-    def deploy(self, app: str, replicas: int, on: str, **spec: Any) -> None:
-        """A Deployment whose pods run on the node *on*, and may run anywhere."""
-        others = [name for name in self._usable() if name != on]
-        self.cordon(*others)
-        self.plane.apply([deployment(app, replicas, **spec)])
-        self.look.running(replicas, app)
-        self.cordon(*others, off=False)
-        self.look.eventually(lambda: set(others) <= set(self._usable()), "the taints of the cordons to go")
+            self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
 
     def _usable(self) -> list[str]:
         return [

@@ -1,71 +1,84 @@
 """The daemon is killed, or told to stop, at each step of giving a machine away: it is finished, or taken back."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
-from tests.acceptance.daemons import PODS, daemon, shrinking
+from tests.acceptance import daemons
+from tests.acceptance.daemons import Fleet, daemon
 from tests.acceptance.edge import Moment
-from tests.acceptance.site import Site
 
 pytestmark = pytest.mark.cluster
 
-#: Every write of the daemon while it gives od-1 away, in order.
-STEPS: Final = ("draining od-1", "evict", "evict", "removing od-1", "terminate", "delete od-1")
+#: Every write of the daemon while it gives a machine away, in order.
+STEPS: Final = ("draining", "evict", "evict", "removing", "terminate", "delete")
+
+at_each_step = pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda step: f"{step + 1}-{STEPS[step]}")
 
 
-@pytest.fixture
-def site(cluster: ControlPlane, tmp_path: Path) -> Iterator[Site]:
-    with shrinking(cluster, tmp_path) as made:
+@pytest.fixture(scope="module")
+def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), 3 * len(STEPS) + 2) as made:
         yield made
+    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
 
-def test_the_steps_are_all_that_is_written(site: Site) -> None:
-    with daemon(site):
-        site.comes_to("od-2", pods=PODS)
-    assert tuple(site.edge.names()) == STEPS
+def steps(fleet: Fleet) -> list[str]:
+    """What was written, without the node's name."""
+    return [name.partition(" ")[0] for name in fleet.edge.names()]
+
+
+def held_up(fleet: Fleet, step: int) -> None:
+    fleet.site.look.eventually(fleet.edge.reached.is_set, STEPS[step])
+    assert steps(fleet) == list(STEPS[: step + 1])
+
+
+def test_the_steps_are_all_that_is_written(fleet: Fleet) -> None:
+    fleet.take()
+    with daemon(fleet.site):
+        fleet.comes_to(gone=True)
+    assert steps(fleet) == list(STEPS)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda step: f"{step + 1}-{STEPS[step]}")
-def test_killed_at_any_step_the_next_one_finishes(step: int, moment: Moment, site: Site) -> None:
-    site.edge.hold(step, moment)
-    with daemon(site) as killed:
-        site.look.eventually(site.edge.reached.is_set, STEPS[step])
+@at_each_step
+def test_killed_at_any_step_the_next_one_finishes(step: int, moment: Moment, fleet: Fleet) -> None:
+    fleet.take()
+    fleet.edge.hold(step, moment)
+    with daemon(fleet.site) as killed:
+        held_up(fleet, step)
         killed.kill()
-    assert tuple(site.edge.names()[: step + 1]) == STEPS[: step + 1]
-    site.edge.drop()
-    with daemon(site):
-        site.comes_to("od-2", pods=PODS)
-    site.nothing_twice()
+    fleet.edge.drop()
+    with daemon(fleet.site):
+        fleet.comes_to(gone=True)
 
 
-@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda step: f"{step + 1}-{STEPS[step]}")
-def test_told_to_stop_at_any_step(step: int, site: Site) -> None:
+@at_each_step
+def test_told_to_stop_at_any_step(step: int, fleet: Fleet) -> None:
     """What was ordered away is finished, everything else is taken back."""
-    site.edge.hold(step, "before")
-    with daemon(site) as told:
-        site.look.eventually(site.edge.reached.is_set, STEPS[step])
+    fleet.take()
+    fleet.edge.hold(step, "before")
+    with daemon(fleet.site) as told:
+        held_up(fleet, step)
         told.terminate()
-        site.edge.release()
+        fleet.edge.release()
         assert told.end() == 0
-    left = ("od-2",) if "terminate" in STEPS[: step + 1] else ("od-1", "od-2")
-    site.comes_to(*left, pods=PODS)
-    site.nothing_twice()
+    fleet.comes_to(gone="terminate" in STEPS[: step + 1])
 
 
-def test_an_order_that_comes_through_after_its_sender_died_lowers_the_size_once(site: Site) -> None:
-    site.edge.hold(STEPS.index("terminate"), "before")
-    with daemon(site) as killed:
-        site.look.eventually(site.edge.reached.is_set, "the order")
+def test_an_order_that_comes_through_after_its_sender_died_lowers_the_size_once(fleet: Fleet) -> None:
+    fleet.take()
+    fleet.edge.hold(STEPS.index("terminate"), "before")
+    with daemon(fleet.site) as killed:
+        held_up(fleet, STEPS.index("terminate"))
         killed.kill()
-    site.edge.drop_others()
-    seen = len(site.face.requests)
-    with daemon(site, settle="60s"):
-        site.look.eventually(lambda: len(site.face.requests) > seen, "the next one to look at the pool")
-        site.edge.release()
-        site.comes_to("od-2", pods=PODS)
-    assert site.edge.names().count("terminate") == 1
+    fleet.edge.drop_others()
+    seen = len(fleet.site.face.requests)
+    with daemon(fleet.site, settle="60s"):
+        fleet.site.look.eventually(lambda: len(fleet.site.face.requests) > seen, "the next one to look at the pool")
+        fleet.edge.release()
+        fleet.comes_to(gone=True)
+    assert steps(fleet).count("terminate") == 1
