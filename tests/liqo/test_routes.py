@@ -161,7 +161,10 @@ def test_groups_come_and_go(client: httpx.Client, found: Bench) -> None:
     ("change", "words"),
     [
         ({"currentSize": 1}, "currentSize and nodes: expected 0 and none"),
-        ({"maxSize": -1}, "maxSize: expected minSize or more"),
+        ({"minSize": 2}, "body.maxSize: expected minSize or more"),
+        ({"maxSize": -1}, "Expected `int` >= 0 - at `$.maxSize`"),
+        ({"nodes": [{"id": "n"}]}, "currentSize and nodes: expected 0 and none"),
+        ({"cost": -1}, "Expected `float` >= 0"),
         ({"maxSize": "two"}, "Expected `int`, got `str`"),
         ({"id": "not a label"}, "body.id: expected at most 63"),
         ({"cost": "dear"}, "Expected `float`"),

@@ -6,7 +6,7 @@ They change things by GET, as its gRPC server asks it. POST does the same, and w
 import datetime as dt
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -24,7 +24,8 @@ from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
 from rescheduler.liqo.answers import answer, body, problem, status_of
 from rescheduler.liqo.nodemanager import pricing
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
-from rescheduler.liqo.nodemanager.config import GroupSection, ResourcesSection, TaintSection, check_group, group
+from rescheduler.liqo.nodemanager.config import Cost, GroupSection, ResourcesSection, TaintSection, check_group, group
+from rescheduler.liqo.nodemanager.config import Size as GroupSize
 from rescheduler.liqo.nodemanager.groups import GPU, Group
 from rescheduler.liqo.nodemanager.machines import Machine
 from rescheduler.liqo.nodemanager.service import Service
@@ -43,15 +44,15 @@ class NewGroup(Section, frozen=True, kw_only=True):
     """The body of ``/nodegroup/create``: what it always had, and what a configured group can have."""
 
     id: str
-    max_size: int
-    min_size: int = 0
-    current_size: int = 0
-    nodes: list[object] | None = None
+    max_size: GroupSize
+    min_size: GroupSize = 0
+    current_size: GroupSize = 0
+    nodes: list[Any] | None = None
     resources: ResourcesSection | None = None
     selector: dict[str, str] = msgspec.field(default_factory=dict)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: list[TaintSection] = msgspec.field(default_factory=list)
-    cost: float = 1.0
+    cost: Cost = 1.0
 
 
 def routes(service: Service, *, post_only: bool) -> Sequence[Route]:
