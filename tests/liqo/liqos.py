@@ -12,8 +12,8 @@ from rescheduler.backends.base import BackendUnavailable
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, Retryable
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
-from rescheduler.liqo.nodemanager.groups import GROUP_LABEL
 from rescheduler.liqo.nodemanager.resources import (
+    GROUP_LABEL,
     Condition,
     Meta,
     Node,
@@ -25,6 +25,7 @@ from rescheduler.liqo.nodemanager.resources import (
     SliceStatus,
     VirtualNode,
     VirtualNodeStatus,
+    seen,
     slice_manifest,
 )
 
@@ -79,14 +80,11 @@ class MemoryLiqo:
         self._answer()
         with self._lock:
             pieces = [one for one in self.pieces.values() if not self._gone(one)]
-        nodes = {one.name: self._node(one) for one in pieces if self._started(one)}
-        strangers = {
-            name: Node(metadata=Meta(name=name), spec=NodeSpec(provider_id=of)) for name, of in self.strangers.items()
-        }
-        return Seen(
-            slices={one.name: self._slice(one) for one in pieces},
-            virtual_nodes={one.name: self._virtual_node(one) for one in pieces if self._accepted(one)},
-            nodes=nodes | strangers,
+        others = [Node(metadata=Meta(name=name), spec=NodeSpec(provider_id=of)) for name, of in self.strangers.items()]
+        return seen(
+            [self._slice(one) for one in pieces],
+            [self._virtual_node(one) for one in pieces if self._accepted(one)],
+            [self._node(one) for one in pieces if self._started(one)] + others,
         )
 
     def peerings(self) -> Mapping[str, str]:
@@ -122,7 +120,8 @@ class MemoryLiqo:
     def add(self, name: str, group: str, cluster: str, **resources: str) -> None:
         """A machine that runs."""
         asked = resources or {"cpu": "2", "memory": "2Gi", "pods": "110"}
-        self.make_slice(f"tenant-of-{cluster}", slice_manifest(name, cluster, asked, {GROUP_LABEL: group}))
+        labels = {GROUP_LABEL: group} if group else {}
+        self.make_slice(f"tenant-of-{cluster}", slice_manifest(name, cluster, asked, labels))
         found = self.pieces[name]
         found.made -= dt.timedelta(seconds=self.pace.accepting + self.pace.starting)
         found.marked = (f"liqo://{name}", {GROUP_LABEL: group})

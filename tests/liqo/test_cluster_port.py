@@ -10,7 +10,7 @@ from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryab
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.liqo.nodemanager.cluster import KubeLiqo
-from rescheduler.liqo.nodemanager.resources import Meta, Node, ResourceSlice, slice_manifest
+from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Meta, Node, ResourceSlice, slice_manifest
 from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Edge, Reply, serving
 
@@ -32,9 +32,14 @@ def liqo(edge: Edge, tmp_path: Path) -> KubeLiqo:
     return KubeLiqo(Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url))), SystemClock()))
 
 
-def page(*names: str, following: str = "") -> Reply:
+def page(*names: str, following: str = "", group: str = "G", cluster: str = "rome") -> Reply:
     metadata = {"continue": following} if following else {}
-    return Reply({"metadata": metadata, "items": [{"metadata": {"name": name, "namespace": "n"}} for name in names]})
+    labels = {GROUP_LABEL: group} if group else {}
+    items = [
+        {"metadata": {"name": name, "namespace": cluster, "labels": labels}, "spec": {"providerClusterID": cluster}}
+        for name in names
+    ]
+    return Reply({"metadata": metadata, "items": items})
 
 
 def test_lists_are_read_page_by_page(edge: Edge, liqo: KubeLiqo) -> None:
@@ -45,6 +50,14 @@ def test_lists_are_read_page_by_page(edge: Edge, liqo: KubeLiqo) -> None:
     assert (list(seen.slices), list(seen.virtual_nodes), list(seen.nodes)) == (["a", "b", "c"], ["a"], [])
     assert [one.query for one in edge.seen(path=SLICES)] == [{"limit": "500"}, {"limit": "500", "continue": "more"}]
     assert edge.seen(path=NODES)[0].query["labelSelector"] == "liqo.io/type=virtual-node"
+
+
+def test_slices_of_others_keep_their_clusters_in_use(edge: Edge, liqo: KubeLiqo) -> None:
+    edge.on("GET", SLICES, page("pool", "more", group="", following="1"), page("pool", group="", cluster="milan"))
+    edge.on("GET", VIRTUAL_NODES, page("pool"))
+    edge.on("GET", NODES, page())
+    seen = liqo.look()
+    assert (list(seen.slices), sorted(seen.lenders)) == ([], ["milan", "rome"])
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import datetime as dt
 
 import pytest
 
-from rescheduler.liqo.nodemanager.groups import GROUP_LABEL
 from rescheduler.liqo.nodemanager.machines import Machine, Record, view
 from rescheduler.liqo.nodemanager.resources import (
+    GROUP_LABEL,
     Condition,
     ForeignCluster,
     ForeignClusterSpec,

@@ -217,6 +217,13 @@ def test_our_own_routes(client: httpx.Client, found: Bench) -> None:
     assert client.post("/v1/groups/NONE/machines", json={"count": 1}).status_code == 404
 
 
+def test_a_machine_whose_group_the_configuration_has_lost_is_of_none(client: httpx.Client, found: Bench) -> None:
+    found.liqo.add("old-1", "OLD", "rome")
+    [machine] = get(client, "/v1/fleet")["machines"]
+    assert (machine["name"], machine["group"], machine["state"]) == ("old-1", "", "running")
+    assert get(client, "/nodegroup/ownership", id="old-1")["id"] == ""
+
+
 def test_errors_of_machines_are_told(client: httpx.Client, found: Bench) -> None:
     found.liqo.denied["rome"] = "Resources"
     found.service.increase("STANDARD", 1)

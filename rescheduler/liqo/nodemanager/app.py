@@ -1,5 +1,6 @@
 """The node manager as an application: its first routes, and those of ``/v1``; ``backends.liqo.messages`` has both."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -49,15 +50,15 @@ def fleet(service: Service) -> messages.Fleet:
     """All groups, all machines, and the virtual nodes that others have made."""
     look = service.look()
     found = look.view
-    groups = service.groups().values()
+    groups = service.groups()
     foreign = sorted(look.seen.nodes.keys() - found.machines.keys())
     return messages.Fleet(
         groups=tuple(
             messages.FleetGroup(id=one.id, min_size=one.min_size, max_size=one.max_size, debug=_debug(one))
-            for one in groups
+            for one in groups.values()
         ),
         machines=(
-            *(_machine(one) for one in found.machines.values()),
+            *(_machine(one, groups) for one in found.machines.values()),
             *(messages.FleetMachine(name=name) for name in foreign),
         ),
     )
@@ -75,10 +76,10 @@ def template(group: Group) -> messages.Template:
     )
 
 
-def _machine(one: Machine) -> messages.FleetMachine:
-    return messages.FleetMachine(
-        name=one.name, group=one.group, state=one.state, provider_id=one.provider_id, error=_error(one.error)
-    )
+def _machine(one: Machine, groups: Mapping[str, Group]) -> messages.FleetMachine:
+    """One of a group that the configuration has lost is nobody's."""
+    group = one.group if one.group in groups else ""
+    return messages.FleetMachine(name=one.name, group=group, state=one.state, error=_error(one.error))
 
 
 def _error(one: InstanceError | None) -> messages.MachineError | None:

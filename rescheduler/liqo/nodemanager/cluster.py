@@ -18,6 +18,7 @@ from rescheduler.liqo.nodemanager.resources import (
     Shape,
     VirtualNode,
     peerings,
+    seen,
 )
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
@@ -66,13 +67,10 @@ class KubeLiqo:
         self._client = client
 
     def look(self) -> Seen:
-        return Seen(
-            slices={one.metadata.name: one for one in self._list(f"{SLICES}/resourceslices", ResourceSlice)},
-            virtual_nodes={one.metadata.name: one for one in self._list(VIRTUAL_NODES, VirtualNode)},
-            nodes={
-                one.metadata.name: one
-                for one in self._list("/api/v1/nodes", Node, f"{VIRTUAL_NODE_LABEL}=virtual-node")
-            },
+        return seen(
+            self._list(f"{SLICES}/resourceslices", ResourceSlice),
+            self._list(VIRTUAL_NODES, VirtualNode),
+            self._list("/api/v1/nodes", Node, f"{VIRTUAL_NODE_LABEL}=virtual-node"),
         )
 
     def peerings(self) -> Mapping[str, str]:

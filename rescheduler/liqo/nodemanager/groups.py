@@ -7,9 +7,8 @@ from typing import Final
 from rescheduler.backends.base import Taint
 from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts, quantities
+from rescheduler.liqo.nodemanager.resources import GROUP_LABEL
 
-#: Of slices and Nodes: the group that they are of.
-GROUP_LABEL: Final = "spot-rescheduler/node-group"
 GPU: Final = "nvidia.com/gpu"
 
 

@@ -10,8 +10,7 @@ import msgspec
 from rescheduler.backends.base import InstanceError, InstanceState
 from rescheduler.backends.liqo.messages import SCHEME
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
-from rescheduler.liqo.nodemanager.groups import GROUP_LABEL
-from rescheduler.liqo.nodemanager.resources import Node, ResourceSlice, Seen, VirtualNode
+from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Node, ResourceSlice, Seen, VirtualNode
 
 #: Codes of errors.
 OUT_OF_RESOURCES: Final = "OUT_OF_RESOURCES"  #: the cluster denied the amount

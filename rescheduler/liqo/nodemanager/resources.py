@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+#: Of slices and Nodes: the group of ours that they are of.
+GROUP_LABEL: Final = "spot-rescheduler/node-group"
 #: Of slices, VirtualNodes, Nodes and tenant namespaces: whose they are.
 CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
 TENANT_LABEL: Final = "liqo.io/tenant-namespace"
@@ -128,9 +130,20 @@ class Namespace(Shape, frozen=True, kw_only=True):
 class Seen:
     """One look at the cluster, by name."""
 
-    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: others' too
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: those of groups
     virtual_nodes: Mapping[str, VirtualNode] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)  #: virtual ones
+    lenders: frozenset[str] = frozenset()  #: clusters that any slice is of, ours or somebody else's
+
+
+def seen(slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[Node]) -> Seen:
+    """Slices of others may bear one name in two namespaces; ours have names of their own."""
+    return Seen(
+        slices={one.metadata.name: one for one in slices if GROUP_LABEL in one.metadata.labels},
+        virtual_nodes={one.metadata.name: one for one in virtual_nodes},
+        nodes={one.metadata.name: one for one in nodes},
+        lenders=frozenset(one.cluster for one in slices),
+    )
 
 
 def peerings(namespaces: Sequence[Namespace], foreign: Sequence[ForeignCluster]) -> dict[str, str]:

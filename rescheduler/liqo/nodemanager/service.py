@@ -30,9 +30,9 @@ from rescheduler.liqo.nodemanager.catalog import Catalog
 from rescheduler.liqo.nodemanager.choice import Offer, Shortage, choose
 from rescheduler.liqo.nodemanager.cluster import Liqo
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
-from rescheduler.liqo.nodemanager.groups import GROUP_LABEL, Group
+from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Machine, Record, View, view
-from rescheduler.liqo.nodemanager.resources import Seen, slice_manifest
+from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Seen, slice_manifest
 from rescheduler.liqo.nodemanager.store import Failures, Store
 
 _PATIENCE: Final = 30.0  #: seconds for the change before ours to come to its end

@@ -168,8 +168,7 @@ class Upkeep:
         self._metrics.seen(self._service.groups(), look.view)
         return Clusters(
             awaited=frozenset(one.cluster for one in actions if isinstance(one, Peer)),
-            used=frozenset(one.cluster for one in look.view.machines.values())
-            | frozenset(one.cluster for one in look.seen.slices.values()),
+            used=look.seen.lenders.union(one.cluster for one in look.view.machines.values()),
         )
 
     def failed(self, cluster: str, code: str, message: str) -> None:
