@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -17,21 +17,57 @@ from tests.cluster.daemon import prefers
 
 #: Node → how many pods it begins with: of two victims, od-3 is the first and od-4 the second.
 PODS: Final = {"od-1": 3, "od-2": 3, "od-3": 1, "od-4": 2}
+ALL: Final = tuple(PODS)
+TOTAL: Final = sum(PODS.values())
 SECONDS: Final = 120.0  #: for an answer
 
 
 @contextlib.contextmanager
-def pool_of(
-    plane: ControlPlane, folder: Path, machines: int, *, wanted: int | None = None, **pods: Any
-) -> Iterator[Site]:
-    """*machines* with the pods of PODS, of a pool that would like to have *wanted*; *pods* as for a deployment."""
-    with building(plane, folder, wanted or machines, quota=machines) as site:
-        site.join(machines)
-        nodes = [f"od-{number + 1}" for number in range(machines)]
-        plane.apply(deployment(f"of-{name}", PODS[name], affinity=prefers(name), **pods) for name in nodes)
-        site.look.running(sum(PODS[name] for name in nodes))
-        assert site.look.places() == {name: PODS[name] for name in nodes}
+def pool_of_four(plane: ControlPlane, folder: Path, *, wanted: int = 4, **pods: Any) -> Iterator[Site]:
+    """Machines with the pods of PODS, of a pool that would like to have *wanted*; *pods* as for a deployment."""
+    with building(plane, folder, wanted, quota=len(PODS)) as site:
+        _filled(site, PODS, **pods)
         yield site
+
+
+class Fleet:
+    """Machines of which one at a time is removed; od-1 and od-2 take the pods of all others."""
+
+    def __init__(self, site: Site, machines: int) -> None:
+        self.site, self.edge, self._pods = site, site.edge, 2 * machines
+        self._next = iter(range(3, machines + 1))
+        self._taken, self._newest = "", ""
+        self._before: list[str] = []
+
+    def take(self) -> str:
+        self._before, self._taken = self.site.machines(), f"od-{next(self._next)}"
+        self._newest = f"od-{len(self.site.pool.machines()) + 1}"
+        self.edge.forget()
+        return self._taken
+
+    def comes_to(self, *, gone: bool, replaced: bool = False) -> None:
+        """In the end the node that was taken is *gone*, and maybe *replaced*, or everything is as before."""
+        left = [name for name in self._before if not (gone and name == self._taken)]
+        new = [self._newest] if replaced else []
+        self.site.comes_to(*left, *new, pods=self._pods)
+        self.site.nothing_twice()
+
+
+@contextlib.contextmanager
+def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
+    """For so many takes; each node has two pods."""
+    machines = takes + 2
+    with building(plane, folder, machines) as site:
+        _filled(site, {f"od-{number + 1}": 2 for number in range(machines)}, cpu="10m")
+        site.cordon(*(f"od-{number + 1}" for number in range(2, machines)))
+        yield Fleet(site, machines)
+
+
+def _filled(site: Site, pods: Mapping[str, int], **rest: Any) -> None:
+    site.join(len(pods))
+    site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **rest) for name, count in pods.items())
+    site.look.running(sum(pods.values()))
+    assert site.look.places() == pods
 
 
 class Proxy(Program):
