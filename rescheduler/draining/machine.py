@@ -39,7 +39,10 @@ from rescheduler.draining.messages import (
     Stop,
 )
 from rescheduler.draining.state import NEVER, Drain, Failure, Limits, Phase, Result, Why, victims
-from rescheduler.planning.outcome import Plan, Rejected
+from rescheduler.planning.outcome import Plan, PodRef, Rejected
+
+#: So often pods that came to the node all the same are evicted as well.
+RETURNS: Final = 2
 
 
 def start(plan: Plan, limits: Limits) -> Result:
@@ -98,18 +101,29 @@ def _looked(drain: Drain, event: Looked, now: float) -> Result:
     found = victims(plan, drain.limits, now)
     if not found:
         return removing.emptied(drain, now)
-    deadline = now + drain.limits.eviction if drain.deadline == NEVER else drain.deadline
-    if now >= deadline:
-        why = f"{len(found)} pods came to the node while it was drained"
-        return exits.give_up(drain, Failure(Why.EVICTION_TIMEOUT, why, tuple(one.pod for one in found.values())), now)
+    came = drain.deadline != NEVER
+    deadline = drain.deadline if came else now + drain.limits.eviction
+    if (failure := _in_vain(drain, tuple(one.pod for one in found.values()), late=now >= deadline)) is not None:
+        return exits.give_up(drain, failure, now)
     drain = replace(
         drain,
         phase=Phase.EVICTING,
         victims=found,
+        returns=drain.returns + came,
         deadline=deadline,
         placements=drain.placements + _new(plan, drain),
     )
     return drain, tuple(Evict(one.pod, one.grace) for one in found.values() if not one.accepted)
+
+
+def _in_vain(drain: Drain, found: tuple[PodRef, ...], *, late: bool) -> Failure | None:
+    """Why *found* are not evicted any more: who tolerates our taint may be put back as often as we evict it."""
+    if late:
+        return Failure(Why.EVICTION_TIMEOUT, f"{len(found)} pods came to the node while it was drained", found)
+    if drain.returns == RETURNS:
+        why = f"pods came to the node {RETURNS + 1} times while it was drained: they tolerate its taint"
+        return Failure(Why.PODS_RETURN, why, found)
+    return None
 
 
 def _look_failed(drain: Drain, event: LookFailed, now: float) -> Result:

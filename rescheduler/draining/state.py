@@ -49,6 +49,7 @@ class Why(enum.StrEnum):
     """Why a drain failed; also a label of metrics."""
 
     PLAN_CHANGED = "plan-changed"  #: the plan no longer held once the taint was on
+    PODS_RETURN = "pods-return"  #: pods that tolerate the taint are put back on the node
     EVICTION_TIMEOUT = "eviction-timeout"
     EVICTION_FAILED = "eviction-failed"
     TERMINATION_TIMEOUT = "termination-timeout"
@@ -95,6 +96,7 @@ class Drain:
     victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID, those that are still there
     placements: tuple[Placement, ...] = ()  #: all that were to move, and where to, by forecast
     evicted: tuple[PodRef, ...] = ()  #: whose eviction was accepted
+    returns: int = 0  #: how often pods were found on the node after all were gone
     deadline: float = NEVER  #: of the phase, or of the evictions
     retry_at: float = NEVER  #: of what the phase does over and over
     group: str | None = None  #: of the provider that takes the machine

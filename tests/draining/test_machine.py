@@ -55,6 +55,12 @@ from tests.draining.stories import (
     seen,
 )
 
+CAME: Story = [
+    (6, Looked(Plan("od", (Placement(C, "s1"),))), (Evict(C),)),
+    (6, EvictionAccepted("c"), ()),
+    (6, seen(), (LookAgain(),)),
+]
+
 SUCCESSES: dict[str, Story] = {
     "pods are evicted and leave": [*OPENING, *ACCEPTED, (4, seen("b"), ()), *EMPTIED, *LEFT],
     "a pod that is gone already needs no eviction": [
@@ -185,6 +191,18 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             *OFF,
         ],
         Failure(Why.EVICTION_TIMEOUT, "1 pods came to the node while it was drained", (C,)),
+    ),
+    "pods are put back on the node": (
+        [
+            *OPENING,
+            *ACCEPTED,
+            *EMPTIED,
+            *CAME,
+            *CAME,
+            (6, Looked(Plan("od", (Placement(C, "s1"),))), (Release(),)),
+            *OFF,
+        ],
+        Failure(Why.PODS_RETURN, "pods came to the node 3 times while it was drained: they tolerate its taint", (C,)),
     ),
     "the provider refuses after all": (
         [*TAKEN, *ACCEPTED, *EMPTIED, *ORDERED, (8, RemovalFailed("protected"), (Release(),)), *OFF],
