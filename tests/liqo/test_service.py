@@ -16,8 +16,9 @@ from rescheduler.backends.base import (
 )
 from rescheduler.errors import Conflict, Forbidden, Permanent, Retryable, UsageError
 from rescheduler.liqo.nodemanager.amounts import amounts
+from rescheduler.liqo.nodemanager.offers import available, rest
 from rescheduler.liqo.nodemanager.resources import GROUP_LABEL
-from rescheduler.liqo.nodemanager.service import NoCapacity, available, rest
+from rescheduler.liqo.nodemanager.service import NoCapacity
 from rescheduler.liqo.nodemanager.upkeep import Patience
 from tests.liqo.builders import NODE, Bench, bench, cluster, group
 

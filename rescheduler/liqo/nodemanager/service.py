@@ -1,6 +1,5 @@
 """What the node manager does when it is asked: groups, sizes, machines made and given back."""
 
-import datetime as dt
 import logging
 import secrets
 import threading
@@ -25,19 +24,16 @@ from rescheduler.backends.base import (
 from rescheduler.backends.liqo.messages import SCHEME
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
-from rescheduler.liqo.nodemanager.amounts import Amounts, less, plus, smaller
 from rescheduler.liqo.nodemanager.catalog import Catalog
 from rescheduler.liqo.nodemanager.choice import Offer, Shortage, choose
 from rescheduler.liqo.nodemanager.cluster import Liqo
-from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Machine, Record, View, view
+from rescheduler.liqo.nodemanager.offers import offers
 from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Seen, slice_manifest
-from rescheduler.liqo.nodemanager.store import Failures, Store
+from rescheduler.liqo.nodemanager.store import Store
 
 _PATIENCE: Final = 30.0  #: seconds for the change before ours to come to its end
-_REST: Final = dt.timedelta(minutes=1)  #: of a cluster after a failure; each further one in a row doubles it
-_LONGEST_REST: Final = dt.timedelta(minutes=30)
 _LONGEST_NAME: Final = 63  #: the name of a slice is that of a Node and a label's value
 
 log = logging.getLogger(__name__)
@@ -115,7 +111,7 @@ class Service:
             if wanted > group.max_size:
                 raise AboveMaximum(f"group {name}: {wanted} is above its maximum {group.max_size}")
             peerings = self._liqo.peerings()
-            choice = choose(group, count, self._offers(self._catalog.clusters(), found, peerings))
+            choice = choose(group, count, self._offers(found, peerings))
             if isinstance(choice, Shortage):
                 missing = count - choice.found
                 raise NoCapacity(f"group {name}: no cluster for {missing} of {count}: {choice}")
@@ -143,6 +139,10 @@ class Service:
         self._store.save(replace(record, ordered=True))
         log.info("group %s: slice %s asked of cluster %s", record.group, record.name, record.cluster)
 
+    def _offers(self, found: View, peerings: Mapping[str, str]) -> Sequence[Offer]:
+        failures, now = self._store.failures(), self._clock.now()
+        return offers(self._catalog.clusters(), found, peerings, failures, now, peers=self._peers)
+
     def _order_soon(self, record: Record, peerings: Mapping[str, str]) -> None:
         """Now, or by upkeep where there is no peering yet or it does not work now."""
         if record.cluster not in peerings:
@@ -151,28 +151,6 @@ class Service:
             self.order(record, peerings[record.cluster])
         except ReschedulerError as error:
             log.warning("slice %s is asked for again: %s", record.name, error)
-
-    def _offers(self, clusters: Sequence[RemoteCluster], found: View, peerings: Mapping[str, str]) -> Sequence[Offer]:
-        failures = self._store.failures()
-        return [
-            Offer(
-                one,
-                available(one, found.of_cluster(one.name)),
-                failures[one.name].count if one.name in failures else 0,
-                self._obstacle(one, peerings, failures.get(one.name)),
-            )
-            for one in clusters
-        ]
-
-    def _obstacle(self, cluster: RemoteCluster, peerings: Mapping[str, str], failures: Failures | None) -> str:
-        if failures is not None and self._clock.now() < failures.last + rest(failures.count):
-            until = (failures.last + rest(failures.count)).isoformat(timespec="seconds")
-            return f"it failed {failures.count} times in a row and is left alone until {until}"
-        if cluster.name in peerings:
-            return ""
-        if not self._peers:
-            return "there is no peering with it, and no --liqoctl to make one"
-        return "" if cluster.kubeconfig else "there is no peering with it, and no kubeconfig to make one"
 
     # -- machines that are not wanted
 
@@ -242,27 +220,6 @@ class Service:
             yield
         finally:
             self._changing.release()
-
-
-def available(cluster: RemoteCluster, machines: Sequence[Machine]) -> Amounts:
-    """What *cluster* has left for new slices.
-
-    What it shares, without what our slices hold; and what it says is free, without what those hold that it may not
-    have noticed yet.
-    """
-    held: Amounts = {}
-    coming: Amounts = {}
-    for machine in machines:
-        held = plus(held, machine.held)
-        if machine.state is InstanceState.CREATING:
-            coming = plus(coming, machine.held)
-    unheld = less(cluster.shared, held)
-    return unheld if cluster.free is None else smaller(unheld, less(cluster.free, coming))
-
-
-def rest(failures: int) -> dt.timedelta:
-    """For how long a cluster is left alone after so many failures in a row."""
-    return min(_REST * float(2 ** min(failures - 1, 10)), _LONGEST_REST)
 
 
 def record_of(machine: Machine) -> Record:
