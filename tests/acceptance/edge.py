@@ -103,8 +103,9 @@ class Edge:
         return [one.name for one in self.writes]
 
     def forget(self) -> None:
-        """Begin anew with what is written down."""
+        """Begin anew with what is written down, and without faults."""
         with self._lock:
+            self._faults.clear()
             self.writes.clear()
             self.answers.clear()
 

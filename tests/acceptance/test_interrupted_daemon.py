@@ -9,7 +9,7 @@ from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import Fleet, daemon
-from tests.acceptance.edge import Moment
+from tests.acceptance.edge import LEASE, Fault, Moment
 
 pytestmark = pytest.mark.cluster
 
@@ -21,7 +21,7 @@ at_each_step = pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda ste
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), 3 * len(STEPS) + 2) as made:
+    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), 3 * len(STEPS) + 4) as made:
         yield made
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
@@ -82,3 +82,20 @@ def test_an_order_that_comes_through_after_its_sender_died_lowers_the_size_once(
         fleet.edge.release()
         fleet.comes_to(gone=True)
     assert steps(fleet).count("terminate") == 1
+
+
+@pytest.mark.parametrize(("position", "moment"), [(0, "before"), (1, "after")], ids=["made", "renewed"])
+def test_killed_when_the_lease_is_written_another_one_takes_over(position: int, moment: Moment, fleet: Fleet) -> None:
+    elected = ("--leader-elect", "--namespace=default")
+    fleet.site.plane.api.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/k8s-spot-rescheduler")
+    fleet.take()
+    fleet.edge.hold(position, moment, lambda name: name == LEASE)
+    fleet.edge.inject(Fault("evict", 429, times=99))  # so that the drain is not over before the renewal
+    with daemon(fleet.site, *elected) as killed:
+        fleet.site.look.eventually(fleet.edge.reached.is_set, "the write")
+        killed.kill()
+    assert bool(fleet.site.look.marks()) == bool(position)
+    fleet.edge.drop()
+    fleet.edge.forget()
+    with daemon(fleet.site, *elected):
+        fleet.comes_to(gone=True)
