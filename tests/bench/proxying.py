@@ -6,7 +6,7 @@ All are processes of their own, on the local control plane: 100 nodes of the ref
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -130,25 +130,30 @@ def _part(connection: socket.socket) -> bytes:
 
 
 def _decision(scene: _Scene) -> Iterator[Result]:
-    """Ask for fewer machines, and count what the proxy asks the API server until it marks its first victim."""
+    """Ask for fewer machines, and count what the proxy asks the API server until it marks its first victim.
+
+    What is decided shows in the marks of all victims, which come before the first drain. That is not waited for: at
+    its end, the proxy takes the marks back.
+    """
     before = len(scene.calls)
-    with ThreadPoolExecutor(1) as client:
+    where, body = urlsplit(scene.proxy), json.dumps({"desiredSize": NODES - FEWER})
+    head = f"POST /pool/size HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((where.hostname, where.port), _SECONDS) as client:
         began = time.perf_counter()
-        size = {"desiredSize": NODES - FEWER}
-        answer = client.submit(httpx.post, f"{scene.proxy}/pool/size", json=size, timeout=_SECONDS, trust_env=False)
-        scene.plane.wait_for(
-            lambda: answer.done() or any(_is_mark(one) for one in scene.calls[before:]), "a victim", seconds=_SECONDS
-        )
+        client.sendall((head + body).encode())
+        scene.plane.wait_for(lambda: _marked(scene.calls[before:]), "the first victim", seconds=_SECONDS)
         seconds = time.perf_counter() - began
-        calls = scene.calls[before:]
-        assert any(map(_is_mark, calls)), answer.result().text
-        taken = answer.result()
-        assert taken.status_code == httpx.codes.OK, taken.text
-    needed = next(position for position, one in enumerate(calls) if _is_mark(one))
+        scene.plane.wait_for(lambda: len(_marked(scene.calls[before:])) == FEWER, f"{FEWER} victims", seconds=_SECONDS)
+    calls = scene.calls[before:]
+    needed = calls.index(next(one for one in calls if _is_mark(one)))
     row = f"scale-down by {FEWER} of {NODES} nodes with {PODS:,} pods"
     at_start = f"{before} at its start"
     yield Result(f"{row}: API calls until it is decided", f"{needed}", at_start, needed, "calls", 6, 1)
     yield Result(f"{row}: from the request to the first mark", f"{seconds:.2f} s", "", seconds, "s", 10, 2)
+
+
+def _marked(calls: Sequence[Request]) -> set[str]:
+    return {one.path for one in calls if _is_mark(one)}
 
 
 def _is_mark(call: Request) -> bool:
