@@ -182,6 +182,8 @@ class GroupOptions:
     max_provision_time: dt.timedelta | None = None
     zero_or_max_scaling: bool | None = None
     ignore_daemonsets_utilization: bool | None = None
+    max_startup_time: dt.timedelta | None = None
+    non_atomic_scale_up: bool | None = None
 
 
 class Refusal(enum.StrEnum):

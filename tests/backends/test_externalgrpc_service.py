@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from rescheduler.backends.externalgrpc import wire
 from rescheduler.backends.externalgrpc.channel import SERVICE
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import SystemClock
-from tests.backends.externalgrpcs import offered
+from tests.backends.externalgrpcs import connected, offered
 from tests.backends.shelf import Caller, Shelf
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -285,6 +286,30 @@ def test_options_keep_the_defaults_of_the_new_generation(call: Caller, shelf: Sh
     found = generations("NewOptionsResponse").FromString(raw).options
     assert (found.utilization, found.zero_or_max, found.ignore_daemonsets) == (0.5, True, True)
     assert (found.unready.seconds, found.unready.nanos, found.provision.seconds) == (1, 500_000_000, 900)
+
+
+def test_options_keep_the_defaults_of_the_newest_releases(call: Caller, shelf: Shelf, generations: Any) -> None:
+    request = generations("NewestOptionsRequest")(id="g")
+    request.defaults.startup.seconds, request.defaults.non_atomic = 900, True
+    given = (GroupOptions(utilization_threshold=0.75), GroupOptions(max_startup_time=dt.timedelta(seconds=60)))
+    found = []
+    for shelf.given in (*given, GroupOptions(non_atomic_scale_up=False)):
+        raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
+        found.append(generations("NewestOptionsResponse").FromString(raw).options)
+    assert [(one.startup.seconds, one.non_atomic) for one in found] == [(900, True), (60, True), (900, False)]
+
+
+def test_options_pass_from_one_service_to_the_next(shelf: Shelf) -> None:
+    """What the first leaves out is zero where the protocol cannot tell that from missing, and missing where it can."""
+    clock = SystemClock()
+    shelf.given = GroupOptions(utilization_threshold=0.5, max_startup_time=dt.timedelta(minutes=1))
+    zero: dict[str, Any] = {
+        "gpu_utilization_threshold": 0.0,
+        "zero_or_max_scaling": False,
+        "ignore_daemonsets_utilization": False,
+    }
+    with offered(shelf, clock) as address, connected(address, clock) as provider:
+        assert provider.options("g", deadline=clock.monotonic() + 30) == replace(shelf.given, **zero)
 
 
 @pytest.mark.parametrize(

@@ -149,17 +149,19 @@ def set_moment(message: Any, new: str, old: str, value: dt.datetime) -> None:
     getattr(message, new).nanos = nanos
 
 
-#: Field of GroupOptions → the new field and the old one.
+#: Field of GroupOptions → the new field and the old one, if there was one.
 _DURATIONS: Final = {
     "unneeded_time": ("scaleDownUnneededDuration", "scaleDownUnneededTime"),
     "unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
     "max_provision_time": ("MaxNodeProvisionDuration", "MaxNodeProvisionTime"),
+    "max_startup_time": ("maxNodeStartupDuration", ""),
 }
 _PLAIN: Final = {
     "utilization_threshold": "scaleDownUtilizationThreshold",
     "gpu_utilization_threshold": "scaleDownGpuUtilizationThreshold",
     "zero_or_max_scaling": "zeroOrMaxNodeScaling",
     "ignore_daemonsets_utilization": "ignoreDaemonSetsUtilization",
+    "non_atomic_scale_up": "allowNonAtomicScaleUpToMax",
 }
 
 
@@ -178,21 +180,28 @@ def options_message(
         if duration is not None:
             seconds, nanos = _split(duration)
             getattr(message, new).seconds, getattr(message, new).nanos = seconds, nanos
-            getattr(message, old).duration = seconds * _NANOS + nanos
+            if old:
+                getattr(message, old).duration = seconds * _NANOS + nanos
     return message
 
 
 def options(message: wire.NodeGroupAutoscalingOptions) -> GroupOptions:
-    fields: dict[str, Any] = {ours: getattr(message, theirs) for ours, theirs in _PLAIN.items()}
+    fields: dict[str, Any] = {ours: _plain(message, theirs) for ours, theirs in _PLAIN.items()}
     fields |= {ours: _duration(message, *names) for ours, names in _DURATIONS.items()}
     return GroupOptions(**fields)
+
+
+def _plain(message: Any, name: str) -> Any:
+    """`None` for a field that can be told to be missing, and is."""
+    known = message.DESCRIPTOR.fields_by_name[name].has_presence
+    return None if known and not message.HasField(name) else getattr(message, name)
 
 
 def _duration(message: Any, new: str, old: str) -> dt.timedelta | None:
     try:
         if message.HasField(new):
             return _duration_of(getattr(message, new))
-        if message.HasField(old):
+        if old and message.HasField(old):
             return _MICROSECOND * int(getattr(message, old).duration // 1000)
     except OverflowError as error:
         raise ValueError(f"{new}: longer than any duration") from error

@@ -339,6 +339,8 @@ class NodeGroupAutoscalingOptions(_message.Message):
         "scaleDownUnneededDuration",
         "scaleDownUnreadyDuration",
         "MaxNodeProvisionDuration",
+        "maxNodeStartupDuration",
+        "allowNonAtomicScaleUpToMax",
     )
     SCALEDOWNUTILIZATIONTHRESHOLD_FIELD_NUMBER: _ClassVar[int]
     SCALEDOWNGPUUTILIZATIONTHRESHOLD_FIELD_NUMBER: _ClassVar[int]
@@ -350,6 +352,8 @@ class NodeGroupAutoscalingOptions(_message.Message):
     SCALEDOWNUNNEEDEDDURATION_FIELD_NUMBER: _ClassVar[int]
     SCALEDOWNUNREADYDURATION_FIELD_NUMBER: _ClassVar[int]
     MAXNODEPROVISIONDURATION_FIELD_NUMBER: _ClassVar[int]
+    MAXNODESTARTUPDURATION_FIELD_NUMBER: _ClassVar[int]
+    ALLOWNONATOMICSCALEUPTOMAX_FIELD_NUMBER: _ClassVar[int]
     scaleDownUtilizationThreshold: float
     scaleDownGpuUtilizationThreshold: float
     scaleDownUnneededTime: LegacyDuration
@@ -360,6 +364,8 @@ class NodeGroupAutoscalingOptions(_message.Message):
     scaleDownUnneededDuration: _duration_pb2.Duration
     scaleDownUnreadyDuration: _duration_pb2.Duration
     MaxNodeProvisionDuration: _duration_pb2.Duration
+    maxNodeStartupDuration: _duration_pb2.Duration
+    allowNonAtomicScaleUpToMax: bool
     def __init__(
         self,
         scaleDownUtilizationThreshold: _Optional[float] = ...,
@@ -372,6 +378,8 @@ class NodeGroupAutoscalingOptions(_message.Message):
         scaleDownUnneededDuration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...,
         scaleDownUnreadyDuration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...,
         MaxNodeProvisionDuration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...,
+        maxNodeStartupDuration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...,
+        allowNonAtomicScaleUpToMax: _Optional[bool] = ...,
     ) -> None: ...
 
 class NodeGroupAutoscalingOptionsRequest(_message.Message):
