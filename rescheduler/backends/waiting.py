@@ -19,8 +19,10 @@ class Waiting:
 
     def pause(self, why: str, deadline: float, stop: threading.Event | None = None) -> None:
         """Wait one poll interval; DeadlineExceeded where there is no time for it, or *stop* is set."""
-        if self.clock.monotonic() + self._poll >= deadline or self.clock.wait(self._poll, stop or self.closed):
+        if self.clock.monotonic() + self._poll >= deadline:
             raise DeadlineExceeded(f"{self._name}: {why}")
+        if self.clock.wait(self._poll, stop or self.closed):
+            raise DeadlineExceeded(f"{self._name}: {why}; we were told to end")
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
