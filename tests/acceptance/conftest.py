@@ -6,7 +6,8 @@ import pytest
 
 from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
-from tests.proxy.world import World, world
+from tests.acceptance.scenes import scene
+from tests.proxy.world import World
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,9 +32,9 @@ def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
             annotation = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
             control_plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotation}})
 
-    config = {"server": {"timeout": "2s", "updateTimeout": "8s"}, "backend": {"timeout": "5s"}}
+    config = {"server": {"timeout": "2s", "updateTimeout": "6s"}, "backend": {"timeout": "5s"}}
     folder = tmp_path_factory.mktemp("guarded")
-    with world(control_plane, folder, 2, before=protect, config=config) as made:
+    with scene(control_plane, folder, 2, before=protect, config=config) as made:
         made.post("/pool/size", {"desiredSize": 1})
         yield made
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")

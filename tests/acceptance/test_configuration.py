@@ -16,9 +16,10 @@ from rescheduler.proxy import answers
 from rescheduler.proxy.forward import FAILED
 from rescheduler.version import VERSION
 from tests.acceptance.program import Program
+from tests.acceptance.scenes import scene
 from tests.backends import pki
 from tests.cluster.daemon import ROOT, command, environment
-from tests.proxy.world import World, world
+from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
@@ -141,7 +142,7 @@ def test_what_it_takes(cluster: ControlPlane, tmp_path: Path) -> None:
     certificates = {"clientCertPath": f"{tmp_path}/client.crt", "clientKeyPath": f"{tmp_path}/client.key"}
     strange = {"url": cluster.server, "auth": {**certificates, "caCertPath": str(cluster.ca)}, "timeout": "10s"}
     config: dict[str, Json] = {"apiServer": strange, "SERVER": {"Timeout": "1m30s"}}
-    with world(cluster, tmp_path, 2, config=config) as made:
+    with scene(cluster, tmp_path, 2, config=config) as made:
         a_cluster_that_cannot_be_read(made)
         restarted(
             made, apiServer={"url": cluster.server, "auth": {"tokenPath": str(token), "caCertPath": str(cluster.ca)}}

@@ -8,7 +8,7 @@ from deploy.local import manifests
 from deploy.local.plane import ControlPlane
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge, Message, Receive, Send
-from tests.acceptance.test_sizes import watched
+from tests.acceptance.scenes import watched
 
 pytestmark = pytest.mark.cluster
 

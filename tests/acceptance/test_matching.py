@@ -6,7 +6,8 @@ import pytest
 
 from deploy.local import manifests
 from deploy.local.plane import ControlPlane
-from tests.proxy.world import LABEL, World, world
+from tests.acceptance.scenes import scene
+from tests.proxy.world import LABEL, World
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +58,7 @@ def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
             cluster.apply([pod])
         cluster.wait_for(lambda: len(made.pods()) == len(POOLS), "the pods")
 
-    with world(cluster, tmp_path, 1, before=of_all_kinds) as made:
+    with scene(cluster, tmp_path, 1, before=of_all_kinds) as made:
         left = dict(made.pods())
         for name, node in nodes.items():
             # A detached machine is one that need not be waited for.

@@ -8,7 +8,8 @@ import pytest
 from deploy.local import manifests
 from deploy.local.api import Json
 from deploy.local.plane import ControlPlane
-from tests.proxy.world import World, world
+from tests.acceptance.scenes import scene
+from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
@@ -86,7 +87,7 @@ def test_a_node_without_pods_stays_where_no_other_could_take_any(cluster: Contro
         cluster.apply([manifests.node("broken", ready=False), silent, master])
         made.cordon("od-2")
 
-    with world(cluster, tmp_path, 2, before=surround) as made:
+    with scene(cluster, tmp_path, 2, before=surround) as made:
         body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
         for path, message in (("/pool/terminate", "terminate machine"), ("/pool/detach", "detach machine")):
             answer = made.post(path, body)
@@ -109,7 +110,7 @@ def fill(plane: ControlPlane, node: str) -> None:
 
 
 def test_obstacles_are_told_one_by_one_until_there_is_none(cluster: ControlPlane, tmp_path: Path) -> None:
-    with world(cluster, tmp_path, 3, before=prepare) as made:
+    with scene(cluster, tmp_path, 3, before=prepare) as made:
         body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
 
         def told(pod: str, why: str) -> bool:

@@ -10,8 +10,9 @@ import pytest
 
 from deploy.local.plane import ControlPlane
 from deploy.local.stages import NEVER, TERMINATE_AFTER
+from tests.acceptance.scenes import scene
 from tests.cluster.daemon import let_go, terminating
-from tests.proxy.world import World, world
+from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +23,7 @@ TERMINATION = [("GET", "/pool")]
 
 def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
     config = {"server": {"queueTimeout": f"{PATIENCE}s"}}
-    with world(cluster, tmp_path, 2, config=config) as made, ThreadPoolExecutor(20) as clients:
+    with scene(cluster, tmp_path, 2, config=config) as made, ThreadPoolExecutor(20) as clients:
         made.deploy("stuck", 1, on="od-1", annotations={TERMINATE_AFTER: NEVER})
         made.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
         body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}

@@ -8,7 +8,8 @@ import pytest
 from deploy.local import cleaning, manifests
 from deploy.local.api import Json
 from deploy.local.plane import ControlPlane
-from tests.proxy.world import World, world
+from tests.acceptance.scenes import scene
+from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
@@ -81,7 +82,7 @@ def free(to: Setting) -> None:
 
 @pytest.fixture(scope="module")
 def made(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(control_plane, tmp_path_factory.mktemp("rejections"), 12, before=prepare) as ready:
+    with scene(control_plane, tmp_path_factory.mktemp("rejections"), 12, before=prepare) as ready:
         control_plane.wait_for(lambda: len(ready.pods()) >= 12, "the pods")
         machine = ready.id("od-12")
         ready.server.pool.set_membership(machine, active=True, evictable=False)

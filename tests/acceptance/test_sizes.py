@@ -1,42 +1,20 @@
 """A change of size takes the right machines, one after the other, and the pool ends with the number that was asked."""
 
-import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from deploy.local import kubeconfig, manifests
+from deploy.local import manifests
 from deploy.local.plane import ControlPlane
-from tests.acceptance import edge
-from tests.acceptance.edge import Edge
-from tests.proxy.world import LABEL, World, world
+from tests.acceptance.scenes import scene, watched
+from tests.proxy.world import LABEL, World
 
 pytestmark = pytest.mark.cluster
 
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 MASTER = "node-role.kubernetes.io/control-plane"
-
-
-@contextlib.contextmanager
-def watched(plane: ControlPlane, folder: Path, machines: int, **more: Any) -> Iterator[tuple[World, Edge]]:
-    """A world whose proxy speaks to the API server and the pool through an edge."""
-    borders: list[Edge] = []
-    with contextlib.ExitStack() as until:
-
-        def stand_between(made: World) -> None:
-            border = until.enter_context(edge.serving(plane, made.server.url))
-            made.config = {**made.config, "backend": {"url": border.url}}
-            made.kubeconfig = kubeconfig.write(
-                folder / "edge", server=border.url, ca=plane.ca, token=plane.token, user="edge"
-            )
-            borders.append(border)
-
-        with world(plane, folder, machines, before=stand_between, **more) as made:
-            yield made, borders[0]
 
 
 def annotate(plane: ControlPlane, node: str, **annotations: str) -> None:
@@ -140,7 +118,7 @@ def test_numbers_that_pool_and_cluster_do_not_agree_on(cluster: ControlPlane, tm
     def with_a_master(made: World) -> None:
         cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {MASTER: ""}}})
 
-    with world(cluster, tmp_path, 4, pool={"quota": 4}, before=with_a_master) as made:
+    with scene(cluster, tmp_path, 4, pool={"quota": 4}, before=with_a_master) as made:
         made.server.pool.set_size(10)
         assert ask(made, 3) == (200, "")  # 10 are wanted, 4 there; a master is one of them
         assert (made.running(), made.desired) == (["od-1", "od-3", "od-4"], 3)
@@ -162,7 +140,7 @@ def test_numbers_that_pool_and_cluster_do_not_agree_on(cluster: ControlPlane, tm
 
 def test_a_pool_that_answers_from_a_cache(cluster: ControlPlane, tmp_path: Path) -> None:
     """Machines that are listed as running after their end are no machines, and none is ordered away twice."""
-    with world(cluster, tmp_path, 4, refresh_interval=4) as made:
+    with scene(cluster, tmp_path, 4, refresh_interval=4) as made:
         first, second = made.id("od-1"), made.id("od-2")
         for desired in (3, 2):
             assert ask(made, desired) == (200, "")
