@@ -7,12 +7,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.nodemanager.amounts import amounts
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.metrics import Metrics
 from rescheduler.liqo.nodemanager.service import Ports, Service
-from rescheduler.liqo.nodemanager.store import MEMORY, Store
+from rescheduler.liqo.nodemanager.store import Store
 from rescheduler.liqo.nodemanager.upkeep import Patience, Upkeep
 from tests.backends.clocks import StepClock
 from tests.liqo.liqos import MemoryCatalog, MemoryLiqo, Pace

@@ -130,7 +130,7 @@ def test_nobody_else_may_read_it(store: Store, path: str, tmp_path: Path) -> Non
 
 
 def test_two_processes_do_not_share_it(store: Store, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescheduler.liqo.discovery.store._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("rescheduler.liqo.database._BUSY_SECONDS", 0.01)
     with pytest.raises(InputError, match=f"--database {path}: no usable database: database is locked"):
         Store(path)
 

@@ -10,12 +10,13 @@ from prometheus_client import CollectorRegistry
 from rescheduler.backends.base import Accepted, Deleted, Refusal, Refused
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, Retryable
+from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.nodemanager.amounts import Amounts, plus
 from rescheduler.liqo.nodemanager.machines import Record
 from rescheduler.liqo.nodemanager.metrics import Metrics
 from rescheduler.liqo.nodemanager.resources import Node, ResourceSlice, Seen
 from rescheduler.liqo.nodemanager.service import Ports, Service
-from rescheduler.liqo.nodemanager.store import MEMORY, Store
+from rescheduler.liqo.nodemanager.store import Store
 from rescheduler.liqo.nodemanager.upkeep import Patience, Upkeep
 from tests.backends.clocks import StepClock
 from tests.liqo.builders import cluster, group

@@ -179,7 +179,7 @@ class Peered:
         self.bench = Bench(ROME, draining=0)
         self.bench.liqo.peers.clear()
         self.bench.peers = True
-        self.bench.start()
+        self.bench.restart()
         self.script = script
         self.peering = Peering(
             self.bench.ports, script.tool(), self.bench.upkeep, self.bench.service.woken, unpeer_after
@@ -235,7 +235,7 @@ def test_a_restart_in_the_middle_peers_again(script: Script, tmp_path: Path) -> 
     bench = Bench(ROME, database=str(tmp_path / "db"))
     bench.liqo.peers.clear()
     bench.peers = True
-    bench.start()
+    bench.restart()
     [name] = bench.service.increase("STANDARD", 1)
     bench.restart()
     peering = Peering(bench.ports, script.tool(), bench.upkeep, bench.service.woken)

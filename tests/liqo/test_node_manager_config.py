@@ -130,7 +130,10 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((*PLAIN, "--discovery-url=here"), "--discovery-url: discovery.url: expected http(s)://host"),
         ((*PLAIN, "--discovery-ca=nothing.pem"), "no usable PEM certificate"),
         (PLAIN, "kubeconfig ~/.kube/config: no such file"),
-        ((*PLAIN, "--kubeconfig=k", "--database=/nowhere/db"), "--database /nowhere/db: expected an SQLite file"),
+        (
+            (*PLAIN, "--kubeconfig=k", "--database=/nowhere/db"),
+            "--database /nowhere/db: cannot be written: No such file or directory",
+        ),
         ((*PLAIN, "--kubeconfig=k", "--liqoctl=nothing"), "--liqoctl nothing: expected a program that can be run"),
         ((*PLAIN, "--kubeconfig=k", "--config=unpeer.yaml"), "unpeerAfter: expected --liqoctl with it"),
     ],

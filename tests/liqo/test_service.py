@@ -362,7 +362,7 @@ def test_an_api_server_that_is_away_is_told_of() -> None:
 def test_patience_is_configured() -> None:
     found = Bench(ROME, accepting=100, draining=0)
     found.patience = Patience(provision=dt.timedelta(seconds=5), shown=dt.timedelta(0))
-    found.start()
+    found.restart()
     found.service.increase("STANDARD", 1)
     found.step(5)
     found.step()

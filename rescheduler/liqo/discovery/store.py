@@ -6,17 +6,16 @@ as the Secret is there.
 
 import contextlib
 import datetime as dt
-import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from rescheduler.errors import InputError, UsageError
+from rescheduler.errors import InputError
+from rescheduler.liqo.database import opened
 from rescheduler.liqo.discovery.messages import Listed, Said
 
 SECRET: Final = "secret"  # noqa: S105 - a kind of source
@@ -24,8 +23,7 @@ AGENT: Final = "agent"
 SOURCES: Final = (AGENT, SECRET)  #: who goes first
 
 _VERSION: Final = 1
-_BUSY_SECONDS: Final = 10.0
-_SCHEMA: Final = """
+_TABLE: Final = """
 CREATE TABLE clusters (
     name TEXT NOT NULL,
     source TEXT NOT NULL,
@@ -33,7 +31,7 @@ CREATE TABLE clusters (
     last_seen REAL NOT NULL,
     expires REAL,
     PRIMARY KEY (name, source)
-) WITHOUT ROWID;
+) WITHOUT ROWID
 """
 _UPSERT: Final = """
 INSERT INTO clusters (name, source, said, last_seen, expires) VALUES (?, ?, ?, ?, ?)
@@ -57,7 +55,7 @@ class Store:
         """Raises UsageError for a *path* that cannot be written, InputError for a file of something else."""
         self._path = path
         self._lock = threading.Lock()
-        self._connection = _open(path)
+        self._connection = opened(path, [_TABLE], _VERSION)
 
     def close(self) -> None:
         with self._lock:
@@ -114,43 +112,6 @@ class Store:
                     yield self._connection
             except sqlite3.Error as error:
                 raise InputError(f"--database {self._path}: {error}") from error
-
-
-def _open(path: str) -> sqlite3.Connection:
-    if path != ":memory:":
-        _make_private(path)
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
-    try:
-        version = _prepare(connection)
-    except sqlite3.Error as error:
-        connection.close()
-        raise InputError(f"--database {path}: no usable database: {error}") from error
-    if version != _VERSION:
-        connection.close()
-        raise InputError(f"--database {path}: it is of version {version}, expected {_VERSION}")
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection) -> int:
-    """Make the tables of a new file; the version of what is there."""
-    # Nobody else writes: two processes would each expire and replace what the other one has just heard.
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("BEGIN EXCLUSIVE")
-    with connection:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            connection.execute(_SCHEMA)
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-        return int(version) or _VERSION
-
-
-def _make_private(path: str) -> None:
-    """The file holds kubeconfigs: nobody else may read it, nor SQLite's journal, which gets the file's mode."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        Path(path).chmod(0o600)
-    except OSError as error:
-        raise UsageError(f"--database {path}: cannot be written: {error.strerror}") from error
 
 
 def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:

@@ -16,6 +16,7 @@ from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import source
+from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.nodemanager.access import Clients
 from rescheduler.liqo.nodemanager.app import node_manager
 from rescheduler.liqo.nodemanager.catalog import Discovery
@@ -25,7 +26,7 @@ from rescheduler.liqo.nodemanager.liqoctl import Liqoctl, Tool
 from rescheduler.liqo.nodemanager.metrics import Metrics
 from rescheduler.liqo.nodemanager.peering import Peering
 from rescheduler.liqo.nodemanager.service import Ports, Service
-from rescheduler.liqo.nodemanager.store import MEMORY, Store
+from rescheduler.liqo.nodemanager.store import Store
 from rescheduler.liqo.nodemanager.upkeep import Upkeep
 from rescheduler.liqo.serving import Face, serving
 from rescheduler.observe import logs as log_lines

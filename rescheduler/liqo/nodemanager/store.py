@@ -14,21 +14,21 @@ from typing import Any, Final
 
 import msgspec
 
-from rescheduler.errors import Retryable, UsageError
+from rescheduler.errors import Retryable
+from rescheduler.liqo.database import opened
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Record
-
-MEMORY: Final = ":memory:"  #: a database that remembers nothing over a restart
 
 #: How long a machine that is gone is remembered.
 REMEMBERED: Final = dt.timedelta(days=7)
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS machines (name TEXT PRIMARY KEY, removed INTEGER NOT NULL, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS clusters (name TEXT PRIMARY KEY, failures INTEGER NOT NULL, failed_at TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS peerings (cluster TEXT PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS groups (id TEXT PRIMARY KEY, definition BLOB NOT NULL);
-"""
+_VERSION: Final = 1
+_TABLES: Final = (
+    "CREATE TABLE machines (name TEXT PRIMARY KEY, removed INTEGER NOT NULL, record BLOB NOT NULL)",
+    "CREATE TABLE clusters (name TEXT PRIMARY KEY, failures INTEGER NOT NULL, failed_at TEXT NOT NULL)",
+    "CREATE TABLE peerings (cluster TEXT PRIMARY KEY)",
+    "CREATE TABLE groups (id TEXT PRIMARY KEY, definition BLOB NOT NULL)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,12 @@ class Failures:
 
 
 class Store:
-    """Safe to use from several threads; verbs raise Retryable where the file cannot be used. *path* may be MEMORY."""
+    """Safe to use from several threads; verbs raise Retryable where the file cannot be used."""
 
     def __init__(self, path: str) -> None:
-        """Raises UsageError where *path* cannot be used."""
+        """Raises UsageError and InputError where *path* is of no use."""
         self._lock = threading.Lock()
-        try:
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.executescript(_SCHEMA)
-        except sqlite3.Error as error:
-            raise UsageError(f"--database {path}: expected an SQLite file that can be written: {error}") from error
+        self._database = opened(path, _TABLES, _VERSION)
 
     def close(self) -> None:
         with self._lock:
@@ -69,9 +63,8 @@ class Store:
     def save(self, *records: Record) -> None:
         """All of them or none."""
         values = [(one.name, one.removed_at is not None, msgspec.json.encode(one)) for one in records]
-        with self._locked(), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            self._database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
+        with self._changing() as database:
+            database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
 
     def forget(self, now: dt.datetime) -> None:
         """Machines that have been gone for long."""
@@ -116,14 +109,15 @@ class Store:
         self._rows("DELETE FROM groups WHERE id = ?", name)
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._locked():
-            return self._database.execute(statement, values).fetchall()
+        with self._changing() as database:
+            return database.execute(statement, values).fetchall()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One statement at a time; a disk that is full or has gone may come back."""
-        try:
-            with self._lock:
-                yield
-        except sqlite3.Error as error:
-            raise Retryable(f"database: {error}") from error
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction. Raises Retryable: a disk that is full or has gone may come back."""
+        with self._lock:
+            try:
+                with self._database:
+                    yield self._database
+            except sqlite3.Error as error:
+                raise Retryable(f"database: {error}") from error
