@@ -96,17 +96,19 @@ def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
             "clientCertFile beside it",
         ),
         "username": (":" not in (endpoint.username or ""), "a name without a colon"),
-        "url": (_plain_http(endpoint.url), "http(s)://host[:port][/path], without user, query or fragment"),
+        "url": (plain_http(endpoint.url), "http(s)://host[:port][/path], without user, query or fragment"),
     }
     for name, (holds, expected) in rules.items():
         if not holds:
             raise ConfigError(f"{where}: {key}.{name}: expected {expected}")
 
 
-def _plain_http(url: str) -> bool:
+def plain_http(url: str) -> bool:
+    """Whether *url* is one of HTTP, with a host and without user, query and fragment."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises where it is no number
+        (parts.hostname or "").encode("idna")  # raises for what can be no host's name, as resolvers would
     except ValueError:
         return False
     extras = (parts.username, parts.password, parts.query, parts.fragment)

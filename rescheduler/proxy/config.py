@@ -8,13 +8,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.config import Duration, Endpoint, Section, unique
+from rescheduler.backends.config import Duration, Endpoint, Section, plain_http, unique
 
 
 class GoDuration(float):
@@ -129,7 +128,7 @@ def read(path: Path) -> ProxyFile:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: no JSON: {error}") from error
     try:
-        file = msgspec.convert(_recased(document, ProxyFile), ProxyFile, dec_hook=_decode)
+        file = msgspec.convert(_recased(document, ProxyFile, where), ProxyFile, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from error
     _check(file, where)
@@ -143,13 +142,13 @@ def _check(file: ProxyFile, where: str) -> None:
     certificates = not (auth.kube_config_path or auth.in_cluster or auth.token_path)
     complaints = {
         "apiServer.url: missing": not (api.url or auth.in_cluster or auth.kube_config_path),
-        "apiServer.url: expected http(s)://host[:port]": bool(api.url) and not _is_http(api.url),
+        "apiServer.url: expected http(s)://host[:port]": bool(api.url) and not plain_http(api.url),
         "apiServer.auth.clientCertPath: missing": certificates and not auth.client_cert_path,
         "apiServer.auth.clientKeyPath: missing": certificates and not auth.client_key_path,
         "apiServer.auth.caCertPath: missing": certificates and not auth.ca_cert_path,
         "backend.url: missing": not file.backend_url,
         "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
-        "backend.url: expected http(s)://host[:port][/path]": not _is_http(file.backend_url),
+        "backend.url: expected http(s)://host[:port][/path]": not plain_http(file.backend_url),
         "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
         != bool(backend.auth.password_path),
         "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
@@ -190,16 +189,6 @@ def check_files(file: ProxyFile, path: Path) -> None:
             raise ConfigError(f"configuration {path}: {key}: {name}: {error.strerror}") from error
 
 
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    extras = (parts.username, parts.password, parts.query, parts.fragment)
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(extras)
-
-
 def _with_defaults(section: Any) -> Any:
     """Durations that are not positive become the default."""
     changes = {}
@@ -212,7 +201,7 @@ def _with_defaults(section: Any) -> Any:
     return msgspec.structs.replace(section, **changes)
 
 
-def _recased(document: Any, shape: Any) -> Any:
+def _recased(document: Any, shape: Any, where: str) -> Any:
     """*document* with the keys of the struct *shape* as they are spelled there; unknown ones stay."""
     if not isinstance(document, Mapping) or not _is_struct(shape):
         return document
@@ -222,8 +211,8 @@ def _recased(document: Any, shape: Any) -> Any:
         field = fields.get(key.lower())
         name = field.encode_name if field else key
         if name in found:
-            raise ConfigError(f"configuration: the key {name!r} is there twice, in different case")
-        found[name] = _recased(value, _struct_of(field.type)) if field else value
+            raise ConfigError(f"{where}: the key {name!r} is there twice, in different case")
+        found[name] = _recased(value, _struct_of(field.type), where) if field else value
     return found
 
 

@@ -85,6 +85,10 @@ BAD = {
         "pools: [{id: a, backend: {url: 'http://a'}, minSize: -1}]",
         "pools[0].minSize: expected 0 or more",
     ),
+    "a host that is none": (
+        "pools: [{id: a, backend: {url: 'http://a..b'}}]",
+        "pools[0].backend.url: expected http(s)://host[:port][/path], without user, query or fragment",
+    ),
     "a password in the URL": (
         "pools: [{id: a, backend: {url: 'http://me:secret@a'}}]",
         "pools[0].backend.url: expected http(s)://host[:port][/path], without user, query or fragment",

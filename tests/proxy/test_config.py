@@ -96,6 +96,10 @@ BAD: dict[str, tuple[Any, str]] = {
         {"apiServer": API, "backend": {"url": "ftp://pool"}},
         "backend.url: expected http(s)://host[:port][/path]",
     ),
+    "a host of the backend that is none": (
+        {"apiServer": API, "backend": {"url": "http://pool..example"}},
+        "backend.url: expected http(s)://host[:port][/path]",
+    ),
     "a password in the backend's URL": (
         {"apiServer": API, "backend": {"url": "http://me:secret@pool"}},
         "backend.url: expected http(s)://host[:port][/path]",
