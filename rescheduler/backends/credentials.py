@@ -1,12 +1,28 @@
 """Secrets from files: read when they are needed, so that rotation needs no restart, and kept out of all texts."""
 
 import base64
+import contextlib
+import re
 import ssl
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from rescheduler.backends.base import AuthError, ConfigError
 from rescheduler.backends.config import Endpoint
+
+_KEYS: Final = re.compile(r"\b(?:caFile|clientCertFile|clientKeyFile|passwordFile|tokenFile)\b")
+
+
+@contextlib.contextmanager
+def keys_as(spelled: Callable[[str], str], where: str = "") -> Iterator[None]:
+    """In the block, ConfigErrors about an endpoint's files begin with *where*, and have its keys as *spelled* says."""
+    try:
+        yield
+    except ConfigError as error:
+        text = _KEYS.sub(lambda key: spelled(key[0]), str(error))
+        raise ConfigError(f"{where}: {text}" if where else text) from error
 
 
 class Credentials:
@@ -128,4 +144,11 @@ def _stamp(path: Path | None) -> object:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    match error:
+        case ssl.SSLError(reason=str() as reason):
+            return reason.replace("_", " ").lower()
+        case OSError(strerror=str() as reason):
+            return reason
+        case UnicodeDecodeError():
+            return "it is not UTF-8"
+    return type(error).__name__

@@ -20,6 +20,7 @@ from rescheduler.backends.externalgrpc.channel import SERVICE
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.grpcservice.service import Call, Service
+from rescheduler.observe.server import listen
 from rescheduler.settings import Address
 
 #: Seconds: for calls without a deadline, and at most.
@@ -66,6 +67,7 @@ def serving(service: Service, address: Address, clock: Clock, certificates: Cert
 
 
 def _listen(server: Any, address: Address, certificates: Certificates | None) -> int:
+    listen(address, "--address").close()  # what is wrong with it gRPC would not tell, and write lines of its own
     where = str(Address(address.host or "::", address.port))
     try:
         if certificates is None:

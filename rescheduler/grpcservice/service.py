@@ -234,7 +234,7 @@ def _requests(pod: bytes) -> dict[str, Decimal]:
         raise errors.UsageError("pod: missing")
     try:
         amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
-    except (DecodeError, ValueError, OverflowError) as error:
+    except (DecodeError, ValueError, OverflowError, TypeError) as error:  # TypeError: a part that a Pod must have
         raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
     return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
 

@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import logging
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import KubeConfigLoader
 
 from rescheduler.errors import Unauthorized, UsageError
-from rescheduler.kube.kubeconfig import Entries, check_exec, check_provider, merged_files
+from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, merged_files
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -100,7 +101,7 @@ class ServiceAccount:
                 f"not in a cluster: {_plain(error)} (expected $KUBERNETES_SERVICE_HOST, "
                 f"$KUBERNETES_SERVICE_PORT and {self.directory}/token; outside of a pod use --kubeconfig)"
             ) from error
-        return _login(settings, reread_after=TOKEN_FILE_SECONDS)
+        return _login(self.name, settings, reread_after=TOKEN_FILE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,8 @@ class Kubeconfig:
         merged = merged_files(self.paths)
         entries = Entries(self.paths, merged, self.context)
         user = entries.user()
+        check_data(user, self.name)
+        check_data(entries.cluster, self.name)
         check_exec(user.get("exec"), self.name)
         check_provider(user.get("auth-provider"), self.name)
         settings = Configuration()
@@ -137,7 +140,7 @@ class Kubeconfig:
             raise Unauthorized(f"{self.name}: exec plugin {user['exec']['command']} gave no credentials: {why}")
         settings.refresh_api_key_hook = None
         by_file = TOKEN_FILE_SECONDS if user.get("tokenFile") else None
-        return _login(settings, reread_after=by_file, expires=getattr(loader, "expiry", None))
+        return _login(self.name, settings, reread_after=by_file, expires=getattr(loader, "expiry", None))
 
 
 @contextlib.contextmanager
@@ -161,7 +164,10 @@ def _said_by_loader() -> Iterator[list[str]]:
         root.removeHandler(silent)
 
 
-def _login(settings: Configuration, *, reread_after: float | None, expires: dt.datetime | None = None) -> Login:
+def _login(
+    name: str, settings: Configuration, *, reread_after: float | None, expires: dt.datetime | None = None
+) -> Login:
+    _check_tls(name, settings)
     settings.connection_pool_maxsize = POOL_SIZE
     settings.retries = False
     keys = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
@@ -176,6 +182,22 @@ def _login(settings: Configuration, *, reread_after: float | None, expires: dt.d
         reread_after=reread_after,
         expires=expires,
     )
+
+
+def _check_tls(name: str, settings: Configuration) -> None:
+    """See that the certificates are of use, which the pool would do at its first connection. Raises UsageError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    part = "certificate authority"
+    try:
+        if settings.ssl_ca_cert:
+            context.load_verify_locations(cafile=settings.ssl_ca_cert)
+        part = "client certificate and key"
+        if settings.cert_file:
+            # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
+            context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        words = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        raise UsageError(f"{name}: {part}: no usable PEM: {words.replace('_', ' ').lower()}") from None
 
 
 def _plain(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 The loader's own complaints can quote a whole user entry, token and all; these name files and entries only.
 """
 
+import base64
 import os
 import shutil
 from collections.abc import Mapping
@@ -29,8 +30,8 @@ class Entries:
         if not self.context:
             raise UsageError(f"kubeconfig {paths}: no current-context; expected one, or --context")
         self._chosen = self._named("contexts", "context", self.context)
-        cluster = self._named("clusters", "cluster", str(self._chosen.get("cluster", "")))
-        if not str(cluster.get("server", "")).startswith(("http://", "https://")):
+        self.cluster = self._named("clusters", "cluster", str(self._chosen.get("cluster", "")))
+        if not str(self.cluster.get("server", "")).startswith(("http://", "https://")):
             raise UsageError(
                 f"kubeconfig {paths}: the cluster of context {self.context} has no server; expected an https URL"
             )
@@ -89,6 +90,16 @@ def _check_file(path: Path) -> None:
         for one in sections
     ):
         raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
+
+
+def check_data(entry: Mapping[str, Any], name: str) -> None:
+    """See that what stands for files can be decoded. Raises UsageError."""
+    for key, value in entry.items():
+        if str(key).endswith("-data"):
+            try:
+                base64.standard_b64decode(value)
+            except (ValueError, TypeError):
+                raise UsageError(f"{name}: {key}: expected base64") from None
 
 
 def check_exec(plugin: Any, name: str) -> None:

@@ -1,10 +1,16 @@
 """What the user wants of planning, as one value; the flags of the commands fill it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from rescheduler.errors import UsageError
+
+#: What the API server takes for a label, so that a slip is told and not taken for "no node has it".
+_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +24,8 @@ class NodeLabel:
     def parse(cls, text: str) -> "NodeLabel":
         """Raises :class:`~rescheduler.errors.UsageError`."""
         key, equals, value = text.partition("=")
-        if not key or "=" in value:
-            raise UsageError(f"node label {text!r}: expected key or key=value")
+        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise UsageError(f"node label {text!r}: expected key or key=value, as labels are written")
         return cls(key, value if equals else None)
 
     def matches(self, labels: Mapping[str, str]) -> bool:

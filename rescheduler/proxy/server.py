@@ -43,7 +43,9 @@ def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]
 def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
     options: dict[str, Any] = {}
     if config.tls:
-        options = {"ssl_certfile": config.tls.cert_path, "ssl_keyfile": config.tls.key_path}
+        # A key that wants another password is refused; without one OpenSSL would ask at the terminal.
+        password = {"ssl_keyfile_password": "none"}
+        options = {"ssl_certfile": config.tls.cert_path, "ssl_keyfile": config.tls.key_path, **password}
         if config.tls.client_ca_path:
             options |= {"ssl_ca_certs": config.tls.client_ca_path, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     settings = uvicorn.Config(

@@ -17,7 +17,7 @@ from rescheduler.backends.base import CloudProvider
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import REPLACING, CloudpoolProvider
 from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials
+from rescheduler.backends.credentials import Credentials, keys_as
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer, Threads
@@ -55,6 +55,14 @@ FIRST_SECONDS: Final = 0.2
 #: Seconds in which what was taken back must show in the watched state.
 AGREE_SECONDS: Final = 3.0
 _EVICTIONS: Final = 16
+#: The backend's keys as its configuration file has them.
+_BACKEND_KEYS: Final = {
+    "caFile": "backend.auth.caCertPath",
+    "clientCertFile": "backend.auth.clientCertPath",
+    "clientKeyFile": "backend.auth.clientKeyPath",
+    "passwordFile": "backend.auth.passwordPath",
+    "tokenFile": "backend.auth.tokenPath",
+}
 
 #: Who tells the Kubernetes Events, and in which words.
 NAME: Final = "cloudpool-proxy"
@@ -214,7 +222,8 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         report = tee(Logs(), Metrics(registry), metrics, status, told)
         address = parts.enter_context(serving_pages(application(registry, health, status), pages))
         threads = Threads(parts.enter_context(_running(_EVICTIONS)), parts.enter_context(_running(1)))
-        service = Service(file, state, client, standing, threads, report, own_node)
+        with keys_as(lambda key: _BACKEND_KEYS[key]):
+            service = Service(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)
         report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
@@ -233,7 +242,8 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
 def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
     shown = None
     if path := file.server.bearer_token_path:
-        accepted = Credentials(Endpoint(url=file.backend_url, token_file=path), Path())
+        with keys_as(lambda _: "server.bearerTokenPath"):
+            accepted = Credentials(Endpoint(url=file.backend_url, token_file=path), Path())
 
         def shown() -> str:
             return accepted.headers()["authorization"].removeprefix("Bearer ")

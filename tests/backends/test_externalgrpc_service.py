@@ -401,3 +401,10 @@ def test_no_bytes_bring_a_verb_down(rpc: str, body: bytes, call: Caller) -> None
     except grpc.RpcError as error:
         code = error.code().name
     assert code in {"OK", b"", "INVALID_ARGUMENT", "UNIMPLEMENTED"}
+
+
+def test_a_pod_without_its_metadata_is_a_wrong_request(call: Caller) -> None:
+    request = wire.PricingPodPriceRequest(pod_bytes=b"\x12\x00")
+    request.startTimestamp.seconds = request.endTimestamp.seconds = 1
+    code, words = call.failure("PricingPodPrice", request)
+    assert (code, words.partition(":")[0]) == ("INVALID_ARGUMENT", "pod")

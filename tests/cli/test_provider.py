@@ -57,7 +57,7 @@ WRONG = {
     "an address of elsewhere": (
         ("--address", "192.0.2.1:8086"),
         1,
-        "rescheduler: --address 192.0.2.1:8086: cannot listen there",
+        "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",
     ),
     "groups that nobody needs": (
         ("--nodes", "1:2:pool"),

@@ -12,6 +12,7 @@ from rescheduler.errors import Forbidden, ReschedulerError, Retryable, Unauthori
 from rescheduler.kube import connection
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig, ServiceAccount
+from tests.backends import pki
 from tests.kube.conftest import HastyClock, kubeconfig
 from tests.kube.edge import Edge, Reply, Request, status
 
@@ -83,7 +84,7 @@ BAD = {
     "data that is no base64": (
         GOOD.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
         None,
-        "the loader of credentials failed with Error",
+        "client-certificate-data: expected base64",
     ),
 }
 
@@ -172,7 +173,8 @@ def test_an_exec_plugin_that_fails_is_quoted_and_nothing_else_is_printed(
 
 def _service_account(folder: Path, token: str) -> ServiceAccount:
     (folder / "token").write_text(token + "\n")
-    (folder / "ca.crt").write_text("a certificate")
+    pki.make(folder)
+    (folder / "ca.pem").rename(folder / "ca.crt")
     return ServiceAccount(folder)
 
 

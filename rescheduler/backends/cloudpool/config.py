@@ -1,10 +1,12 @@
 """The file of ``--cloud-config`` for cloudpools."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from predicates import quantity
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
 
@@ -74,3 +76,16 @@ def check_pool(pool: PoolSection, where: str, key: str) -> None:
         if not holds:
             raise ConfigError(f"{where}: {key}.{name}: expected {expected}")
     check_endpoint(pool.backend, where, f"{key}.backend")
+    if pool.template is not None:
+        for name in ("capacity", "allocatable"):
+            _check_amounts(getattr(pool.template, name) or {}, f"{where}: {key}.template.{name}")
+
+
+def _check_amounts(amounts: Mapping[str, str], where: str) -> None:
+    for resource, amount in amounts.items():
+        try:
+            quantity.parse(amount)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}.{resource}: expected a quantity such as 4, 500m or 16Gi, got {amount!r}"
+            ) from error

@@ -1,6 +1,6 @@
 """Cloudpools as a cloud provider: each pool is a group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from rescheduler.backends.cloudpool.config import read_pools
 from rescheduler.backends.cloudpool.identity import provider_id
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.removal import Removal
+from rescheduler.backends.credentials import keys_as
 from rescheduler.clock import Clock
 
 REPLACING: Final = "+replace"
@@ -27,8 +28,13 @@ REPLACING: Final = "+replace"
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
     """The provider of the file `--cloud-config`; ConfigError, or AuthError for a secret that cannot be read."""
-    sections = read_pools(config)
-    return CloudpoolProvider([Pool(one, Path(config or ".").parent, clock) for one in sections])
+    return CloudpoolProvider(list(_pools(config, clock)))
+
+
+def _pools(config: Path | None, clock: Clock) -> Iterator[Pool]:
+    for index, section in enumerate(read_pools(config)):
+        with keys_as(f"pools[{index}].backend.{{}}".format, f"cloud configuration {config}"):
+            yield Pool(section, Path(config or ".").parent, clock)
 
 
 class CloudpoolProvider(CloudProvider):

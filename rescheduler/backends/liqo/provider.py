@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from rescheduler.backends.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
+from rescheduler.backends.credentials import keys_as
 from rescheduler.backends.fleet.machine import Machine, Pace, View
 from rescheduler.backends.fleet.provider import FleetProvider
 from rescheduler.backends.http import Missing
@@ -20,7 +21,9 @@ _TYPE = "liqo.io/type"
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
     """The provider of the file `--cloud-config`; ConfigError. Nothing is called yet."""
-    return LiqoProvider(read_file(config), Path(config or ".").parent, clock)
+    file = read_file(config)
+    with keys_as("nodeManager.{}".format, f"cloud configuration {config}"):
+        return LiqoProvider(file, Path(config or ".").parent, clock)
 
 
 class LiqoSystem:
