@@ -9,7 +9,7 @@ import pytest
 from rescheduler.backends.base import ConfigError
 from rescheduler.proxy.config import ApiServer, ApiServerAuth, Backend, GoDuration, ProxyFile, Server, check_files, read
 
-API = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
+API: dict[str, Any] = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}
 BACKEND = {"url": "http://pool:9010"}
 MINIMAL = ProxyFile(
