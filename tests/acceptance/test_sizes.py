@@ -8,6 +8,7 @@ import pytest
 
 from deploy.local import manifests
 from deploy.local.plane import ControlPlane
+from tests.acceptance.edge import Edge
 from tests.acceptance.scenes import scene, watched
 from tests.proxy.world import LABEL, World
 
@@ -63,6 +64,20 @@ def test_a_node_is_marked_emptied_ordered_away_and_deleted_in_this_order(cluster
             return moved.items() <= {name.partition("-")[0]: node for name, node in made.pods().items()}.items()
 
         cluster.wait_for(there, "the pod to move")
+        one_that_is_made_disposable(made, border)
+
+
+def one_that_is_made_disposable(made: World, border: Edge) -> None:
+    """The pool would terminate it, and launch another one; so do we, after its pods have left."""
+    border.writes.clear()
+    machine = made.id("od-1")
+    status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
+    answer = made.post("/pool/membershipStatus", status)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert border.names() == ["draining od-1", "evict", "evict", "removing od-1", "terminate", "delete od-1"]
+    assert border.writes[4].body == {"machineId": machine, "decrementDesiredSize": False}
+    made.plane.wait_for(lambda: made.running() == ["od-3", "od-4"], "the replacement")
+    assert made.desired == 2
 
 
 def test_several_victims_are_judged_together(cluster: ControlPlane, tmp_path: Path) -> None:
