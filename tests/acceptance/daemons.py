@@ -21,7 +21,6 @@ FLAGS: Final = (
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
     "--listen-address=127.0.0.1:0",
-    "--cloud-provider=cloudpool",
     "-v=3",
 )
 
@@ -85,4 +84,9 @@ def daemon(site: Site, *flags: str, settle: str = "2s") -> Program:
     }
     config = site.folder / "cloud.json"
     config.write_text(json.dumps({"pools": [pool]}))
-    return Program(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, f"--cloud-config={config}", *flags)
+    return without_pool(site, "--cloud-provider=cloudpool", f"--cloud-config={config}", *flags)
+
+
+def without_pool(site: Site, *flags: str) -> Program:
+    """The daemon, which knows of no pool."""
+    return Program(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, *flags)

@@ -1,6 +1,11 @@
-"""The proxy is killed at each step of a termination whose machine is to be replaced: the repeated call finishes it."""
+"""The proxy is killed at each step of a termination whose machine is to be replaced: the repeated call finishes it.
 
-from collections.abc import Iterator
+And where no proxy comes that knows the marks of the dead one, another program takes them off in the end.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
@@ -8,18 +13,28 @@ import pytest
 
 from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
+from rescheduler.draining.intent import ANNOTATION
 from tests.acceptance import proxies
+from tests.acceptance.daemons import without_pool
+from tests.acceptance.program import Program
 from tests.acceptance.proxies import Fleet, Proxy
+from tests.acceptance.site import Site
 
 pytestmark = pytest.mark.cluster
 
 #: Every write while one machine is terminated and replaced.
 REPLACEMENT: Final = ("draining", "evict", "evict", "removing", "terminate", "delete")
 
+#: Who comes when the proxy does not: a daemon that knows nothing of the pool, a proxy of another name.
+HEIRS: Final[dict[str, Callable[[Site], Program]]] = {
+    "a daemon": without_pool,
+    "a proxy before another URL": lambda site: Proxy(site, backend={"url": f"{site.edge.url}/pool/.."}),
+}
+
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT)) as made:
+    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT) + len(HEIRS)) as made:
         yield made
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
@@ -41,3 +56,27 @@ def test_killed_before_any_step_of_a_termination(step: int, fleet: Fleet) -> Non
         # An order of which nobody knows whether it came through is repeated when it cannot be at work any more.
         look.eventually(lambda: proxy.ask("/pool/terminate", terminate).status_code == httpx.codes.OK, "the end")
         fleet.comes_to(gone=True, replaced=True)
+
+
+@pytest.mark.parametrize("heir", HEIRS)
+def test_where_no_proxy_comes_back_its_marks_go_when_its_word_is_over(heir: str, fleet: Fleet) -> None:
+    look, node = fleet.site.look, fleet.take()
+    fleet.edge.hold(0, "after")
+    with Proxy(fleet.site) as killed:
+        call = killed.send("/pool/terminate", {"machineId": fleet.site.machine(node)})
+        look.eventually(fleet.edge.reached.is_set, "the taint")
+        killed.kill()
+        with pytest.raises(httpx.TransportError):
+            call.result()
+    fleet.edge.drop()
+    written = json.loads(look.marks()[node])
+    promised = datetime.fromisoformat(written["until"]) - datetime.fromisoformat(written["since"])
+    assert timedelta(hours=1) < promised < timedelta(hours=2)
+    with HEIRS[heir](fleet.site) as program:
+        look.eventually(lambda: program.told("serving on ") or program.told("forwarding port "), "the heir")
+        fleet.site.plane.api.patch(
+            f"/api/v1/nodes/{node}",
+            {"metadata": {"annotations": {ANNOTATION: json.dumps(written | {"until": written["since"]})}}},
+        )
+        look.eventually(lambda: program.told("found marks", node=node, reason="rolled-back"), "the marks found")
+        fleet.comes_to(gone=False)

@@ -6,7 +6,9 @@ numbers end. `test_service` has the drains.
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ class World:
             replace=Way(self._drains(replacing), replacing),
             keep=Way(self._drains(None), NoProvider()),
         )
-        self.updates = PoolUpdates(pool, self, ways, 600.0)
+        self.stop = threading.Event()
+        self.updates = PoolUpdates(pool, self, ways, 600.0, self.stop)
 
     def join(self) -> None:
         """All machines that run have a Node from here on."""
@@ -194,6 +197,17 @@ def test_a_view_from_before_the_call_is_not_believed() -> None:
         made.server.pool.attach(machine)
         assert made.updates.set_size(2) == ""
         assert (len(made.drained), len(made.running()), made.desired, made.sizes()) == (1, 2, 2, [])
+
+
+def test_told_to_stop_a_younger_view_is_waited_for_no_longer() -> None:
+    with world() as made:
+        made.server.pool.pool()
+        made.stop.set()
+        before = made.clock.now()
+        with pytest.raises(UpdateFailed, match="the pool's answers are older than") as caught:
+            made.updates.set_size(2)
+        assert (caught.value.status, made.clock.now() - before < timedelta(seconds=3)) == (504, True)
+        assert (made.drained, made.desired) == ([], 3)
 
 
 def test_masters_in_the_pool_count_and_stay() -> None:
