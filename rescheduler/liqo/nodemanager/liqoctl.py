@@ -114,6 +114,8 @@ class Liqoctl:
         except OSError as error:
             raise PeeringFailed(f"liqoctl cannot be run: {error.strerror}") from error
         self._running = process
+        if self._closed:  # close() may have come before the process was known
+            _end(process)
         try:
             said, _ = process.communicate(timeout=self._tool.timeout + _SPARE_SECONDS)
         except subprocess.TimeoutExpired:
