@@ -247,6 +247,17 @@ def test_a_restart_in_the_middle_peers_again(script: Script, tmp_path: Path) -> 
     bench.store.close()
 
 
+def test_a_stop_in_the_middle_fails_nobody(script: Script, peered: Peered) -> None:
+    script.does(SLOW)
+    bench = peered.bench
+    bench.service.increase("STANDARD", 1)
+    peered.peering.establish(bench.upkeep.step().awaited)
+    eventually(lambda: script.wrote("child"))
+    peered.peering.close()
+    assert (bench.size(), bench.errors(), bench.store.failures()) == (1, [], {})
+    assert bench.upkeep.step().awaited == {"rome"}
+
+
 def test_a_peering_of_ours_is_ended_when_its_last_slice_has_long_gone(peered: Peered) -> None:
     bench = peered.bench
     [name] = bench.service.increase("STANDARD", 1)

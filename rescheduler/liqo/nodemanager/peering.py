@@ -38,6 +38,7 @@ class Peering:
         self._busy: set[str] = set()
         self._made: dict[str, dt.datetime] = {}
         self._unused: dict[str, dt.datetime] = {}
+        self._closed = False
         self._thread = ThreadPoolExecutor(1, "liqoctl")
 
     def establish(self, clusters: Collection[str]) -> None:
@@ -64,6 +65,7 @@ class Peering:
 
     def close(self) -> None:
         """End what runs; it is begun anew after the next start."""
+        self._closed = True
         self._liqoctl.close()
         self._thread.shutdown(cancel_futures=True)
 
@@ -97,7 +99,8 @@ class Peering:
         try:
             self._liqoctl.peer(cluster)
         except Retryable as error:
-            self._upkeep.failed(cluster.name, NO_PEERING, str(error))
+            if not self._closed:
+                self._upkeep.failed(cluster.name, NO_PEERING, str(error))
             return
         self._made[cluster.name] = self._ports.clock.now()
         log.info("cluster %s: peered", cluster.name)
