@@ -21,6 +21,7 @@ import pytest
 from deploy.local.autoscaler import binary
 from deploy.local.cherry import nodes as cherry_nodes
 from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server as CloudpoolServer
 from deploy.local.manifests import deployment, node
 from deploy.local.plane import ControlPlane
@@ -96,6 +97,7 @@ class System:
     labels: dict[str, str]  #: of its Nodes and of its template
     machines: Callable[[], int]  #: that run or will
     environ: dict[str, str] = field(default_factory=dict)
+    inject: Callable[..., None] | None = None  #: faults of its API
     expander: str = "least-waste"  #: that of prices gets nowhere with a system that has none
 
 
@@ -129,6 +131,7 @@ def cloudpool(
             ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json"),
             labels,
             lambda: sum(one.allocated(CLOCK.now()) for one in server.pool.machines()),
+            inject=server.face.inject,
         )
 
 
@@ -261,3 +264,21 @@ def test_a_machine_that_never_joins_is_given_back(program: Path, cluster: Contro
             look.eventually(lambda: system.machines() == 2, "two machines")
         assert look.places() == {"pool-1": 1, "pool-2": 1, "": 1}
         assert autoscaler.told("Error on gRPC call") == []
+
+
+def test_a_system_that_is_down_for_a_while_costs_nothing_but_time(
+    program: Path, cluster: ControlPlane, folder: Path
+) -> None:
+    """No machine ends that pods need, and none is asked for twice."""
+    look = Look(cluster)
+    with cloudpool(cluster, folder) as system:
+        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        cluster.apply([deployment("web", 3, cpu="3", nodeSelector=system.labels)])
+        assert system.inject is not None
+        for method, path in (("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/size")):
+            system.inject(Fault(method=method, path=path, status=503, times=20))
+        patience = ("--initial-node-group-backoff-duration=2s", "--max-node-group-backoff-duration=4s")
+        with driven(program, cluster, folder, system, *patience) as autoscaler:
+            look.running(3)
+            assert system.machines() == 3
+        assert autoscaler.told("Error on gRPC call NodeGroupIncreaseSize")
