@@ -100,14 +100,16 @@ def _ready(page: str) -> bool:
 def _resize(plane: ControlPlane, url: str, pool: Machines, size: int) -> list[str]:
     """Ask for *size* machines, and wait until that is so; what was answered instead of success."""
     body = json.dumps({"desiredSize": size})
-    console.print(f"$ curl -X POST -H 'Content-Type: application/json' -d '{body}' {url}/pool/size", markup=False)
+    console.print(
+        f"as with: curl -X POST -H 'Content-Type: application/json' -d '{body}' {url}/pool/size", markup=False
+    )
     answer = httpx.post(f"{url}/pool/size", json=json.loads(body), timeout=PATIENCE, trust_env=False)
     console.print(f"HTTP {answer.status_code} {answer.text}", markup=False)
     if answer.status_code != httpx.codes.OK or answer.text:
         return [f"a size of {size} was answered with {answer.status_code} {answer.text}"]
     _settled(plane, f"{size} machines with their Nodes", lambda: pool.running == size == len(scene.usable(plane)))
     _settled(plane, "every pod running again", lambda: len(scene.running(plane)) == PODS)
-    console.print(f"$ curl {url}/pool/size", markup=False)
+    console.print(f"as with: curl {url}/pool/size", markup=False)
     console.print(httpx.get(f"{url}/pool/size", trust_env=False).text, markup=False)
     return []
 
