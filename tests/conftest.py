@@ -10,6 +10,12 @@ from deploy.local.errors import LocalError, SetupError
 from deploy.local.plane import ControlPlane
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for a cluster comes first: workers fill the waits with what only computes."""
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
 @pytest.fixture(scope="session")
 def prometheus() -> Prometheus:
     try:
