@@ -28,7 +28,6 @@ GATEWAY: Final = "<html>Gateway Time-out</html>"
 FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "the taint: 409": (Fault("draining {}", 409), ""),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), "api-error"),
-    "the taint: 500": (Fault("draining {}", 500), "api-error"),
     "the taint: 500, it is on": (Fault("draining {}", 500, acted=True), "api-error"),
     "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), "api-error"),
     "an eviction: 403": (Fault("evict", 403), "eviction-failed"),
@@ -48,7 +47,6 @@ FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "terminate: 504 of a gateway": (Fault("terminate", 504, body=GATEWAY), ""),
     "terminate: silent": (Fault("terminate", SILENT), ""),
     "terminate: silent, it was done": (Fault("terminate", SILENT, acted=True), ""),
-    "terminate: closed": (Fault("terminate", CLOSED), ""),
     "terminate: closed, it was done": (Fault("terminate", CLOSED, acted=True), ""),
     "delete: 404, the Node is there": (Fault("delete {}", 404), ""),
     "delete: 500": (Fault("delete {}", 500), ""),

@@ -34,7 +34,6 @@ FAULTS: Final[dict[str, tuple[Fault, int]]] = {
     "terminate: 504 of a gateway, it was done": (Fault("terminate", 504, acted=True, body=GATEWAY), DONE),
     "terminate: silent": (Fault("terminate", SILENT), DONE),
     "terminate: silent, it was done": (Fault("terminate", SILENT, acted=True), DONE),
-    "terminate: closed": (Fault("terminate", CLOSED), DONE),
     "terminate: closed, it was done": (Fault("terminate", CLOSED, acted=True), DONE),
     "delete: 404, the Node is there": (Fault("delete {}", 404), DONE),
     "delete: 500": (Fault("delete {}", 500), DONE),
