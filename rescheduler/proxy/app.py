@@ -55,6 +55,14 @@ class Updates(Protocol):
         """Drain the machine's node, then detach the machine; the node goes on without it."""
         ...
 
+    def comes_back(self, machine: str) -> bool:
+        """Whether the machine runs and does not count for the pool's size. Called at any time."""
+        ...
+
+    def take_back(self, machine: str, *, evictable: bool) -> str:
+        """Let the machine count again, and the pool choose nobody in its place."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -134,6 +142,8 @@ class Proxy:
             return
         except BadRequest as failure:
             answer = error(400, failure.message, failure.detail)
+        except UpdateFailed as failure:
+            answer = error(failure.status, answers.MEMBERSHIP, failure.detail)
         if answer is not None:
             _tell(scope, answer)
             await answer(scope, receive, send)
@@ -169,14 +179,22 @@ class Proxy:
                 call = partial(updates.detach, asked.machine, decrement=asked.decrement)
                 return await self._turn(found, answers.DETACH, call, receive)
             case Operation.MEMBERSHIP:
-                status = set_membership(body, found.machine)
-                if not status.disposable:
-                    await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(found.machine)))
-                    return None
-                # The pool would replace and terminate it: so do we, gracefully.
-                call = partial(updates.terminate, status.machine, decrement=False)
-                return await self._turn(found, answers.MEMBERSHIP, call, receive)
+                return await self._membership(found, body, scope, receive, send)
         return error(500, answers.TERMINATE, _NO_NODE)
+
+    async def _membership(
+        self, found: Route, body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> Response | None:
+        """A status after which the pool terminates a machine by itself is set gracefully; others are handed on."""
+        updates, status = self._updates, set_membership(body, found.machine)
+        if status.disposable:  # it would be replaced and terminated
+            call = partial(updates.terminate, status.machine, decrement=False)
+        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # there is one too many
+            call = partial(updates.take_back, status.machine, evictable=status.evictable)
+        else:
+            await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(found.machine)))
+            return None
+        return await self._turn(found, answers.MEMBERSHIP, call, receive)
 
     async def _turn(self, found: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
         operation, result = found.operation, Result.FAILED

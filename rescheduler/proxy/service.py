@@ -113,6 +113,13 @@ class Alone:
         with self._swept():
             return self._updates.detach(machine, decrement=decrement)
 
+    def comes_back(self, machine: str) -> bool:
+        return self._updates.comes_back(machine)
+
+    def take_back(self, machine: str, *, evictable: bool) -> str:
+        with self._swept():
+            return self._updates.take_back(machine, evictable=evictable)
+
     @contextlib.contextmanager
     def _swept(self) -> Iterator[None]:
         with self._lock:

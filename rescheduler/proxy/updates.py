@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 from rescheduler import errors
 from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, DeadlineExceeded, Deleted, Failed, NodeRef
 from rescheduler.backends.cloudpool.client import Observation
-from rescheduler.backends.cloudpool.messages import Machine, MachineState
+from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing
 from rescheduler.draining.state import Drain, Why
@@ -138,6 +138,22 @@ class PoolUpdates:
             _told(tally, 1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
+
+    def comes_back(self, machine: str) -> bool:
+        view = self._asked(lambda: self._pool.look(deadline=self._deadline()))
+        return any(one.id == machine and one.allocated and not one.active for one in view.machines)
+
+    def take_back(self, machine: str, *, evictable: bool) -> str:
+        """The desired size grows by the machine, at once after it: a pool with one too many ends the youngest."""
+        deadline = self._deadline()
+        view = self._asked(lambda: self._pool.look(deadline=deadline))
+        size, least = self._asked(lambda: self._pool.desired_size(deadline=deadline)), _active(view) + 1
+        status = Membership(active=True, evictable=evictable)
+        self._asked(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
+        if size >= least:
+            return ""
+        self._asked(lambda: self._pool.client.set_size(least, deadline=deadline))
+        return f"machine {machine} counts again, and the pool's desired size was raised from {size} to {least}"
 
     # -- sizes
 

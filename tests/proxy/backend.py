@@ -98,6 +98,7 @@ class Asked:
 
     def __init__(self, does: Callable[[], str] = lambda: "") -> None:
         self.calls: list[tuple[object, ...]] = []
+        self.outside: list[str] = []  #: machines that do not count
         self._does = does
 
     def set_size(self, desired: int) -> str:
@@ -110,6 +111,13 @@ class Asked:
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         self.calls.append(("detach", machine, decrement))
+        return self._does()
+
+    def comes_back(self, machine: str) -> bool:
+        return machine in self.outside
+
+    def take_back(self, machine: str, *, evictable: bool) -> str:
+        self.calls.append(("take back", machine, evictable))
         return self._does()
 
 

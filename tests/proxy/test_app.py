@@ -77,6 +77,20 @@ def test_the_log_says_who_asked_and_what_became_of_it(
     assert found == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
 
 
+def test_a_machine_that_is_to_count_again_is_asked_of_us(backend: Backend) -> None:
+    asked = Asked(lambda: "the size was raised")
+    asked.outside = ["i-1"]
+    with proxying(backend.url, asked) as url:
+        bodies = [
+            b'{"machineId": "i-1", "membershipStatus": {"evictable": false}}',
+            b'{"machineId": "i-2", "membershipStatus": {}}',
+        ]
+        answers_ = [httpx.post(f"{url}/pool/membershipStatus", content=body) for body in bodies]
+    assert [one.status_code for one in answers_] == [200, 200]
+    assert answers_[0].json()["detail"] == "the size was raised"
+    assert (asked.calls, len(backend.seen)) == ([("take back", "i-1", False)], 1)
+
+
 #: body of POST /pool/membershipStatus: as the backend gets it
 STATUSES = {
     '{"machineId": "i-1", "membershipStatus": {"active": true, "evictable": false}}': {

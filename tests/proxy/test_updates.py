@@ -369,3 +369,19 @@ def test_a_machine_that_may_be_ordered_away_is_not_ordered_again() -> None:
                 update()
             assert caught.value.status == 504
         assert (made.drained, made.desired) == ([], 3)
+
+
+def test_a_machine_that_counts_again_costs_no_other_one() -> None:
+    with world(settings(pool_update=60)) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        made.server.pool.set_membership(machine, active=False, evictable=False)
+        made.wait(600)
+        assert (made.updates.comes_back(machine), made.updates.comes_back("none"), len(made.running())) == (
+            True,
+            False,
+            4,
+        )
+        told = made.updates.take_back(machine, evictable=True)
+        assert told == f"machine {machine} counts again, and the pool's desired size was raised from 3 to 4"
+        made.wait(600)
+        assert (made.updates.comes_back(machine), made.desired, len(made.running())) == (False, 4, 4)
