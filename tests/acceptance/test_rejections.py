@@ -76,7 +76,7 @@ def free(to: Setting) -> None:
     to.apply(manifests.daemonset("agent", cpu="10m", memory="10Mi", volumes=HOST_PATH))
     to.apply(manifests.job("finished", nodeName="od-11", volumes=EMPTY_DIR))
     to.pod("movable", "od-11", labels={"app": "elsewhere"})
-    to.apply(manifests.namespace("other"), manifests.pdb("elsewhere", namespace="other", min_available=1))
+    to.apply(manifests.pdb("elsewhere", namespace="kube-public", min_available=1))
     to.apply(manifests.node("nothing", allocatable={"cpu": "0", "memory": "0", "pods": "0"}))
 
 
