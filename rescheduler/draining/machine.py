@@ -78,7 +78,8 @@ def step(drain: Drain, event: Event, now: float) -> Result:
 
 def _provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Result:
     if event.refusal:
-        return exits.give_up(drain, Failure(Why.PROVIDER, event.refusal), now)
+        why = Why.PROVIDER if event.group is None else Why.REFUSED
+        return exits.give_up(drain, Failure(why, event.refusal), now)
     return replace(drain, phase=Phase.MARKING, group=event.group, marked=True), (Mark(Step.DRAINING, drain.intended),)
 
 

@@ -55,7 +55,8 @@ class Why(enum.StrEnum):
     TERMINATION_TIMEOUT = "termination-timeout"
     NODE_GONE = "node-gone"
     API_ERROR = "api-error"
-    PROVIDER = "provider"
+    PROVIDER = "provider"  #: it failed
+    REFUSED = "refused"  #: the provider keeps the machine: protected, at the minimum
     STOPPED = "stopped"
     LEADERSHIP_LOST = "leadership-lost"
 

@@ -131,8 +131,12 @@ def test_success(story: Story) -> None:
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
     "the provider would not take the machine: nothing is touched": (
-        [(0, ProviderAnswered(None, "below minimum"), ())],
-        Failure(Why.PROVIDER, "below minimum"),
+        [(0, ProviderAnswered("pool", "below minimum"), ())],
+        Failure(Why.REFUSED, "below minimum"),
+    ),
+    "the provider cannot be asked: nothing is touched": (
+        [(0, ProviderAnswered(None, "no answer"), ())],
+        Failure(Why.PROVIDER, "no answer"),
     ),
     "the node is gone when the taint is put on": (
         [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],

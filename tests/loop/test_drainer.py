@@ -9,7 +9,7 @@ from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, NodeRef, R
 from rescheduler.backends.base import Failed as RemovalFailed
 from rescheduler.draining import intent
 from rescheduler.draining.intent import Intent, Step
-from rescheduler.draining.state import Why
+from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
 from rescheduler.kube.eviction import Refused as EvictionRefused
 from rescheduler.loop import Outcome
@@ -274,7 +274,7 @@ class TestProvider:
             refusal = Refused(Refusal.BELOW_MINIMUM, "1 of 1")
             here.loop(provider=Pool([Deleted()], refusal)).round()
             assert here.writes == []
-            assert ended(here).failure.detail == "pool: below-minimum: 1 of 1"  # type: ignore[union-attr]
+            assert ended(here).failure == Failure(Why.REFUSED, "pool: below-minimum: 1 of 1")
             assert len(here.of(CoolingDown)) == 1
 
     @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ QUIET = [
     "leader{pod='a'} 1x400",
     "leader{pod='b'} 0x400",
     "drain_failures_total{cause='eviction-timeout'} 1x400",
+    "drain_failures_total{cause='refused'} 0+0.2x400",
     "node_removals_total{backend='cloudpool',result='deleted'} 0+1x400",
     "returned_pods_total 0+0.1x400",
     "evicted_pods_total 0+2x400",
