@@ -132,6 +132,9 @@ class PoolUpdates:
         found = self._machine(machine, deadline)
         if found is None:
             raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
+        least = self._pool.group.min_size
+        if decrement and found.active and _active(self._asked(lambda: self._pool.look(deadline=deadline))) <= least:
+            raise UpdateFailed(500, f"machine {machine}: the pool must keep {least}")
         if node := self._node_of(found, deadline):
             tally = _Tally()
             self._drain(self._viable(node), self._ways.keep, tally)

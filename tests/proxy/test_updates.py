@@ -385,3 +385,12 @@ def test_a_machine_that_counts_again_costs_no_other_one() -> None:
         assert told == f"machine {machine} counts again, and the pool's desired size was raised from 3 to 4"
         made.wait(600)
         assert (made.updates.comes_back(machine), made.desired, len(made.running())) == (False, 4, 4)
+
+
+def test_no_machine_is_detached_below_the_minimum() -> None:
+    with world(minSize=3) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        with pytest.raises(UpdateFailed, match=f"^machine {machine}: the pool must keep 3$") as caught:
+            made.updates.detach(machine, decrement=True)
+        assert (caught.value.status, made.drained, made.desired) == (500, [], 3)
+        assert made.updates.detach(machine, decrement=False) == ""
