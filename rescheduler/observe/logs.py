@@ -201,7 +201,7 @@ def _of_node(event: NodeEvent) -> None:
 def _machine(event: MachineOrdered | MachineAnswered) -> None:
     match event:
         case MachineOrdered(node, provider, group):
-            _say(NOTICE, f"empty: {provider} is told to take its machine out of group {group}", node=node)
+            _say(NOTICE, f"empty: {provider} was asked to take its machine out of group {group}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
             _say(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
 

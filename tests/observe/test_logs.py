@@ -107,7 +107,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "an order": (
         MachineOrdered(OD, "pool", "g"),
         0,
-        ["INFO empty: pool is told to take its machine out of group g node=od-1"],
+        ["INFO empty: pool was asked to take its machine out of group g node=od-1"],
     ),
     "its answer": (MachineAnswered(OD, "pool", "deleted", ""), 0, ["INFO pool: deleted node=od-1"]),
     "trouble": (Trouble(ErrorKind.WRITE, "no answer", "od-1"), 0, ["WARNING no answer node=od-1 reason=write"]),
