@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import json
 import logging
 from dataclasses import replace
 from decimal import Decimal
@@ -48,6 +49,16 @@ def test_servers_are_listed_page_by_page() -> None:
             add(server)
         assert provider.target_size(POOL, deadline=MINUTES) == 205
         assert len(server.face.requests) == 3
+
+
+def test_an_api_that_does_not_page_is_asked_no_third_time() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock, pool(maximum=500)) as provider:
+        body = json.dumps([add(server).document(clock.now()) for _ in range(130)])
+        path = f"/v1/projects/{PROJECT}/servers"
+        server.face.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+        assert provider.target_size(POOL, deadline=MINUTES) == 130
+        assert len(server.face.requests) == 2
 
 
 def test_only_both_tags_make_a_member() -> None:

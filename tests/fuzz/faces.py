@@ -76,6 +76,92 @@ def pages(folder: Path) -> Iterator[Pages]:
             yield Pages(process, port)
 
 
+@dataclass
+class Liqo:
+    """Discovery, or the node manager without a cluster to share: plain text on loopback, for whoever is there."""
+
+    process: Watched
+    port: int
+    paths: Sequence[str]
+    proof: str  #: a page that always answers
+    name: str = "liqo"
+    tls: ssl.SSLContext | None = None
+    documents: st.SearchStrategy[Any] = field(default_factory=st.nothing)
+    headers: Sequence[bytes] = ()
+
+    def settled(self) -> list[str]:
+        status, body = ask(self, "GET", self.proof)
+        return [] if status == http.client.OK else [f"GET {self.proof}: {status} {body!r}"]
+
+
+_AMOUNTS: Final = st.dictionaries(
+    st.sampled_from(("cpu", "memory", "pods", "")), st.sampled_from(("1", "-1", "1Gi", "x", 1, 1e300, None)), max_size=3
+)
+_NAMES: Final = st.sampled_from(("STANDARD", "GPU", "a", "", "ä/../b", "x" * 300))
+
+
+def _updates() -> st.SearchStrategy[Any]:
+    cluster = {
+        "kubeconfig": _NAMES,
+        "resources": _AMOUNTS,
+        "labels": st.dictionaries(_NAMES, _NAMES, max_size=2),
+        "hasNat": st.booleans() | st.none(),
+        "price": st.floats() | st.none(),
+        "free": _AMOUNTS,
+        "ttl": st.sampled_from(("5m", "-1s", "x", 3, None)),
+    }
+    clusters = st.lists(st.fixed_dictionaries({"name": _NAMES}, optional=cluster), max_size=3)
+    return st.fixed_dictionaries({}, optional={"clusters": clusters, "deleted": st.lists(_NAMES, max_size=2)})
+
+
+def _groups() -> st.SearchStrategy[Any]:
+    sizes = st.integers(-2, 3) | st.integers(-(2**65), 2**65) | st.none()
+    fields = {"id": _NAMES, "minSize": sizes, "maxSize": sizes, "count": sizes, "resources": _AMOUNTS}
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+@contextlib.contextmanager
+def liqo(folder: Path, part: str) -> Iterator[Liqo]:
+    token = f"secret-{secrets.token_hex(8)}"
+    with ApiServer().running() as api:
+        flags = (
+            "liqo",
+            part,
+            f"--kubeconfig={kubeconfig(folder, api, token)}",
+            "--insecure-plaintext",
+            "--listen=127.0.0.1:0",
+            "--health-address=127.0.0.1:0",
+            f"--database={folder / 'liqo.db'}",
+        )
+        discovery = part == "discovery"
+        more = () if discovery else ("--discovery-url=http://127.0.0.1:1",)
+        with watched((*flags, *more, "-v=4"), {}, [token]) as process:
+            port = int(process.said(r"serving .* on 127\.0\.0\.1:([1-9]\d*), ")[1])
+            paths = _DISCOVERY if discovery else _NODE_MANAGER
+            documents = _updates() if discovery else _groups()
+            yield Liqo(process, port, paths, paths[0], part, documents=documents)
+
+
+_DISCOVERY: Final = ("/list", "/update", "/healthz")
+_NODE_MANAGER: Final = (
+    "/nodegroup",
+    "/nodegroup/ownership?id=a",
+    "/nodegroup/current-size?id=STANDARD",
+    "/nodegroup/nodes?id=STANDARD",
+    "/nodegroup/template?id=GPU",
+    "/nodegroup/nodeprice?id=a&start=x",
+    "/nodegroup/podprice",
+    "/nodegroup/scaleup?id=STANDARD",
+    "/nodegroup/scaledown?id=a&nodegroupid=STANDARD",
+    "/nodegroup/create",
+    "/nodegroup/destroy?id=made",
+    "/version",
+    "/v1/fleet",
+    "/v1/groups/STANDARD/machines",
+    "/v1/machines/a/price",
+    "/healthz",
+)
+
 #: Bodies of the cloudpool's API, most of them proper.
 _IDS: Final = st.sampled_from(("i-0", "", "i-1/../x", "../../pool/size", "\x00", "ä"))
 _FLAGS: Final = st.sampled_from((True, False, None, "true", 1))

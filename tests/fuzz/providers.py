@@ -79,7 +79,14 @@ def cherryservers(folder: Path) -> Iterator[World]:
                 cherry.add(server, deploying=0)
 
         furnish()
-        order = "\n".join(f"{key} = {value}" for key, value in (("region", "r"), ("plan", "e5_1620v4"), ("os", "o")))
+        order = "\n".join(
+            f"{key} = {value}"
+            for key, value in (
+                ("region", cherry.ORDER["region"]),
+                ("plan", cherry.ORDER["plan"]),
+                ("os", cherry.ORDER["image"]),
+            )
+        )
         file = folder / "cloud-config"
         init = "cloudinit = am9pbiB7ey5Cb290c3RyYXBUb2tlblNlY3JldH19"  # join {{.BootstrapTokenSecret}}
         file.write_text(f"[global]\ncluster-name = {cherry.CLUSTER}\nproject-id = {cherry.PROJECT}\n{order}\n{init}\n")

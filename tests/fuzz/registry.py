@@ -34,6 +34,8 @@ FACES: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
     "run": lambda folder: _http(faces.pages(folder)),
     "proxy": lambda folder: _http(faces.proxy(folder)),
     "proxy-tls": lambda folder: _http(faces.proxy(folder, tls=True)),
+    "liqo-discovery": lambda folder: _http(faces.liqo(folder, "discovery")),
+    "liqo-node-manager": lambda folder: _http(faces.liqo(folder, "node-manager")),
     "provider-cherryservers": lambda folder: _grpc(providers.cherryservers(folder)),
     "provider-stackpoint": lambda folder: _grpc(providers.stackpoint(folder)),
     "provider-cloudpool": lambda folder: _grpc(providers.cloudpool(folder)),

@@ -43,10 +43,13 @@ class CherryClient:
             path = f"/projects/{project}/servers"
             page, answer = self._http.get(path, list[Server] | None, deadline=deadline, params=params)  # type: ignore[arg-type]
             servers: list[Server] = page or []
+            fresh = any(server.id not in found for server in servers)
             found |= {server.id: server for server in servers}
             offset += len(servers)
             total = answer.headers.get("x-total-count", "")
-            last = offset >= int(total) if total.isascii() and total.isdigit() else len(servers) < _PAGE
+            # Without a total, an API that does not page gives the same servers again and again.
+            counted = total.isascii() and total.isdigit()
+            last = offset >= int(total) if counted else len(servers) < _PAGE or not fresh
             if last or not servers:
                 return list(found.values())
         raise BadAnswer(f"Cherry Servers: project {project}: the list of servers does not end")
