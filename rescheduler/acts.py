@@ -1,6 +1,7 @@
 """What a drain does to the cluster and to the provider: one request an action. Safe for use by many threads."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
@@ -91,11 +92,12 @@ class Access:
 
 
 class Acts:
-    """The actions on one node."""
+    """The actions on one node; *twins* are other Nodes that claim the same machine, which is nobody's then."""
 
-    def __init__(self, access: Access, node: Node) -> None:
+    def __init__(self, access: Access, node: Node, twins: Sequence[str] = ()) -> None:
         self._access = access
         self._node = node
+        self._twins = tuple(twins)
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
 
     def perform(self, action: Action) -> Answer:  # noqa: PLR0911 - one line an action
@@ -126,6 +128,10 @@ class Acts:
             refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
         except ReschedulerError as error:
             return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
+        if self._twins:
+            who = ", ".join(self._twins)
+            why = f"its provider ID is that of {who} too: it cannot be told whose machine would go"
+            return Answer(ProviderAnswered(group.id, why))
         if refused is not None:
             return Answer(ProviderAnswered(group.id, f"{provider.name}: {refused.reason}: {refused.detail}"))
         return Answer(ProviderAnswered(group.id))

@@ -143,7 +143,9 @@ class Drainer:
         return drain
 
     def _course(self, node: Node) -> "_Course":
-        acts = Acts(self._access, node)
+        mine = node.spec.provider_id
+        twins = [one.name for one in self._view.nodes().values() if mine and one.spec.provider_id == mine]
+        acts = Acts(self._access, node, [name for name in twins if name != node.name])
         return _Course(node, acts, self._access.clock, self._view, self._standing, self._threads, self._report)
 
 

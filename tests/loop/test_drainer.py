@@ -269,6 +269,16 @@ class TestProvider:
             here.loop(provider=Pool([AlreadyGone()])).round()
             assert here.writes == [("taint", "od-1"), ("taint", "od-1"), ("delete", "od-1")]
 
+    def test_a_machine_that_two_nodes_claim_is_not_given_away(self) -> None:
+        """A kubelet that registers under a new name leaves its old Node behind."""
+        twins = [{**node(name, ON_DEMAND), "spec": {"providerID": "aws:///z/i-1"}} for name in ("od-1", "od-2")]
+        with world(*twins, *CLUSTER[1:]) as here:
+            pool = Pool([Deleted()])
+            here.loop(provider=pool).round()
+            assert (here.writes, pool.orders) == ([], [])
+            told = "its provider ID is that of od-1 too: it cannot be told whose machine would go"
+            assert ended(here).failure == Failure(Why.REFUSED, told)
+
     def test_a_machine_that_would_not_be_taken_moves_no_pod(self) -> None:
         with world(*CLUSTER) as here:
             refusal = Refused(Refusal.BELOW_MINIMUM, "1 of 1")
