@@ -23,7 +23,7 @@ from tests.fuzz.apiserver import ApiServer, pod
 from tests.fuzz.process import Watched, watched
 
 _MACHINES: Final = 3
-_PATIENCE: Final = 60.0  #: seconds for a proper answer
+_PATIENCE: Final = 150.0  #: seconds for a proper answer
 _MOST: Final = 20  #: machines that a pool is let grow to
 
 
@@ -299,7 +299,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     theirs, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
     (folder / "theirs").write_text(theirs + "\n")
     (folder / "ours").write_text(ours + "\n")
-    listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "30s"}
+    listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s"}
     context = None
     if tls:
         pki.make(folder)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_PATIENCE: Final = 30.0  #: seconds for an answer to a request that ended properly
+_PATIENCE: Final = 150.0  #: seconds for an answer to a request that ended properly
 _STEP: Final = 1 << 16
 _SHOWN: Final = 300
 _SHORT: Final = 0.2  #: seconds for an answer that need not come
