@@ -80,6 +80,7 @@ class Backend(Section, frozen=True, kw_only=True):
 class Drain(Section, frozen=True, kw_only=True):
     eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are refused for now
     max_graceful_termination: GoDuration = GoDuration(600)  #: at most, of a pod's own grace period
+    termination_headroom: GoDuration = GoDuration(30)  #: from a pod's last moment to its being seen gone
 
 
 class ProxyFile(Section, frozen=True, kw_only=True):

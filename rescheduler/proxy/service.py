@@ -146,7 +146,11 @@ class Service:
         self._cluster = Cluster(client)
         # The same after a restart, and another one for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
-        limits = Limits(eviction=float(file.drain.eviction_timeout), grace=float(file.drain.max_graceful_termination))
+        limits = Limits(
+            eviction=float(file.drain.eviction_timeout),
+            grace=float(file.drain.max_graceful_termination),
+            headroom=float(file.drain.termination_headroom),
+        )
         # Victims wait marked while those before them are drained; none is begun when the update's time is out.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))

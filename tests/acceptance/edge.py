@@ -4,14 +4,13 @@ Both are served at one URL; their paths do not meet. Writes are written down in 
 them can be held up before it passes or before its answer does, and each can be given a fault.
 """
 
-import asyncio
 import contextlib
 import json
 import re
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import httpx
@@ -21,19 +20,14 @@ from starlette.concurrency import run_in_threadpool
 from deploy.local.plane import ControlPlane
 from deploy.local.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
+from tests.acceptance import faults
+from tests.acceptance.faults import Fault, Message, Receive, Send
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Moment = Literal["before", "after"]
 
 SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
 LEASE: Final = "lease"
 
-#: In place of a status: the connection is closed, or stays without an answer.
-CLOSED: Final = 0
-SILENT: Final = -1
-_OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})  #: of one connection
 _NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
 
@@ -42,22 +36,6 @@ class Write:
     name: str  #: see `name_of`
     path: str
     body: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What becomes of the next writes of that *name*; with *acted*, they are carried out before."""
-
-    name: str
-    status: int  #: or CLOSED, or SILENT
-    acted: bool = False
-    times: int = 1
-    body: str = '{"message": "injected"}'
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    def on(self, node: str) -> "Fault":
-        """The same, where *name* has ``{}`` for the node."""
-        return replace(self, name=self.name.format(node))
 
 
 def name_of(method: str, path: str, body: Any) -> str:
@@ -149,11 +127,11 @@ class Edge:
         upstream = self._pool if scope["path"].startswith("/pool") else self._api
         parsed = _parsed(body)
         name = name_of(scope["method"], scope["path"], parsed)
-        passing = _passing(upstream, scope, body)
+        passing = faults.passing(upstream, scope, body)
         if name:
             await self._write(Write(name, scope["path"], parsed), passing, receive, send)
         else:
-            await _while_there(receive, passing(send))
+            await faults.while_there(receive, passing(send))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and stop with the server, in its event loop."""
@@ -175,7 +153,7 @@ class Edge:
                 return
         answer: list[Message] = []
         if fault is None or fault.acted:
-            await passing(_keeping(answer))
+            await passing(faults.keeping(answer))
             self.answers.append((write, int(answer[0]["status"])))
         if moment == "after":
             self.reached.set()
@@ -185,7 +163,7 @@ class Edge:
             for message in answer:
                 await send(message)
         else:
-            await _misbehave(fault, receive, send)
+            await faults.misbehave(fault, receive, send)
 
     def _noted(self, write: Write) -> tuple[Moment | None, Fault | None]:
         with self._lock:
@@ -221,66 +199,6 @@ class _Barrier:
             return True
         await run_in_threadpool(self._opened.wait)
         return self._passing
-
-
-def _passing(upstream: httpx.AsyncClient, scope: Message, body: bytes) -> Callable[[Send], Awaitable[None]]:
-    """What has the request carried out, and hands its answer to a `send`, part by part."""
-
-    async def passing(send: Send) -> None:
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        headers = [(name, value) for name, value in scope["headers"] if name not in _OURS]
-        request = upstream.build_request(scope["method"], target.decode(), headers=headers, content=body or None)
-        answer = await upstream.send(request, stream=True)
-        try:
-            kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OURS]
-            await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
-            async for part in answer.aiter_raw():
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            await answer.aclose()
-
-    return passing
-
-
-def _keeping(answer: list[Message]) -> Send:
-    async def keep(message: Message) -> None:
-        answer.append(message)
-
-    return keep
-
-
-async def _while_there(receive: Receive, passing: Awaitable[None]) -> None:
-    """A client that leaves takes its request along."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.ensure_future(passing), asyncio.ensure_future(gone())
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
-        working.cancel()
-        await asyncio.wait({working, leaving})
-    if not working.cancelled():
-        working.result()
-
-
-async def _misbehave(fault: Fault, receive: Receive, send: Send) -> None:
-    if fault.status > 0:
-        body = fault.body.encode() if fault.status != 204 else b""
-        length = [(b"content-length", str(len(body)).encode())] if body else []
-        headers = [(b"content-type", b"application/json"), *length, *fault.headers]
-        await send({"type": "http.response.start", "status": fault.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-        return
-    if fault.status == CLOSED:
-        # uvicorn's send is a method of the exchange, which holds the connection.
-        send.__self__.transport.abort()  # type: ignore[attr-defined]
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _read(receive: Receive) -> bytes:

@@ -10,7 +10,7 @@ from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import Fleet, daemon
-from tests.acceptance.edge import CLOSED, SILENT, Fault
+from tests.acceptance.faults import CLOSED, SILENT, Fault
 
 pytestmark = pytest.mark.cluster
 

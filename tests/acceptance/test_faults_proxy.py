@@ -8,7 +8,7 @@ import pytest
 from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import proxies
-from tests.acceptance.edge import CLOSED, SILENT, Fault
+from tests.acceptance.faults import CLOSED, SILENT, Fault
 from tests.acceptance.proxies import Fleet, Proxy
 from tests.acceptance.test_faults_daemon import BUDGET, GATEWAY
 

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.local.plane import ControlPlane
 from deploy.local.stages import NEVER, TERMINATE_AFTER
-from tests.acceptance.edge import Fault
+from tests.acceptance.faults import Fault
 from tests.acceptance.proxies import ALL, PODS, TOTAL, Proxy, pool_of_four
 
 pytestmark = pytest.mark.cluster
@@ -40,10 +40,12 @@ def test_a_pool_that_cannot_be_told_a_size_loses_no_machine(cluster: ControlPlan
 
 
 def test_a_pod_that_never_leaves_keeps_its_node_and_wedges_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
-    with pool_of_four(cluster, tmp_path, annotations={TERMINATE_AFTER: NEVER}) as site, Proxy(site) as proxy:
+    drain = {"maxGracefulTermination": "1s", "terminationHeadroom": "2s"}
+    slow = {TERMINATE_AFTER: NEVER}
+    with pool_of_four(cluster, tmp_path, annotations=slow) as site, Proxy(site, drain=drain) as proxy:
         answer = proxy.ask("/pool/terminate", {"machineId": site.machine("od-3"), "decrementDesiredSize": True})
         assert answer.status_code == 504
-        assert "did not end within the grace period" in answer.json()["detail"]
+        assert "did not end within the grace period and 2 s" in answer.json()["detail"]
         assert site.state() == (list(ALL), list(ALL), 4, [])
         stuck = [one["metadata"] for one in site.look.pods() if "deletionTimestamp" in one["metadata"]]
         assert len(stuck) == PODS["od-3"]

@@ -9,7 +9,8 @@ from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import Fleet, daemon
-from tests.acceptance.edge import LEASE, Fault, Moment
+from tests.acceptance.edge import LEASE, Moment
+from tests.acceptance.faults import Fault
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,8 @@ import pytest
 from deploy.local import manifests
 from deploy.local.plane import ControlPlane
 from tests.acceptance import edge
-from tests.acceptance.edge import Edge, Message, Receive, Send
+from tests.acceptance.edge import Edge
+from tests.acceptance.faults import Message, Receive, Send
 from tests.acceptance.scenes import watched
 
 pytestmark = pytest.mark.cluster
