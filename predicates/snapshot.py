@@ -224,12 +224,6 @@ class Snapshot:
             self.add_index(found)
         return cast("_I", found)
 
-    def drop_indexes(self, unwanted: Callable[[Index], bool]) -> None:
-        """Keep the indexes that are *unwanted* no longer."""
-        self._indexes = [one for one in self._indexes if not unwanted(one)]
-        for effects in self._effects.values():
-            effects.indexes = [one for one in effects.indexes if not unwanted(one)]
-
     def classes(self) -> Iterable[PodClass]:
         """The classes of which a pod is, or was, placed."""
         return self._effects.keys()

@@ -1,8 +1,5 @@
 """The daemon empties nodes of a real cluster. Pods start on on-demand nodes, then spot nodes open."""
 
-from collections.abc import Callable
-from typing import Any
-
 import httpx
 import pytest
 
@@ -232,9 +229,6 @@ def test_marks_that_nobody_can_read_are_taken_off_at_start(cluster: ControlPlane
     daemon = drained_once(cluster)
     assert daemon.told("found marks", node=ONE, reason="rolled-back")
     assert look.marks() == {}
-
-
-Workload = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
