@@ -20,6 +20,7 @@ from grpc_tools import protoc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deploy.local import caller
 from rescheduler import errors
 from rescheduler.backends.base import (
     AboveMaximum,
@@ -210,16 +211,28 @@ def test_a_failure_of_a_thousand_nodes_fits_the_headers(call: Caller, shelf: She
 
 @pytest.fixture(scope="module")
 def generations(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The messages of ``generations.proto`` by name."""
+    """The messages of ``calls.proto`` by name; what is empty there is as ``generations.proto`` has it."""
     compiled = tmp_path_factory.mktemp("proto") / "generations.binpb"
     included = Path(grpc_tools.__file__).parent / "_proto"
     here = Path(__file__).parent
     flags = [f"-I{here}", f"-I{included}", "--include_imports", f"--descriptor_set_out={compiled}"]
-    assert protoc.main(["protoc", *flags, str(here / "generations.proto")]) == 0
+    assert (
+        protoc.main(
+            ["protoc", *flags, "google/protobuf/any.proto", "google/protobuf/timestamp.proto", "generations.proto"]
+        )
+        == 0
+    )
+    *well_known, filled = FileDescriptorSet.FromString(compiled.read_bytes()).file
+    (calls,) = FileDescriptorSet.FromString((Path(caller.__path__[0]) / "calls.binpb").read_bytes()).file
+    ours = {message.name for message in filled.message_type}
+    kept = [message for message in calls.message_type if message.name not in ours]
+    del calls.message_type[:]
+    calls.message_type.extend(kept)
+    calls.dependency.append(filled.name)
     pool = DescriptorPool()
-    for file in FileDescriptorSet.FromString(compiled.read_bytes()).file:
+    for file in (*well_known, filled, calls):
         pool.Add(file)
-    return lambda name: GetMessageClass(pool.FindMessageTypeByName(f"generations.{name}"))
+    return lambda name: GetMessageClass(pool.FindMessageTypeByName(f"calls.{name}"))
 
 
 def test_both_generations_read_the_template(call: Caller, generations: Any) -> None:
@@ -267,36 +280,36 @@ def test_both_generations_ask_for_prices(
 
 def test_options_keep_the_defaults_of_the_old_generation(call: Caller, shelf: Shelf, generations: Any) -> None:
     shelf.given = GroupOptions(utilization_threshold=0.75, unneeded_time=dt.timedelta(minutes=2))
-    request = generations("OldOptionsRequest")(id="g")
+    request = generations("OldOptionsOf")(id="g")
     request.defaults.gpu = 0.5
     request.defaults.unneeded.duration = 600 * 10**9
     request.defaults.provision.duration = 900 * 10**9
     raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
-    found = generations("OldOptionsResponse").FromString(raw).options
-    assert (found.utilization, found.gpu) == (0.75, 0.5)
+    found = generations("OldOptionsAnswer").FromString(raw).options
+    assert (found.threshold, found.gpu) == (0.75, 0.5)
     assert (found.unneeded.duration, found.provision.duration) == (120 * 10**9, 900 * 10**9)
 
 
 def test_options_keep_the_defaults_of_the_new_generation(call: Caller, shelf: Shelf, generations: Any) -> None:
     shelf.given = GroupOptions(unready_time=dt.timedelta(seconds=1.5), zero_or_max_scaling=True)
-    request = generations("NewOptionsRequest")(id="g")
-    request.defaults.utilization, request.defaults.ignore_daemonsets = 0.5, True
+    request = generations("NewOptionsOf")(id="g")
+    request.defaults.threshold, request.defaults.ignoreDaemonSets = 0.5, True
     request.defaults.provision.seconds = 900
     raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
-    found = generations("NewOptionsResponse").FromString(raw).options
-    assert (found.utilization, found.zero_or_max, found.ignore_daemonsets) == (0.5, True, True)
+    found = generations("NewOptionsAnswer").FromString(raw).options
+    assert (found.threshold, found.zeroOrMax, found.ignoreDaemonSets) == (0.5, True, True)
     assert (found.unready.seconds, found.unready.nanos, found.provision.seconds) == (1, 500_000_000, 900)
 
 
 def test_options_keep_the_defaults_of_the_newest_releases(call: Caller, shelf: Shelf, generations: Any) -> None:
-    request = generations("NewestOptionsRequest")(id="g")
-    request.defaults.startup.seconds, request.defaults.non_atomic = 900, True
+    request = generations("NewestOptionsOf")(id="g")
+    request.defaults.startup.seconds, request.defaults.nonAtomic = 900, True
     given = (GroupOptions(utilization_threshold=0.75), GroupOptions(max_startup_time=dt.timedelta(seconds=60)))
     found = []
     for shelf.given in (*given, GroupOptions(non_atomic_scale_up=False)):
         raw = call.raw("NodeGroupGetOptions", request.SerializeToString())
-        found.append(generations("NewestOptionsResponse").FromString(raw).options)
-    assert [(one.startup.seconds, one.non_atomic) for one in found] == [(900, True), (60, True), (900, False)]
+        found.append(generations("NewestOptionsAnswer").FromString(raw).options)
+    assert [(one.startup.seconds, one.nonAtomic) for one in found] == [(900, True), (60, True), (900, False)]
 
 
 def test_options_pass_from_one_service_to_the_next(shelf: Shelf) -> None:
@@ -323,7 +336,7 @@ def test_options_pass_from_one_service_to_the_next(shelf: Shelf) -> None:
 def test_a_backend_without_options_says_so_in_the_way_that_the_release_understands(
     kind: str, fields: tuple[str, ...], known: bool, call: Caller, generations: Any
 ) -> None:
-    request = generations(f"{kind}OptionsRequest")(id="g")
+    request = generations(f"{kind}OptionsOf")(id="g")
     for field in fields:
         getattr(request.defaults, field).SetInParent()
     if known:
