@@ -1,0 +1,124 @@
+"""Flags, addresses and ports; what names a cluster; dumps in its place."""
+
+import base64
+
+from tests.cli.wrong.facts import SECRET, Wrong, kubeconfig, wrong
+
+COMMANDS: dict[str, Wrong] = {
+    "no such command": wrong("drain", "No such command 'drain'"),
+    "no such provider command": wrong("provider drain", "No such command 'drain'"),
+    "no such liqo command": wrong("liqo drain", "No such command 'drain'"),
+    "a flag of nobody, run": wrong("run --nothing", "--nothing"),
+    "a flag of nobody, plan": wrong("plan --nothing", "--nothing"),
+    "a flag of nobody, explain": wrong("explain --nothing", "--nothing"),
+    "a flag of nobody, proxy": wrong("proxy --nothing", "--nothing"),
+    "a flag of nobody, provider": wrong("provider serve --nothing", "--nothing"),
+    "a flag of nobody, discovery": wrong("liqo discovery --nothing", "--nothing"),
+    "a flag of nobody, node-manager": wrong("liqo node-manager --nothing", "--nothing"),
+    "an argument too many": wrong("version now", "unexpected extra argument"),
+    "a value in the environment": wrong("run", "--v", "RESCHEDULER_V", environ={"RESCHEDULER_V": "9"}),
+    "a duration in the environment": wrong(
+        "run", "--node-drain-delay", "'soon'", environ={"RESCHEDULER_NODE_DRAIN_DELAY": "soon"}
+    ),
+    "a log format": wrong("run --log-format=xml", "--log-format", "'xml'"),
+    "an interval without a unit": wrong("run --housekeeping-interval=10", "--housekeeping-interval", "'10'"),
+    "a negative delay": wrong("run --node-drain-delay=-1s", "--node-drain-delay", "'-1s'"),
+    "a duration that is none, plan": wrong("plan --planning-timeout=2x", "--planning-timeout", "'2x'"),
+    "a label without a key": wrong("run --spot-node-label==x", "--spot-node-label", "'=x'"),
+    "a label with spaces": wrong("plan --spot-node-label a\tb", "--spot-node-label"),
+    "a switch": wrong("run --dry-run=maybe", "--dry-run", "'maybe'"),
+    "an output": wrong("plan -o yaml", "'yaml'"),
+    "a port out of range": wrong("proxy --port=70000", "--port", "70000"),
+    "a listener in use": wrong(
+        "run --kubeconfig=kubeconfig --listen-address=127.0.0.1:{used}", "--listen-address 127.0.0.1:{used}", status=1
+    ),
+    "a listener without a port": wrong("run --listen-address=9235", "--listen-address", "'9235'"),
+    "a provider that nobody knows": wrong("run --cloud-provider=nowhere", "--cloud-provider", "'nowhere'"),
+    "a content type": wrong("plan --kube-api-content-type=text/xml", "--kube-api-content-type", "'text/xml'"),
+}
+
+CLUSTERS: dict[str, Wrong] = {
+    f"{what}, {command}": one
+    for command in ("run", "plan", "explain")
+    for what, one in {
+        "kubeconfig missing": wrong(f"{command} --kubeconfig=absent", "kubeconfig absent"),
+        "kubeconfig a directory": wrong(f"{command} --kubeconfig=folder", "kubeconfig folder"),
+        "kubeconfig below a file": wrong(f"{command} --kubeconfig=kubeconfig/x", "kubeconfig kubeconfig/x"),
+        "kubeconfig not UTF-8": wrong(f"{command} --kubeconfig=latin", "kubeconfig latin"),
+        "kubeconfig no YAML": wrong(
+            f"{command} --kubeconfig=k.yaml", "kubeconfig k.yaml", k_yaml=f"users: [{{token: {SECRET}"
+        ),
+        "kubeconfig a list": wrong(f"{command} --kubeconfig=k.yaml", "kubeconfig k.yaml", k_yaml=f"[{SECRET}]"),
+        "kubeconfig empty": wrong(f"{command} --kubeconfig=k.yaml", "kubeconfig k.yaml", k_yaml=""),
+        "no such context": wrong(f"{command} --kubeconfig=kubeconfig --context=there", "kubeconfig", "there"),
+        "no current context": wrong(f"{command} --kubeconfig=k.yaml", "k.yaml", k_yaml=kubeconfig(current="")),
+        "a server that is no URL": wrong(
+            f"{command} --kubeconfig=k.yaml", "k.yaml", "server", k_yaml=kubeconfig(server="nowhere at all")
+        ),
+        "a token file missing": wrong(
+            f"{command} --kubeconfig=k.yaml", "k.yaml", "absent", k_yaml=kubeconfig(tokenFile="absent")
+        ),
+        "a client certificate missing": wrong(
+            f"{command} --kubeconfig=k.yaml",
+            "k.yaml",
+            "absent",
+            k_yaml=kubeconfig(
+                server="https://127.0.0.1:1", **{"client-certificate": "absent", "client-key": "client.key"}
+            ),
+        ),
+        "a client key of another certificate": wrong(
+            f"{command} --kubeconfig=k.yaml",
+            "k.yaml",
+            k_yaml=kubeconfig(
+                server="https://127.0.0.1:1", **{"client-certificate": "client.crt", "client-key": "server.key"}
+            ),
+        ),
+        "a client key that is no base64": wrong(
+            f"{command} --kubeconfig=k.yaml",
+            "k.yaml",
+            "client-key-data",
+            k_yaml=kubeconfig(
+                server="https://127.0.0.1:1", **{"client-certificate": "client.crt", "client-key-data": f"{SECRET}!"}
+            ),
+        ),
+        "a client key that is no PEM": wrong(
+            f"{command} --kubeconfig=k.yaml",
+            "k.yaml",
+            k_yaml=kubeconfig(
+                server="https://127.0.0.1:1",
+                **{
+                    "client-certificate": "client.crt",
+                    "client-key-data": base64.b64encode(f"{SECRET}-key".encode()).decode(),
+                },
+            ),
+        ),
+    }.items()
+}
+
+SNAPSHOTS: dict[str, Wrong] = {
+    f"{what}, {command}": one
+    for command in ("plan", "explain")
+    for what, one in {
+        "snapshot missing": wrong(f"{command} --snapshot=absent", "absent"),
+        "snapshot a directory": wrong(f"{command} --snapshot=folder", "folder"),
+        "snapshot not UTF-8": wrong(f"{command} --snapshot=latin", "latin", status=1),
+        "snapshot no JSON": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="{"),
+        "snapshot of another kind": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json='{"kind": "Pod"}'),
+        "snapshot a number": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="1"),
+        "snapshot with a broken object": wrong(
+            f"{command} --snapshot=s.json",
+            "s.json",
+            "p",
+            status=1,
+            s_json='{"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p"}, "spec": 1}]}',
+        ),
+        "snapshot cut off": wrong(f"{command} --snapshot=cut.gz", "cut.gz", status=1),
+    }.items()
+} | {
+    "a node that is not there": wrong(
+        "explain --snapshot=s.json node-x", "node-x", s_json='{"kind": "List", "items": []}'
+    ),
+    "a pod that is not there": wrong(
+        "explain --snapshot=s.json ns/pod-x", "ns/pod-x", s_json='{"kind": "List", "items": []}'
+    ),
+}

@@ -1,0 +1,261 @@
+"""Files and flags of each cloud provider, and those of `provider serve` itself."""
+
+from collections.abc import Mapping
+
+from tests.cli.wrong.facts import CHERRY, FILE, GLOBAL, NODES, POOL, SECRET, SERVE, SPC, Wrong, wrong
+
+
+def _of_files(provider: str, environ: Mapping[str, str], more: str = "") -> dict[str, Wrong]:
+    """What can be wrong with the file of any provider."""
+    start = f"{SERVE}={provider}{more} --cloud-config"
+    return {
+        f"{provider}: file missing": wrong(f"{start}=absent", "cloud configuration absent", environ=environ),
+        f"{provider}: file a directory": wrong(f"{start}=folder", "cloud configuration folder", environ=environ),
+        f"{provider}: file below a file": wrong(f"{start}=empty/x", "cloud configuration empty/x", environ=environ),
+        f"{provider}: file not UTF-8": wrong(f"{start}=latin", "cloud configuration latin", "UTF-8", environ=environ),
+        f"{provider}: an unknown key": wrong(
+            f"{start}=cloud.yaml",
+            "cloud configuration cloud.yaml",
+            "pol",
+            environ=environ,
+            cloud_yaml=GLOBAL + "pol = 1" if provider == "cherryservers" else "pol: 1",
+        ),
+        f"{provider}: broken": wrong(
+            f"{start}=cloud.yaml", "cloud configuration cloud.yaml", "line 1", environ=environ, cloud_yaml="{[ :"
+        ),
+    }
+
+
+PROVIDERS: dict[str, Wrong] = {
+    **_of_files("cloudpool", {}),
+    **_of_files("externalgrpc", {}),
+    **_of_files("cherryservers", CHERRY, f" {NODES}"),
+    **_of_files("stackpoint", SPC),
+    **_of_files("liqo", {}),
+    "none: a file": wrong(f"{SERVE}=none --cloud-config=empty", "--cloud-config"),
+    "none: groups": wrong(f"{SERVE}=none {NODES}", "--nodes=1:2:pool1", "'none'"),
+    "cloudpool: no file": wrong(f"{SERVE}=cloudpool", "--cloud-config FILE is missing"),
+    "externalgrpc: no file": wrong(f"{SERVE}=externalgrpc", "--cloud-config FILE is missing"),
+    "cherryservers: no file": wrong(f"{SERVE}=cherryservers {NODES}", "--cloud-config FILE is missing", environ=CHERRY),
+    "liqo: no file": wrong(f"{SERVE}=liqo", "--cloud-config FILE is missing"),
+    # -- cloudpool
+    "cloudpool: a token that is missing": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "cloud.yaml",
+        "pools[0].backend.tokenFile",
+        "absent",
+        cloud_yaml=POOL.format(more=", tokenFile: absent"),
+    ),
+    "cloudpool: a token that is empty": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.tokenFile",
+        "empty",
+        cloud_yaml=POOL.format(more=", tokenFile: empty"),
+    ),
+    "cloudpool: a token of two lines": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.tokenFile",
+        "two",
+        cloud_yaml=POOL.format(more=", tokenFile: two"),
+    ),
+    "cloudpool: a password that is a directory": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.passwordFile",
+        "folder",
+        cloud_yaml=POOL.format(more=", username: me, passwordFile: folder"),
+    ),
+    "cloudpool: a CA that is no PEM": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.caFile",
+        "secret",
+        cloud_yaml=POOL.format(more=", caFile: secret"),
+    ),
+    "cloudpool: a key of another certificate": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.clientCertFile",
+        "client.crt",
+        cloud_yaml=POOL.format(more=", clientCertFile: client.crt, clientKeyFile: server.key"),
+    ),
+    "cloudpool: a key with a password": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "clientKeyFile",
+        "encrypted.key",
+        cloud_yaml=POOL.format(more=", clientCertFile: client.crt, clientKeyFile: encrypted.key"),
+    ),
+    "cloudpool: a password in the URL": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "pools[0].backend.url",
+        cloud_yaml=f"pools: [{{id: a, backend: {{url: 'http://me:{SECRET}@a'}}}}]",
+    ),
+    "cloudpool: a quantity": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "cloud.yaml",
+        "pools[0].template.capacity",
+        "lots",
+        cloud_yaml="pools: [{id: a, backend: {url: 'http://a'}, template: {capacity: {cpu: lots}}}]",
+    ),
+    "cloudpool: an effect": wrong(
+        f"{SERVE}=cloudpool {FILE}",
+        "$.pools[0].template.taints[0].effect",
+        cloud_yaml=POOL.format(more="}, template: {capacity: {}, taints: [{key: k, effect: no}]"),
+    ),
+    # -- externalgrpc
+    "externalgrpc: no address": wrong(f"{SERVE}=externalgrpc {FILE}", "cloud.yaml", "`address`", cloud_yaml="cert: x"),
+    "externalgrpc: an address": wrong(
+        f"{SERVE}=externalgrpc {FILE}", "address", "host:port", cloud_yaml="address: nowhere"
+    ),
+    "externalgrpc: a certificate alone": wrong(
+        f"{SERVE}=externalgrpc {FILE}", "cloud.yaml", "key", cloud_yaml="address: a:1\ncert: client.crt"
+    ),
+    "externalgrpc: a certificate that is missing": wrong(
+        f"{SERVE}=externalgrpc {FILE}",
+        "absent",
+        cloud_yaml="address: a:1\ncert: absent\nkey: client.key\ncacert: ca.pem",
+    ),
+    "externalgrpc: a key of another certificate": wrong(
+        f"{SERVE}=externalgrpc {FILE}",
+        "server.key",
+        cloud_yaml="address: a:1\ncert: client.crt\nkey: server.key\ncacert: ca.pem",
+    ),
+    "externalgrpc: a CA that is no PEM": wrong(
+        f"{SERVE}=externalgrpc {FILE}",
+        "secret",
+        cloud_yaml="address: a:1\ncert: client.crt\nkey: client.key\ncacert: secret",
+    ),
+    "externalgrpc: a duration": wrong(
+        f"{SERVE}=externalgrpc {FILE}", "$.grpc_timeout", cloud_yaml="address: a:1\ngrpc_timeout: 5"
+    ),
+    # -- cherryservers
+    "cherryservers: no token": wrong(f"{SERVE}=cherryservers {NODES} {FILE}", "CHERRY_AUTH_TOKEN", cloud_yaml=GLOBAL),
+    "cherryservers: a token of two lines": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "CHERRY_AUTH_TOKEN",
+        environ=CHERRY | {"CHERRY_AUTH_TOKEN": f"{SECRET}\n{SECRET}"},
+        cloud_yaml=GLOBAL,
+    ),
+    "cherryservers: an address": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "CHERRY_API_URL",
+        environ=CHERRY | {"CHERRY_API_URL": f"https://me:{SECRET}@api"},
+        cloud_yaml=GLOBAL,
+    ),
+    "cherryservers: no groups": wrong(f"{SERVE}=cherryservers {FILE}", "--nodes", environ=CHERRY, cloud_yaml=GLOBAL),
+    "cherryservers: no project": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "pool1",
+        "project-id",
+        environ=CHERRY,
+        cloud_yaml="[global]\ncluster-name = c",
+    ),
+    "cherryservers: no cluster": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "pool1",
+        "cluster-name",
+        environ=CHERRY,
+        cloud_yaml="[global]\nproject-id = 1",
+    ),
+    "cherryservers: a project that is no number": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "line 3",
+        "project-id",
+        environ=CHERRY,
+        cloud_yaml="[global]\ncluster-name = c\nproject-id = x",
+    ),
+    "cherryservers: cloud-init that is no base64": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "line 4",
+        "cloudinit",
+        "base64",
+        environ=CHERRY,
+        cloud_yaml=f"{GLOBAL}cloudinit = {SECRET}!",
+    ),
+    "cherryservers: a template that does more": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "line 4",
+        "hostname-pattern",
+        environ=CHERRY,
+        cloud_yaml=GLOBAL + "hostname-pattern = {{if .ClusterName}}x{{end}}",
+    ),
+    "cherryservers: a section of nothing": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}", "line 4", "[global]", environ=CHERRY, cloud_yaml=GLOBAL + "[other]\n"
+    ),
+    "cherryservers: another manager": wrong(
+        f"{SERVE}=cherryservers {NODES} {FILE}",
+        "CHERRY_MANAGER",
+        environ=CHERRY | {"CHERRY_MANAGER": "grpc"},
+        cloud_yaml=GLOBAL,
+    ),
+    **{
+        f"cherryservers: --nodes={spec}": wrong(
+            f"{SERVE}=cherryservers {FILE} --nodes={spec}", f"--nodes={spec}", name, environ=CHERRY, cloud_yaml=GLOBAL
+        )
+        for spec, name in {
+            "pool1": "min:max:pool",
+            "1:2": "min:max:pool",
+            "a:2:pool1": "min",
+            "-1:2:pool1": "min",
+            "3:2:pool1": "max",
+            "1:x:pool1": "max",
+            "1:2:": "pool",
+            "1:2:po/ol": "pool",
+        }.items()
+    },
+    "cherryservers: a group twice": wrong(
+        f"{SERVE}=cherryservers {FILE} {NODES} --nodes=0:1:pool1",
+        "--nodes=0:1:pool1",
+        "twice",
+        environ=CHERRY,
+        cloud_yaml=GLOBAL,
+    ),
+    # -- stackpoint
+    **{f"stackpoint: no {name}": wrong(f"{SERVE}=spc", name, environ={**SPC, name: ""}) for name in SPC},
+    "stackpoint: an organization that is no number": wrong(
+        f"{SERVE}=spc", "ORGANIZATION_ID", "'x'", environ=SPC | {"ORGANIZATION_ID": "x"}
+    ),
+    "stackpoint: an address": wrong(
+        f"{SERVE}=spc", "SPC_API_BASE_URL", environ=SPC | {"SPC_API_BASE_URL": f"http://me:{SECRET}@a"}
+    ),
+    "stackpoint: a group twice": wrong(
+        f"{SERVE}=spc --nodes=1:2:t --nodes=1:3:t", "--nodes=1:3:t", "twice", environ=SPC
+    ),
+    "stackpoint: a group without a type": wrong(f"{SERVE}=spc --nodes=1:2", "--nodes=1:2", environ=SPC),
+    "stackpoint: a maximum below": wrong(f"{SERVE}=spc --nodes=3:2:t", "--nodes=3:2:t", "max", environ=SPC),
+    "stackpoint: groups and a file of pools": wrong(
+        f"{SERVE}=spc --nodes=1:2:t {FILE}",
+        "--nodes=1:2:t",
+        "nodePoolsFile",
+        environ=SPC,
+        cloud_yaml="nodePoolsFile: p",
+    ),
+    "stackpoint: no time": wrong(
+        f"{SERVE}=spc {FILE}", "cloud.yaml", "pollInterval", environ=SPC, cloud_yaml="pollInterval: 0s"
+    ),
+    # -- liqo
+    "liqo: no TLS": wrong(
+        f"{SERVE}=liqo {FILE}", "nodeManager.url", "https", cloud_yaml="nodeManager: {url: 'http://manager'}"
+    ),
+    "liqo: a certificate that is missing": wrong(
+        f"{SERVE}=liqo {FILE}",
+        "nodeManager.clientCertFile",
+        "absent",
+        cloud_yaml="nodeManager: {url: 'https://manager', clientCertFile: absent}",
+    ),
+    # -- the listener
+    "serve: an address": wrong("provider serve --address=8086", "--address", "'8086'"),
+    "serve: an address in use": wrong(
+        "provider serve --address=127.0.0.1:{used}", "--address 127.0.0.1:{used}", status=1
+    ),
+    "serve: two of three files": wrong("provider serve --cert=server.crt --key-cert=server.key", "--ca-cert"),
+    "serve: a certificate that is missing": wrong(
+        "provider serve --cert=absent --key-cert=server.key --ca-cert=ca.pem", "--cert absent"
+    ),
+    "serve: a certificate that is no PEM": wrong(
+        "provider serve --cert=secret --key-cert=server.key --ca-cert=ca.pem", "--cert secret"
+    ),
+    "serve: a key of another certificate": wrong(
+        "provider serve --cert=server.crt --key-cert=client.key --ca-cert=ca.pem", "--key-cert client.key"
+    ),
+    "serve: an authority that is a directory": wrong(
+        "provider serve --cert=server.crt --key-cert=server.key --ca-cert=folder", "--ca-cert folder"
+    ),
+}
