@@ -71,8 +71,17 @@ STATES = {
     "asked for, by a process that wrote nothing down": ("creating", None, {"slices": piece()}),
     "accepted": ("creating", None, {"slices": piece(), "virtual_nodes": virtual()}),
     "its Node is there": ("creating", None, {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node()}),
-    "marked": ("running", None, {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node("liqo://m")}),
-    "marked, and not Ready": ("running", None, {"slices": piece(), "nodes": node("liqo://m", ready="Unknown")}),
+    "it has a provider ID, and no labels": (
+        "creating",
+        None,
+        {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node("liqo://m")},
+    ),
+    "marked": (
+        "running",
+        None,
+        {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node("liqo://m", group="G")},
+    ),
+    "marked, and not Ready": ("running", None, {"slices": piece(), "nodes": node("liqo://m", "Unknown", group="G")}),
     "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=GONE), "nodes": node("liqo://m")}),
     "its VirtualNode is": (
         "deleting",
@@ -119,13 +128,13 @@ def test_a_denial_of_what_has_a_virtual_node_is_no_error_of_it() -> None:
     assert denied is not None
     assert denied.error is not None
     assert (denied.error.code, denied.error.message) == ("OUT_OF_RESOURCES", "cluster rome denied it (Resources)")
-    running = machine(None, slices=piece(DENIED), virtual_nodes=virtual(RUNNING), nodes=node("liqo://m"))
+    running = machine(None, slices=piece(DENIED), virtual_nodes=virtual(RUNNING), nodes=node("liqo://m", group="G"))
     assert running is not None
     assert (running.error, running.state.value) == (None, "running")
 
 
 def test_a_provider_id_of_liqo_is_kept() -> None:
-    found = machine(None, slices=piece(), nodes=node("own://1"))
+    found = machine(None, slices=piece(), nodes=node("own://1", group="G"))
     assert found is not None
     assert (found.provider_id, found.state.value) == ("own://1", "running")
 

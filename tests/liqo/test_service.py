@@ -307,6 +307,15 @@ def test_a_machine_that_ran_is_kept_whatever_becomes_of_its_node(tmp_path: Path)
         assert found.liqo.pieces[name].marked[0] == f"liqo://{name}"
 
 
+def test_a_node_to_which_liqo_gave_a_provider_id_keeps_it_and_gets_our_labels() -> None:
+    with bench(ROME) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        found.liqo.pieces[name].marked = ("liqo-made://1", {})
+        found.step()
+        assert found.liqo.pieces[name].marked == ("liqo-made://1", {GROUP_LABEL: "STANDARD"})
+        assert found.states() == ["running"]
+
+
 def test_an_old_slice_that_nothing_is_written_of_has_its_time_begin_anew() -> None:
     with bench(ROME, starting=10_000) as found:
         [name] = found.service.increase("STANDARD", 1)

@@ -51,7 +51,8 @@ def fleet(service: Service) -> messages.Fleet:
     look = service.look()
     found = look.view
     groups = service.groups()
-    foreign = sorted(look.seen.nodes.keys() - found.machines.keys())
+    nodes = look.seen.nodes
+    foreign = sorted(nodes.keys() - found.machines.keys())
     return messages.Fleet(
         groups=tuple(
             messages.FleetGroup(id=one.id, min_size=one.min_size, max_size=one.max_size, debug=_debug(one))
@@ -59,7 +60,7 @@ def fleet(service: Service) -> messages.Fleet:
         ),
         machines=(
             *(_machine(one, groups) for one in found.machines.values()),
-            *(messages.FleetMachine(name=name) for name in foreign),
+            *(messages.FleetMachine(name=name, provider_id=nodes[name].spec.provider_id) for name in foreign),
         ),
     )
 
@@ -79,7 +80,9 @@ def template(group: Group) -> messages.Template:
 def _machine(one: Machine, groups: Mapping[str, Group]) -> messages.FleetMachine:
     """One of a group that the configuration has lost is nobody's."""
     group = one.group if one.group in groups else ""
-    return messages.FleetMachine(name=one.name, group=group, state=one.state, error=_error(one.error))
+    return messages.FleetMachine(
+        name=one.name, group=group, state=one.state, provider_id=one.provider_id, error=_error(one.error)
+    )
 
 
 def _error(one: InstanceError | None) -> messages.MachineError | None:

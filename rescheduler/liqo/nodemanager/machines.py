@@ -60,8 +60,8 @@ class Machine:
 
     @property
     def unmarked(self) -> bool:
-        """Whether its Node is Ready and does not bear a provider ID yet."""
-        return self.node is not None and self.node.ready and not self.node.spec.provider_id
+        """Whether its Node is Ready and does not bear a provider ID and its group's labels yet."""
+        return self.node is not None and self.node.ready and not _marked(self.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _group(piece: ResourceSlice | None, node: Node | None, record: Record | None
 def _state(
     piece: ResourceSlice | None, virtual: VirtualNode | None, node: Node | None, record: Record | None
 ) -> InstanceState:
-    """A machine runs from the moment at which its Node bears its provider ID, be it Ready or not.
+    """A machine runs from the moment at which its Node bears what we mark it with, be it Ready or not.
 
     One that ran still does when its Node is made anew.
     """
@@ -142,7 +142,12 @@ def _state(
     if node is not None and node.metadata.deletion_timestamp:
         return InstanceState.DELETING
     ran = record is not None and record.ran
-    return InstanceState.RUNNING if ran or (node and node.spec.provider_id) else InstanceState.CREATING
+    return InstanceState.RUNNING if ran or (node and _marked(node)) else InstanceState.CREATING
+
+
+def _marked(node: Node) -> bool:
+    """The provider ID can be Liqo's own; the labels are ours."""
+    return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
 
 
 def _since(piece: ResourceSlice | None, record: Record | None, now: dt.datetime) -> dt.datetime:

@@ -43,7 +43,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A Node that is Ready and does not bear its provider ID and labels yet."""
+    """A Node that is Ready and does not bear its provider ID, Liqo's or ours, and its group's labels yet."""
 
     machine: Machine
 
