@@ -1,6 +1,8 @@
-"""What tests of several folders share: Prometheus's own tools, and one control plane, emptied between tests."""
+"""What tests of several folders share: certificates, Prometheus's tools, one control plane, emptied between tests."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +10,27 @@ from deploy.local import cleaning
 from deploy.local.debian import Prometheus, prometheus_binaries
 from deploy.local.errors import LocalError, SetupError
 from deploy.local.plane import ControlPlane
+from tests.backends import pki
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a cluster comes first: workers fill the waits with what only computes."""
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificates of `pki.make`, for tests that change none."""
+    folder = tmp_path_factory.mktemp("pki")
+    pki.make(folder)
+    return folder
+
+
+@pytest.fixture
+def pems(certificates: Path, tmp_path: Path) -> Path:
+    """The certificates, in a copy that a test may change."""
+    return Path(shutil.copytree(certificates, tmp_path / "pki"))
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,9 @@ import pytest
 from rescheduler.clock import SystemClock
 from tests.backends.externalgrpcs import offered
 from tests.backends.shelf import Caller, Shelf
+from tests.direct import no_proxies
 
-
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers are on this machine; the environment's way out is none to them."""
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+__all__ = ["call", "no_proxies", "shelf"]
 
 
 @pytest.fixture

@@ -20,19 +20,6 @@ CLOCK = SystemClock()
 OURS = [NodeGroup("g", 1, 2**31 - 1, "for tests")]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pki")
-    pki.make(folder)
-    return folder
-
-
-@pytest.fixture
-def pems(made: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
-    return Path(shutil.copytree(made, tmp_path / "pki"))
-
-
 @pytest.fixture
 def address(pems: Path) -> Iterator[str]:
     flags = {"key": "server.key", "cert": "server.crt", "ca": "ca.pem"}

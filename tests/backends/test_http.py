@@ -18,7 +18,6 @@ from rescheduler.backends.base import AuthError, ConfigError, DeadlineExceeded, 
 from rescheduler.backends.config import Duration, Endpoint
 from rescheduler.backends.credentials import Credentials
 from rescheduler.backends.http import BadAnswer, JsonClient, Missing, Rejected, ServerFault, Unanswered, Unsent
-from tests.backends import pki
 from tests.backends.clocks import StepClock
 from tests.backends.cloudpools import serving, settings
 from tests.proxy.backend import Backend, running
@@ -313,13 +312,6 @@ def test_bad_secrets(fact: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Credentials(Endpoint(url="https://a", **endpoint), tmp_path)  # type: ignore[arg-type]
     assert str(caught.value).startswith(said.format(tmp_path))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pki")
-    pki.make(folder)
-    return folder
 
 
 #: fact: (settings of the server, endpoint, error and its text, or `None`)

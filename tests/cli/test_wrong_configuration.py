@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from rescheduler import cli
-from tests.backends import pki
 from tests.cli.wrong.commands import CLUSTERS, COMMANDS, SNAPSHOTS
 from tests.cli.wrong.facts import SECRET, kubeconfig
 from tests.cli.wrong.liqos import LIQO
@@ -27,13 +26,6 @@ LOGGED = re.compile(r"\d{4}-\d\d-\d\dT[^ ]+Z [A-Z]+ ")
 TABLES = {"commands": COMMANDS, "clusters": CLUSTERS, "snapshots": SNAPSHOTS, "proxy": PROXIES}
 TABLES |= {"providers": PROVIDERS, "liqo": LIQO}
 FACTS = {f"{table}: {fact}": one for table, facts in TABLES.items() for fact, one in facts.items()}
-
-
-@pytest.fixture(scope="module")
-def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pems")
-    pki.make(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +73,15 @@ def _furnish(folder: Path, pems: Path) -> None:
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_one_line_says_what_is_wrong_and_where(
-    fact: str, used: int, pems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fact: str,
+    used: int,
+    certificates: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     one = FACTS[fact]
-    _furnish(tmp_path, pems)
+    _furnish(tmp_path, certificates)
     for name, text in one.files.items():
         (tmp_path / name).write_text(text)
     for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "CHERRY_", "KUBE", "SPC_"))]:

@@ -16,7 +16,6 @@ import pytest
 from rescheduler.proxy.app import Patience
 from rescheduler.proxy.config import Server, ServerTls
 from rescheduler.proxy.forward import FAILED
-from tests.backends import pki
 from tests.proxy.backend import Backend, proxying, running
 
 
@@ -305,13 +304,6 @@ def test_the_token_that_was_meant_for_us_goes_no_further(backend: Backend) -> No
     with proxying(backend.url, token=lambda: "right") as url:
         httpx.get(f"{url}/pool", headers={"authorization": "Bearer right"})
     assert backend.seen[0].all("authorization") == []
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pki")
-    pki.make(folder)
-    return folder
 
 
 def test_a_listener_with_tls_and_client_certificates(certificates: Path, backend: Backend) -> None:
