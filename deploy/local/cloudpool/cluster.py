@@ -15,7 +15,7 @@ class Cluster(Keeper):
 
     def __init__(self, kubeconfig: str, pool: Pool, clock: Clock) -> None:
         super().__init__(kubeconfig, clock)
-        self._pool = pool
+        self._pool, self._clock = pool, clock
 
     def due(self) -> None:
         self.step(self._clock.now())

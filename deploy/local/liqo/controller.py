@@ -1,8 +1,6 @@
 """The controller: looks at slices, VirtualNodes and Nodes again and again, and does the next thing for each."""
 
 import http
-import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,13 +8,11 @@ from typing import Any, Final
 from deploy.local.api import Api, Json
 from deploy.local.errors import ApiError
 from deploy.local.liqo import objects
+from deploy.local.standin.rounds import Rounds
 from rescheduler.clock import Clock
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1/resourceslices"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
-_INTERVAL: Final = 0.2  #: seconds between two looks
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -32,18 +28,14 @@ class Controller:
 
     def __init__(self, api: Api, clock: Clock, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self._api, self._clock = api, clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="liqo")
-        self.trouble = ""  #: why the last step failed; empty if it did not
+        self._api = api
+        self._rounds = Rounds("liqo", self.step, clock, (ApiError, OSError))
 
     def start(self) -> None:
-        self._thread.start()
+        self._rounds.start()
 
     def close(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._rounds.close()
 
     def step(self) -> None:
         virtual = {_key(one): one for one in self._api.items(VIRTUAL_NODES)}
@@ -52,14 +44,6 @@ class Controller:
             self._unless_changed(self._slice, {"kind": "ResourceSlice", **piece}, _key(piece) in virtual)
         for one in virtual.values():
             self._unless_changed(self._virtual_node, one, nodes.get(one["metadata"]["name"]))
-
-    def _run(self) -> None:
-        while not self._clock.wait(_INTERVAL, self._stop):
-            try:
-                self.step()
-                self.trouble = ""
-            except (ApiError, OSError) as error:
-                self.trouble = " ".join(str(error).split())[:300]
 
     def _unless_changed(self, act: Any, one: Json, other: Any) -> None:
         try:

@@ -2,17 +2,16 @@
 
 import abc
 import http
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import kubernetes
 from urllib3.exceptions import HTTPError
 
+from deploy.local.standin.rounds import Rounds
 from rescheduler.clock import Clock
 
 _TIMEOUT = 10.0  #: seconds, of one request
-_INTERVAL = 0.2  #: seconds between two looks at what is due
 
 
 class Keeper(abc.ABC):
@@ -20,18 +19,13 @@ class Keeper(abc.ABC):
 
     def __init__(self, kubeconfig: str, clock: Clock) -> None:
         self._api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
-        self._clock = clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="nodes")
-        self.trouble = ""  #: why the last step failed; empty if it did not
+        self._rounds = Rounds("nodes", self.due, clock, (kubernetes.client.ApiException, HTTPError, OSError))
 
     def start(self) -> None:
-        self._thread.start()
+        self._rounds.start()
 
     def close(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._rounds.close()
         self._api.api_client.close()
 
     @abc.abstractmethod
@@ -52,14 +46,6 @@ class Keeper(abc.ABC):
         except kubernetes.client.ApiException as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
-
-    def _run(self) -> None:
-        while not self._clock.wait(_INTERVAL, self._stop):
-            try:
-                self.due()
-                self.trouble = ""
-            except (kubernetes.client.ApiException, HTTPError, OSError) as error:
-                self.trouble = " ".join(str(error).split())[:300]
 
 
 class Nodes(Keeper):
