@@ -41,8 +41,9 @@ from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
+from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.server import serving
-from rescheduler.proxy.updates import PoolUpdates, Way, Ways
+from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.recording import recording
 from rescheduler.settings import PROTOBUF, Address
 from rescheduler.stopping import on_signals

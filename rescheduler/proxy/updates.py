@@ -2,27 +2,21 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from rescheduler import errors
-from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, DeadlineExceeded, Deleted, Failed, NodeRef
+from rescheduler.backends.base import DeadlineExceeded, NodeRef
 from rescheduler.backends.cloudpool.client import Observation
 from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing
-from rescheduler.draining.state import Drain, Why
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members
+from rescheduler.proxy.removal import ORDERED, Removal, Ways
 from rescheduler.proxy.victims import Choice
 
 T = TypeVar("T")
-
-#: A drain's failure: the status of the answer; 500 for all others.
-_STATUS: Final = {Why.PROVIDER: 502, Why.API_ERROR: 503, Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504}
-
-_ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
 
 
 class Nodes(Protocol):
@@ -53,35 +47,6 @@ class Nodes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to."""
-
-    drain: Callable[[Plan], Drain | None]
-    provider: CloudProvider
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    shrink: Way  #: terminated, and the pool is one smaller
-    replace: Way  #: terminated, and the pool makes another one
-    keep: Way  #: not touched
-
-
-@dataclass(slots=True)
-class _Tally:
-    """How a removal of several machines went."""
-
-    gone: int = 0
-    ordered: int = 0  #: ordered away, their end was not seen
-    failures: list[str] = field(default_factory=list)
-    status: int = 500  #: of the first failure
-
-    def failed(self, status: int, why: str) -> None:
-        self.status = self.status if self.failures else status
-        self.failures.append(why)
-
-
 class PoolUpdates:
     """The updates of one pool, one at a time (see `app.Updates`); each may take *patience* seconds.
 
@@ -108,9 +73,9 @@ class PoolUpdates:
         if size != found.active:
             # Else the pool would grow, or choose victims of its own, while ours are being drained.
             self._asked(lambda: self._pool.client.set_size(found.active, deadline=deadline))
-        tally = self._shrunk(found, found.active - desired, deadline)
-        self._settle(desired, found.active - tally.gone - tally.ordered, tally, deadline)
-        return _told(tally, found.active - desired)
+        removal = self._shrunk(found, found.active - desired, deadline)
+        self._settle(desired, found.active - removal.gone - removal.ordered, removal, deadline)
+        return removal.told(found.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
         """A machine that is gone, or that was ordered away by us, is terminated already."""
@@ -119,12 +84,12 @@ class PoolUpdates:
         if found is None:
             return ""
         way = self._ways.shrink if decrement else self._ways.replace
-        tally = _Tally()
+        removal = Removal()
         if node := self._node_of(found, deadline):
-            self._drain(self._viable(node), way, tally)
+            removal.drain(self._viable(node), way)
         else:
-            self._cancel([found], way, tally, deadline)
-        return _told(tally, 1)
+            removal.cancel([found], self._pool.group.id, way.provider, deadline)
+        return removal.told(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         """The node is drained for the moment at which the pool lets go of it; afterwards it takes pods again."""
@@ -136,9 +101,9 @@ class PoolUpdates:
         if decrement and found.active and _active(self._asked(lambda: self._pool.look(deadline=deadline))) <= least:
             raise UpdateFailed(500, f"machine {machine}: the pool must keep {least}")
         if node := self._node_of(found, deadline):
-            tally = _Tally()
-            self._drain(self._viable(node), self._ways.keep, tally)
-            _told(tally, 1)
+            removal = Removal()
+            removal.drain(self._viable(node), self._ways.keep)
+            removal.told(1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
 
@@ -160,36 +125,35 @@ class PoolUpdates:
 
     # -- sizes
 
-    def _shrunk(self, found: Members, excess: int, deadline: float) -> _Tally:
+    def _shrunk(self, found: Members, excess: int, deadline: float) -> Removal:
         """What was ordered away before counts; machines without a Node go first, then victims one after the other.
 
         All victims are tainted before the first one is drained.
         """
-        tally = _Tally()
+        removal = Removal()
         leaving = sorted(self._nodes.leaving() & found.nodes.keys())
         for node in leaving:
-            tally.ordered += 1
-            tally.failed(504, _ORDERED.format(node))
+            removal.going(node)
         wanted = max(0, excess - len(leaving))
-        self._cancel(found.nodeless[:wanted], self._ways.shrink, tally, deadline)
+        removal.cancel(found.nodeless[:wanted], self._pool.group.id, self._ways.shrink.provider, deadline)
         wanted = max(0, wanted - len(found.nodeless))
         if not wanted:
-            return tally
+            return removal
         choice = self._nodes.choose(sorted(found.nodes.keys() - set(leaving)), wanted)
         left = [plan.node for plan in choice.plans]
         try:
             self._nodes.taint(left)
-            left = [plan.node for plan in choice.plans if not self._drained_in_time(plan, tally, deadline)]
+            left = [plan.node for plan in choice.plans if not self._drained_in_time(plan, removal, deadline)]
         except errors.ReschedulerError as error:
-            tally.failed(503, str(error))
+            removal.failed(503, str(error))
         finally:
             self._nodes.release(left)
         if len(choice.plans) < wanted:
             for why in (*_rejections(choice.rejected), *found.reasons):
-                tally.failed(500, why)
-        return tally
+                removal.failed(500, why)
+        return removal
 
-    def _settle(self, desired: int, left: int, tally: _Tally, deadline: float) -> None:
+    def _settle(self, desired: int, left: int, removal: Removal, deadline: float) -> None:
         """See that the pool wants what there is, or what was asked for: never fewer than are left undrained.
 
         While it counts a machine that was ordered away, it is told nothing: the order may not have come through, and
@@ -201,7 +165,7 @@ class PoolUpdates:
             if active <= wanted != self._pool.desired_size(deadline=deadline):
                 self._pool.client.set_size(wanted, deadline=deadline)
         except errors.ReschedulerError as error:
-            tally.failed(502, f"the desired size could not be set to {wanted}: {error}")
+            removal.failed(502, f"the desired size could not be set to {wanted}: {error}")
 
     def _members(self, view: Observation) -> Members:
         if unfit := self._nodes.unfit():
@@ -237,7 +201,7 @@ class PoolUpdates:
         paired = {one.id: name for name, one in view.index.match(nodes).machines.items()}
         if machine.id in paired:
             if paired[machine.id] in self._nodes.leaving():
-                raise UpdateFailed(504, _ORDERED.format(paired[machine.id]))
+                raise UpdateFailed(504, ORDERED.format(paired[machine.id]))
             return paired[machine.id]
         found = members(view.machines, view.index, nodes)
         launching = [one for one in found.nodeless if one.machine_state != MachineState.RUNNING]
@@ -251,45 +215,11 @@ class PoolUpdates:
             raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))
         return choice.plans[0]
 
-    def _drained_in_time(self, plan: Plan, tally: _Tally, deadline: float) -> bool:
+    def _drained_in_time(self, plan: Plan, removal: Removal, deadline: float) -> bool:
         if self._pool.clock.monotonic() < deadline:
-            return self._drain(plan, self._ways.shrink, tally)
-        tally.failed(504, f"node {plan.node}: the update's time is out")
+            return removal.drain(plan, self._ways.shrink)
+        removal.failed(504, f"node {plan.node}: the update's time is out")
         return False
-
-    def _drain(self, plan: Plan, way: Way, tally: _Tally) -> bool:
-        """Whether the machine is gone, or is going."""
-        drain = way.drain(plan)
-        if drain is None:
-            tally.failed(500, f"node {plan.node}: it is gone")
-        elif drain.failure is not None:
-            failure = drain.failure
-            pods = f" ({', '.join(map(str, failure.pods))})" if failure.pods else ""
-            tally.failed(_STATUS.get(failure.why, 500), f"node {plan.node}: {failure.why}: {failure.detail}{pods}")
-        elif drain.handed_over:
-            tally.ordered += 1
-            tally.failed(504, _ORDERED.format(plan.node))
-        else:
-            tally.gone += 1
-        return drain is not None and drain.failure is None
-
-    def _cancel(self, machines: Sequence[Machine], way: Way, tally: _Tally, deadline: float) -> None:
-        """Machines without a Node need no drain."""
-        if not machines:
-            return
-        refs = [NodeRef(one.id, one.id) for one in machines]
-        outcomes = way.provider.delete_nodes(self._pool.group.id, refs, deadline=deadline)
-        for name, outcome in outcomes.items():
-            match outcome:
-                case Deleted() | AlreadyGone():
-                    tally.gone += 1
-                case Accepted(detail):
-                    tally.ordered += 1
-                    tally.failed(504, f"machine {name}: {detail}")
-                case Failed(detail):
-                    tally.failed(502, f"machine {name}: {detail}")
-                case _:
-                    tally.failed(500, f"machine {name}: {outcome.detail}")
 
     def _deadline(self) -> float:
         return self._pool.clock.monotonic() + self._patience
@@ -314,15 +244,3 @@ def _rejections(rejected: Iterable[Rejected]) -> list[str]:
         for one in rejected
         for blocker in one.blockers
     ]
-
-
-def _told(tally: _Tally, wanted: int) -> str:
-    """What is left to say; UpdateFailed where nothing was done."""
-    why = "; ".join(tally.failures)
-    if not tally.failures:
-        return ""
-    if not tally.gone and not tally.ordered:
-        raise UpdateFailed(tally.status, why)
-    if not tally.gone:
-        raise UpdateFailed(504, why)
-    return f"{tally.gone} of {wanted} machines were removed: {why}"

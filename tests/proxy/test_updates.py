@@ -24,7 +24,8 @@ from rescheduler.backends.none import NoProvider
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.outcome import Plan
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.updates import PoolUpdates, Way, Ways
+from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.proxy.victims import Choice, Victims
 from tests.backends.clocks import StepClock
 from tests.backends.cloudpools import node_of, section, serving, settings

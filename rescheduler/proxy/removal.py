@@ -1,0 +1,96 @@
+"""One removal of machines from the pool: done node by node, and told in one answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
+from rescheduler.backends.cloudpool.messages import Machine
+from rescheduler.draining.state import Drain, Why
+from rescheduler.planning.outcome import Plan
+from rescheduler.proxy.answers import UpdateFailed
+
+ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
+
+#: A drain's failure: the status of the answer; 500 for all others.
+_STATUS: Final = {Why.PROVIDER: 502, Why.API_ERROR: 503, Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to."""
+
+    drain: Callable[[Plan], Drain | None]
+    provider: CloudProvider
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """All that can become of a machine whose node is drained."""
+
+    shrink: Way  #: terminated, and the pool is one smaller
+    replace: Way  #: terminated, and the pool makes another one
+    keep: Way  #: not touched
+
+
+@dataclass(slots=True)
+class Removal:
+    """How a removal of one or several machines went so far."""
+
+    gone: int = 0
+    ordered: int = 0  #: ordered away, their end was not seen
+    failures: list[str] = field(default_factory=list)
+    status: int = 500  #: of the first failure
+
+    def failed(self, status: int, why: str) -> None:
+        """*why* is a part of the answer, and *status* the answer's if nothing has failed before."""
+        self.status = self.status if self.failures else status
+        self.failures.append(why)
+
+    def going(self, node: str) -> None:
+        """The node's machine was ordered away, and there is no more to do about it."""
+        self.ordered += 1
+        self.failed(504, ORDERED.format(node))
+
+    def drain(self, plan: Plan, way: Way) -> bool:
+        """Whether the machine is gone, or is going."""
+        drain = way.drain(plan)
+        if drain is None:
+            self.failed(500, f"node {plan.node}: it is gone")
+        elif drain.failure is not None:
+            failure = drain.failure
+            pods = f" ({', '.join(map(str, failure.pods))})" if failure.pods else ""
+            self.failed(_STATUS.get(failure.why, 500), f"node {plan.node}: {failure.why}: {failure.detail}{pods}")
+        elif drain.handed_over:
+            self.going(plan.node)
+        else:
+            self.gone += 1
+        return drain is not None and drain.failure is None
+
+    def cancel(self, machines: Sequence[Machine], group: str, provider: CloudProvider, deadline: float) -> None:
+        """Machines without a Node need no drain."""
+        if not machines:
+            return
+        refs = [NodeRef(one.id, one.id) for one in machines]
+        for name, outcome in provider.delete_nodes(group, refs, deadline=deadline).items():
+            match outcome:
+                case Deleted() | AlreadyGone():
+                    self.gone += 1
+                case Accepted(detail):
+                    self.ordered += 1
+                    self.failed(504, f"machine {name}: {detail}")
+                case Failed(detail):
+                    self.failed(502, f"machine {name}: {detail}")
+                case _:
+                    self.failed(500, f"machine {name}: {outcome.detail}")
+
+    def told(self, wanted: int) -> str:
+        """What is left to say; UpdateFailed where nothing was done."""
+        why = "; ".join(self.failures)
+        if not self.failures:
+            return ""
+        if not self.gone and not self.ordered:
+            raise UpdateFailed(self.status, why)
+        if not self.gone:
+            raise UpdateFailed(504, why)
+        return f"{self.gone} of {wanted} machines were removed: {why}"
