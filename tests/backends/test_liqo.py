@@ -321,7 +321,10 @@ WRONG = {
     ),
     "a certificate": (
         "nodeManager: {url: https://x, clientCertFile: no.pem}",
-        "clientCertFile {folder}/no.pem, clientKeyFile none: no usable PEM pair: No such file or directory",
+        (
+            "nodeManager.clientCertFile {folder}/no.pem, nodeManager.clientKeyFile none: no usable PEM pair: "
+            "No such file or directory"
+        ),
     ),
 }
 
@@ -333,5 +336,5 @@ def test_what_is_wrong_is_one_line(fact: str, tmp_path: Path) -> None:
     file.write_text(text or "")
     with pytest.raises(ConfigError) as told:
         load("liqo", file if text else None, SystemClock())
-    where = "" if message.startswith(("--", "client")) else f"cloud configuration {file}: "
+    where = "" if message.startswith("--") else f"cloud configuration {file}: "
     assert str(told.value) == where + message.replace("{folder}", str(tmp_path))

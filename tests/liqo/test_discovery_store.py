@@ -13,6 +13,7 @@ import pytest
 from rescheduler.errors import InputError, UsageError
 from rescheduler.liqo.discovery.messages import Listed, Said
 from rescheduler.liqo.discovery.store import AGENT, SECRET, Store, Word
+from rescheduler.liqo.nodemanager import store as records
 from tests.backends.clocks import START as NOW
 
 SECOND = dt.timedelta(seconds=1)
@@ -148,6 +149,46 @@ def test_files_of_no_use_are_told(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(InputError, match=f"--database {newer}: it is of version 7, expected 1"):
         Store(str(newer))
+
+
+def _changed(path: Path, *statements: str) -> str:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return str(path)
+
+
+def test_the_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    """The node manager's has our number of version, other programs' often have none."""
+    records.Store(str(tmp_path / "node-manager")).close()
+    _changed(tmp_path / "foreign", "CREATE TABLE precious (a)")
+    for name in ("node-manager", "foreign"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(InputError, match=f"--database .*/{name}: it is the database of something else"):
+            Store(str(tmp_path / name))
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_damaged_file_is_told_at_the_start(store: Store, path: str) -> None:
+    words = {f"cluster-{number}": Word(Said(labels={"a": "b" * 200})) for number in range(100)}
+    store.change(SECRET, words, (), NOW)
+    store.close()
+    with Path(path).open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(InputError, match=f"--database {path}: it is damaged: "):
+        Store(path)
+
+
+def test_a_damaged_entry_is_told_without_quoting_it(store: Store, path: str) -> None:
+    store.change(SECRET, {"one": Word(Said(kubeconfig="token: sesame"))}, (), NOW)
+    store.close()
+    _changed(Path(path), "UPDATE clusters SET said = substr(said, 1, 20)")
+    again = Store(path)
+    with pytest.raises(InputError, match=r"^--database: it is damaged: an entry is no Said$"):
+        again.clusters(NOW)
+    again.close()
 
 
 def test_no_secret_is_shown() -> None:

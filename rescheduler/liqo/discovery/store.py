@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from rescheduler.errors import InputError
-from rescheduler.liqo.database import opened
+from rescheduler.liqo.database import decoded, opened
 from rescheduler.liqo.discovery.messages import Listed, Said
 
 SECRET: Final = "secret"  # noqa: S105 - a kind of source
@@ -136,4 +136,4 @@ def _encoded(said: Said) -> str:
 
 
 def _decoded(text: str) -> Said:
-    return msgspec.json.decode(text, type=Said)
+    return decoded(text, Said)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from rescheduler.errors import Retryable
-from rescheduler.liqo.database import opened
+from rescheduler.liqo.database import decoded, opened
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Record
 
@@ -54,11 +54,11 @@ class Store:
     def records(self) -> Sequence[Record]:
         """Of machines that are not known to be gone."""
         rows = self._rows("SELECT record FROM machines WHERE NOT removed")
-        return [msgspec.json.decode(row[0], type=Record) for row in rows]
+        return [decoded(row[0], Record) for row in rows]
 
     def record(self, name: str) -> Record | None:
         rows = self._rows("SELECT record FROM machines WHERE name = ?", name)
-        return msgspec.json.decode(rows[0][0], type=Record) if rows else None
+        return decoded(rows[0][0], Record) if rows else None
 
     def save(self, *records: Record) -> None:
         """All of them or none."""
@@ -69,7 +69,7 @@ class Store:
     def forget(self, now: dt.datetime) -> None:
         """Machines that have been gone for long."""
         for row in self._rows("SELECT record FROM machines WHERE removed"):
-            record = msgspec.json.decode(row[0], type=Record)
+            record = decoded(row[0], Record)
             if record.removed_at is not None and record.removed_at < now - REMEMBERED:
                 self._rows("DELETE FROM machines WHERE name = ?", record.name)
 
@@ -100,7 +100,7 @@ class Store:
 
     def groups(self) -> Sequence[Group]:
         rows = self._rows("SELECT definition FROM groups ORDER BY id")
-        return [msgspec.json.decode(row[0], type=Group) for row in rows]
+        return [decoded(row[0], Group) for row in rows]
 
     def save_group(self, group: Group) -> None:
         self._rows("INSERT INTO groups VALUES (?, ?)", group.id, msgspec.json.encode(group))
