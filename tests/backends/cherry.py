@@ -14,6 +14,7 @@ from rescheduler.backends.cherryservers.provider import CherryProvider
 from rescheduler.backends.config import Duration, Endpoint
 from rescheduler.clock import Clock
 from tests.backends.clocks import StepClock
+from tests.backends.failing import FailingDeletions
 
 PROJECT, CLUSTER, POOL = 10001, "cluster1", "pool1"
 TOKEN = "cherry-secret-token"
@@ -83,7 +84,7 @@ def node_of(server: ServerState, **changes: Any) -> NodeRef:
     return NodeRef(server.hostname, **values)
 
 
-class CherryWorld:
+class CherryWorld(FailingDeletions):
     """The conformance table's world (see `conformance`)."""
 
     group = POOL
@@ -125,15 +126,6 @@ class CherryWorld:
     def _inject(self, **fault: Any) -> None:
         path = f"/v1/servers/{self._pool()[0].id}"
         self.server.face.inject(Fault(method="DELETE", path=path, **fault))
-
-    def fail_deletions(self, times: int) -> None:
-        self._inject(times=times)
-
-    def lose_answers(self, times: int) -> None:
-        self._inject(kind="reset", acted=True, times=times)
-
-    def lose_orders(self, times: int) -> None:
-        self._inject(kind="reset", times=times)
 
     def go_down(self) -> None:
         for path in (f"/v1/projects/{PROJECT}/servers", "/v1/plans"):

@@ -19,6 +19,7 @@ from rescheduler.backends.config import Endpoint
 from rescheduler.backends.liqo.config import LiqoFile
 from rescheduler.backends.liqo.provider import LiqoProvider
 from tests.backends.clocks import StepClock
+from tests.backends.failing import FailingDeletions
 
 GROUP = "STANDARD"
 
@@ -112,7 +113,7 @@ def node_of(name: str) -> NodeRef:
     return NodeRef(name, f"liqo://{name}", {"liqo.io/type": "virtual-node", "type": "virtual-kubelet"})
 
 
-class FirstWorld:
+class FirstWorld(FailingDeletions):
     """The conformance table's world (see `conformance`)."""
 
     group = GROUP
@@ -147,15 +148,6 @@ class FirstWorld:
 
     def _inject(self, **fault: Any) -> None:
         self.server.face.inject(Fault(method="GET", path="/nodegroup/scaledown", **fault))
-
-    def fail_deletions(self, times: int) -> None:
-        self._inject(times=times)
-
-    def lose_answers(self, times: int) -> None:
-        self._inject(kind="reset", acted=True, times=times)
-
-    def lose_orders(self, times: int) -> None:
-        self._inject(kind="reset", times=times)
 
     def go_down(self) -> None:
         for path in ("/version", "/nodegroup", "/nodegroup/nodes", "/nodegroup/scaledown"):

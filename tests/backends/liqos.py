@@ -16,6 +16,7 @@ from rescheduler.backends.liqo.provider import LiqoProvider
 from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
 from rescheduler.clock import Clock
 from rescheduler.liqo.nodemanager.app import node_manager
+from tests.backends.failing import FailingDeletions
 from tests.liqo.builders import Bench, cluster, group
 
 GROUP = "STANDARD"
@@ -49,7 +50,7 @@ def providing(url: str, clock: Clock) -> Iterator[LiqoProvider]:
         provider.close()
 
 
-class LiqoWorld:
+class LiqoWorld(FailingDeletions):
     """The conformance table's world (see `conformance`)."""
 
     group = GROUP
@@ -88,15 +89,6 @@ class LiqoWorld:
     def _inject(self, **fault: Any) -> None:
         path = f"/v1/groups/{GROUP}/machines/{self.bench.liqo.remaining()[0]}"
         self.server.face.inject(Fault(method="DELETE", path=path, **fault))
-
-    def fail_deletions(self, times: int) -> None:
-        self._inject(times=times)
-
-    def lose_answers(self, times: int) -> None:
-        self._inject(kind="reset", acted=True, times=times)
-
-    def lose_orders(self, times: int) -> None:
-        self._inject(kind="reset", times=times)
 
     def go_down(self) -> None:
         """The API server of the cluster that Liqo runs in."""

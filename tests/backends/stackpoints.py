@@ -14,6 +14,7 @@ from rescheduler.backends.stackpoint import config
 from rescheduler.backends.stackpoint.provider import StackpointProvider
 from rescheduler.clock import Clock
 from tests.backends.clocks import StepClock
+from tests.backends.failing import FailingDeletions
 
 TOKEN = "spc-secret-token"
 FIRST, SECOND = "autoscaling-od", "autoscaling-spcstand-pool-1"
@@ -62,7 +63,7 @@ def node_of(node: NodeState, **changes: Any) -> NodeRef:
     return NodeRef(f"ip-{node.pk}.us-west-2.compute.internal", **values)
 
 
-class StackpointWorld:
+class StackpointWorld(FailingDeletions):
     """The conformance table's world (see `conformance`)."""
 
     def __init__(
@@ -102,15 +103,6 @@ class StackpointWorld:
 
     def _inject(self, **fault: Any) -> None:
         self.server.face.inject(Fault(method="DELETE", path=f"{ROOT}/nodes/{self._group()[0].pk}", **fault))
-
-    def fail_deletions(self, times: int) -> None:
-        self._inject(times=times)
-
-    def lose_answers(self, times: int) -> None:
-        self._inject(kind="reset", acted=True, times=times)
-
-    def lose_orders(self, times: int) -> None:
-        self._inject(kind="reset", times=times)
 
     def go_down(self) -> None:
         for path in ("nodes", "nodepools"):
