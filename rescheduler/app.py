@@ -5,8 +5,7 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -18,7 +17,7 @@ from rescheduler import backends
 from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider, GroupFlags
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.drainer import Drainer, Threads
+from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube import connection as kube_connection
@@ -39,14 +38,12 @@ from rescheduler.observe.server import application, serving
 from rescheduler.observe.status import Status
 from rescheduler.planning.policy import Policy
 from rescheduler.recording import recording
-from rescheduler.settings import Connection, Logging, Provider, Running, Timing
+from rescheduler.settings import Address, Connection, Logging, Provider, Running, Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.stopping import on_signals
+from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 from rescheduler.view import View
-
-#: Evictions asked for at the same time.
-EVICTIONS: Final = 16
 
 #: How long ``--once`` waits for the cluster to be read, and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
@@ -148,15 +145,8 @@ def _assembled(
     interval = running.timing.housekeeping_interval.total_seconds()
     standing.health = Health(clock, interval, lambda: state.synced)
 
-    registry, status = CollectorRegistry(), Status()
-    listeners: list[Report] = [Logs(), Metrics(registry), status]
-    pages = application(registry, standing.health, status)
-    address = parts.enter_context(serving(pages, running.listen))
-    if not running.dry_run:
-        listeners.append(KubeEvents(parts.enter_context(recording(client, clock))))
-    report = tee(*listeners)
-
-    threads = Threads(parts.enter_context(_pool(EVICTIONS, "evict")), parts.enter_context(_pool(1, "write")))
+    report, address = _telling(parts, client, standing.health, running, clock)
+    threads = parts.enter_context(running_threads())
     state.start()
     parts.callback(state.stop)
     if elector is not None:
@@ -174,15 +164,17 @@ def _assembled(
     return Loop(view, Actors(drainer, soft_taint), standing, Mode(running.timing, running.dry_run), clock, report)
 
 
+def _telling(
+    parts: contextlib.ExitStack, client: Client, health: Health, running: Running, clock: Clock
+) -> tuple[Report, Address]:
+    """Whoever is told what happens, and where the pages about it are."""
+    registry, status = CollectorRegistry(), Status()
+    listeners: list[Report] = [Logs(), Metrics(registry), status]
+    address = parts.enter_context(serving(application(registry, health, status), running.listen))
+    if not running.dry_run:
+        listeners.append(KubeEvents(parts.enter_context(recording(client, clock))))
+    return tee(*listeners), address
+
+
 def _limits(timing: Timing) -> Limits:
     return Limits(timing.pod_eviction_timeout.total_seconds(), timing.max_graceful_termination.total_seconds())
-
-
-@contextlib.contextmanager
-def _pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Threads for requests; at the end, those that wait for a turn are dropped."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,6 @@ on. What the requests bring back waits in one queue.
 
 import queue
 import threading
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -20,6 +19,7 @@ from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan
+from rescheduler.threads import Threads
 from rescheduler.view import View
 
 #: Seconds between two looks at the pods of the node.
@@ -44,14 +44,6 @@ class Standing(Protocol):
     def beat(self) -> None:
         """The loop is alive."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """The threads that do the requests."""
-
-    evictions: Executor
-    others: Executor  #: of a single thread
 
 
 class Drainer:

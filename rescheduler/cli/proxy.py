@@ -47,9 +47,10 @@ def command(config_file: Path, port: int, host: str, listen_address: Address, no
     is forwarded as it is.
     """
     from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported when it is needed
-    from rescheduler.proxy import config, service  # noqa: PLC0415
+    from rescheduler.proxy import config  # noqa: PLC0415
+    from rescheduler.proxy.run import run  # noqa: PLC0415
 
     log_lines.configure(logs)
     file = config.read(config_file)
     config.check_files(file, config_file)
-    return service.run(file, host, port, listen_address, node_name)
+    return run(file, host, port, listen_address, node_name)

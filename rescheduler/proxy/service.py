@@ -1,76 +1,38 @@
-"""What the proxy is made of, put together and taken apart."""
+"""The proxy's work on a cluster that is being watched: updates of the pool, and sweeps between them."""
 
 import contextlib
 import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-
-from prometheus_client import CollectorRegistry
 
 from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import REPLACING, CloudpoolProvider
-from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials, keys_as
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.drainer import Drainer, Threads
+from rescheduler.drainer import Drainer
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Limits
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import ErrorKind, Report, Started, Trouble, tee
+from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.observe.health import Health
-from rescheduler.observe.kube_events import KubeEvents, Words
-from rescheduler.observe.logs import Logs
-from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.server import application
-from rescheduler.observe.server import serving as serving_pages
-from rescheduler.observe.status import Status
 from rescheduler.planning.candidates import PROXIES
-from rescheduler.proxy.app import Patience, Proxy
 from rescheduler.proxy.config import ProxyFile
-from rescheduler.proxy.forward import Forwarder
-from rescheduler.proxy.login import source
-from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.removal import Way, Ways
-from rescheduler.proxy.server import serving
 from rescheduler.proxy.updates import PoolUpdates
-from rescheduler.recording import recording
-from rescheduler.settings import PROTOBUF, Address
-from rescheduler.stopping import on_signals
-from rescheduler.version import VERSION
+from rescheduler.threads import Threads
 
-#: Seconds between two looks for drains that were left unfinished, and until the first one can be had.
-SWEEP_SECONDS: Final = 10.0
-FIRST_SECONDS: Final = 0.2
-
-#: Seconds in which what was taken back must show in the watched state.
+#: Seconds in which what was taken back must show in the watched state, and between two looks whether it does.
 AGREE_SECONDS: Final = 3.0
-_EVICTIONS: Final = 16
-#: The backend's keys as its configuration file has them.
-_BACKEND_KEYS: Final = {
-    "caFile": "backend.auth.caCertPath",
-    "clientCertFile": "backend.auth.clientCertPath",
-    "clientKeyFile": "backend.auth.clientKeyPath",
-    "passwordFile": "backend.auth.passwordPath",
-    "tokenFile": "backend.auth.tokenPath",
-}
-
-#: Who tells the Kubernetes Events, and in which words.
-NAME: Final = "cloudpool-proxy"
-WORDS: Final = Words(
-    planned="move to the nodes that remain",
-    evicted="evicted from node {node}, whose machine leaves the pool",
-)
+AGREE_STEP_SECONDS: Final = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +161,7 @@ class Service:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         deadline = self._clock.monotonic() + AGREE_SECONDS
         while self._nodes.draining() and self._clock.monotonic() < deadline:
-            if self._clock.wait(FIRST_SECONDS, self._standing.stop):
+            if self._clock.wait(AGREE_STEP_SECONDS, self._standing.stop):
                 break
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
@@ -215,66 +177,3 @@ class Service:
     def _to_replace(self, written: Intent) -> bool:
         removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
         return written.holder == self.holder and removing
-
-
-def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "") -> int:
-    """The proxy, to its end; *own_node* is the one that it runs on.
-
-    Raises UsageError and ReschedulerError for what keeps it from starting.
-    """
-    clock = SystemClock()
-    with contextlib.ExitStack() as parts:
-        client = Client(parts.enter_context(source(file.api_server)), clock, f"{NAME}/{VERSION}")
-        state = ClusterState(client, clock, PROTOBUF)
-        health = Health(clock, SWEEP_SECONDS, lambda: state.synced and standing.listening and not standing.stopping)
-        standing = Standing(health)
-        registry, status = CollectorRegistry(), Status()
-        metrics = ProxyMetrics(registry)
-        told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
-        report = tee(Logs(), Metrics(registry), metrics, status, told)
-        address = parts.enter_context(serving_pages(application(registry, health, status), pages))
-        threads = Threads(parts.enter_context(_running(_EVICTIONS)), parts.enter_context(_running(1)))
-        with keys_as(lambda key: _BACKEND_KEYS[key]):
-            service = Service(file, state, client, standing, threads, report, own_node)
-        parts.callback(service.pool.close)
-        report(Started(VERSION, service.holder, str(address), dry_run=False))
-        state.start()
-        parts.callback(state.stop)
-        listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))
-        parts.enter_context(on_signals(lambda _: standing.stop.set()))
-        standing.listening = True
-        log.warning("forwarding port %d to %s", listening, file.backend_url)
-        swept = False
-        while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
-            standing.beat()
-            swept = service.sweep() or swept
-    return 0
-
-
-def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
-    shown = None
-    if path := file.server.bearer_token_path:
-        with keys_as(lambda _: "server.bearerTokenPath"):
-            accepted = Credentials(Endpoint(url=file.backend_url, token_file=path), Path())
-
-        def shown() -> str:
-            return accepted.headers()["authorization"].removeprefix("Bearer ")
-
-    forwarder = Forwarder(
-        file.backend_url,
-        Credentials(file.pool().backend, Path()),
-        file.backend.timeout,
-        patience=file.server.timeout,
-        consumes_authorization=shown is not None,
-    )
-    patience = Patience(request=file.server.timeout, queue=file.server.queue_timeout)
-    return Proxy(service.updates, forwarder, patience, shown, metrics)
-
-
-@contextlib.contextmanager
-def _running(count: int) -> Iterator[ThreadPoolExecutor]:
-    pool = ThreadPoolExecutor(count)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)

@@ -14,7 +14,7 @@ from rescheduler import cli
 EXIT_SECONDS: Final = 60
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["rescheduler.cli.run", "rescheduler.cli.proxy", "rescheduler.app", "rescheduler.proxy.service", __name__]
+    ["rescheduler.cli.run", "rescheduler.cli.proxy", "rescheduler.app", "rescheduler.proxy.run", __name__]
 )
 
 

@@ -25,7 +25,7 @@ from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import SystemClock
-from rescheduler.drainer import Drainer, Threads
+from rescheduler.drainer import Drainer
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.draining.state import Limits
 from rescheduler.errors import NotFound, ReschedulerError
@@ -37,6 +37,7 @@ from rescheduler.observe.events import Event
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
 from rescheduler.soft_taint import SoftTaint
+from rescheduler.threads import Threads
 from rescheduler.view import View
 from tests.planning.builders import Manifest, snapshot
 
