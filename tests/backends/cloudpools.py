@@ -16,6 +16,7 @@ from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.config import shaped
 from tests.backends.clocks import StepClock
+from tests.backends.failing import FailingDeletions
 
 GROUP = "on-demand"
 
@@ -59,7 +60,7 @@ def node_of(machine: Machine, **changes: Any) -> NodeRef:
     return NodeRef(machine.name, **values)
 
 
-class CloudpoolWorld:
+class CloudpoolWorld(FailingDeletions):
     """The conformance table's world (see `conformance`)."""
 
     group = GROUP
@@ -94,14 +95,8 @@ class CloudpoolWorld:
     def target(self) -> int:
         return int(self.server.pool.size()["desiredSize"])
 
-    def fail_deletions(self, times: int) -> None:
-        self.server.face.inject(Fault(path="/pool/terminate", times=times))
-
-    def lose_answers(self, times: int) -> None:
-        self.server.face.inject(Fault(path="/pool/terminate", kind="reset", acted=True, times=times))
-
-    def lose_orders(self, times: int) -> None:
-        self.server.face.inject(Fault(path="/pool/terminate", kind="reset", times=times))
+    def _inject(self, **fault: Any) -> None:
+        self.server.face.inject(Fault(path="/pool/terminate", **fault))
 
     def go_down(self) -> None:
         down = Fault(path="", status=503, times=1000)
