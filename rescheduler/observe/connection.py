@@ -13,6 +13,9 @@ HEAD_SECONDS: Final = 15.0
 BODY_SECONDS: Final = 60.0
 #: Seconds for a client to take a part of its answer.
 TAKING_SECONDS: Final = 60.0
+#: Seconds, at our end, for a client that asks nothing to end its side. One whose connection lies idle in a pool does
+#: not answer the end of TLS, which would be waited for half a minute.
+LEAVING_SECONDS: Final = 2.0
 #: Connections of a face at once; the next ones are closed, so that the program keeps descriptors for its own work.
 MOST: Final = 512
 
@@ -33,6 +36,7 @@ class Connection(H11Protocol):
         self._awaited: object = None  #: the part of a request that is due
         self._due: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,7 +52,14 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         self._taken()
+        if self._leaving is not None:
+            self._leaving.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing() and self._taking is None:
+            self._leaving = self.loop.call_later(LEAVING_SECONDS, self.transport.abort)
 
     def pause_writing(self) -> None:
         super().pause_writing()

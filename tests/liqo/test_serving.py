@@ -232,6 +232,23 @@ def test_flags_that_do_not_belong_together_are_wrong_use(wrong: Face, message: s
     assert str(told.value) == message
 
 
+def test_an_idle_client_does_not_hold_up_the_end(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not read, so it does not answer the end of TLS either."""
+    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 3600)
+    monkeypatch.setattr("rescheduler.liqo.serving._GRACE_SECONDS", 3600)
+    with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
+        address = served.enter_context(serving(application(ROUTES), face(pems), "test"))
+        one = asking.enter_context(client(f"https://{address}", pems))
+        assert one.get("/healthz").is_success
+        ending = threading.Thread(target=served.pop_all().close)
+        ending.start()
+        ending.join(60)
+        ended = not ending.is_alive()
+        asking.close()
+        ending.join(60)
+        assert ended
+
+
 def test_an_address_in_use_is_told() -> None:
     with serving(application([]), Face(ANY, plaintext=True), "test") as address:
         again = Face(address, plaintext=True)
