@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from deploy.local import cleaning
 from deploy.local.debian import Prometheus, prometheus_binaries
 from deploy.local.errors import LocalError, SetupError
 from deploy.local.plane import ControlPlane
 from tests.backends import pki
+
+
+# How long an example takes says something about the machine, and nothing about us.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.hookimpl(trylast=True)

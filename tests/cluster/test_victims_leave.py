@@ -32,6 +32,7 @@ from tests.cluster.daemon import NO_DELAY, Daemon, Look
 LABELS = {ON_DEMAND: "true"}
 INI = "[global]\ncluster-name = c1\nproject-id = 7\n"
 ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
+OWN = "own"  #: the folder of a system that is behind external gRPC
 TAGS = {"k8s-cluster": "c1", "k8s-nodepool": "od"}
 
 World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: the names of the machines that there are
@@ -56,10 +57,11 @@ def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path)
 def stackpoint_world(
     plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
 ) -> Iterator[Callable[[], list[str]]]:
-    """Two nodes of the group, of which one must stay."""
+    """Two nodes of the group, of which one must stay; behind external gRPC with provider IDs, of the cloud below."""
     cloud = stackpoint.Cloud(stackpoint.Settings(deleting=2), SystemClock())
-    for _ in range(2):
-        cloud.add(group_name="autoscaling-od")
+    for number in range(2):
+        below = f"i-{number}" if config.parent.name == OWN else None
+        cloud.add(group_name="autoscaling-od", provider_node_id=below)
     nodes = Nodes(str(plane.kubeconfig), lambda: stackpoint_nodes(cloud, LABELS), SystemClock())
     with Server(cloud, stackpoint_app.application(cloud)).running() as server:
         environ.setenv("CLUSTER_API_TOKEN", "token")
@@ -84,20 +86,6 @@ def cloudpool_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) ->
 
 
 @contextlib.contextmanager
-def externalgrpc_world(
-    plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
-) -> Iterator[Callable[[], list[str]]]:
-    """The cloudpool, behind a service of ours that wants certificates."""
-    pools = config.with_name("cloudpool.json")
-    pki.make(config.parent)
-    with cloudpool_world(plane, environ, pools) as machines:
-        flags = ("--cloud-provider=cloudpool", f"--cloud-config={pools}", *SERVER_FILES)
-        with Service(config.parent, *flags) as service:
-            config.write_text(json.dumps({"address": service.address, "grpc_timeout": "60s", **CLIENT_FILES}))
-            yield machines
-
-
-@contextlib.contextmanager
 def joined(nodes: Nodes | Cluster) -> Iterator[None]:
     nodes.start()
     try:
@@ -118,13 +106,34 @@ def liqo_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iter
 
 
 Opened = Callable[[ControlPlane, pytest.MonkeyPatch, Path], World]
-WORLDS: dict[str, tuple[Opened, tuple[str, ...]]] = {
+#: System → its world, and the flags that choose it; without a configuration file where it needs none.
+DIRECT: dict[str, tuple[Opened, tuple[str, ...]]] = {
     "cherryservers": (cherry_world, ("--cloud-provider=cherryservers", "--cloud-config={config}", "--nodes=1:3:od")),
     "stackpoint": (stackpoint_world, ("--cloud-provider=spc", "--nodes=1:3:t2.medium:od")),
     "cloudpool": (cloudpool_world, ("--cloud-provider=cloudpool", "--cloud-config={config}")),
-    "externalgrpc": (externalgrpc_world, ("--cloud-provider=externalgrpc", "--cloud-config={config}")),
     "liqo": (liqo_world, ("--cloud-provider=liqo", "--cloud-config={config}")),
 }
+
+
+def behind_grpc(system: str) -> Opened:
+    """The world of *system*, behind a service of ours that wants certificates."""
+
+    @contextlib.contextmanager
+    def opened(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
+        world, flags = DIRECT[system]
+        (own := config.parent / OWN).mkdir()
+        pki.make(config.parent)
+        with world(plane, environ, own / "cloud-config") as machines:
+            asked = [flag.format(config=own / "cloud-config") for flag in flags]
+            with Service(config.parent, *asked, *SERVER_FILES) as service:
+                config.write_text(json.dumps({"address": service.address, "grpc_timeout": "60s", **CLIENT_FILES}))
+                yield machines
+
+    return opened
+
+
+GRPC = ("--cloud-provider=externalgrpc", "--cloud-config={config}")
+WORLDS = {**DIRECT, **{f"externalgrpc over {system}": (behind_grpc(system), GRPC) for system in DIRECT}}
 
 
 @pytest.mark.parametrize("system", WORLDS)

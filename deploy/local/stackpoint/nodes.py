@@ -20,10 +20,13 @@ def name_of(node: NodeState) -> str:
 
 
 def node_of(node: NodeState, labels: Mapping[str, str]) -> dict[str, Any]:
-    """The Node as StackPointCloud's builder labels it."""
+    """The Node as StackPointCloud's builder labels it, with a provider ID where the cloud below has told it one."""
     own = {"stackpoint.io/instance_id": node.instance_id, "stackpoint.io/role": node.role}
     if node.group_name:
         own["stackpoint.io/node_group"] = node.group_name
-    manifest = manifests.node(name_of(node), labels={**own, **labels})
+    below: dict[str, Any] = {}
+    if node.provider_node_id:
+        below["providerID"] = f"aws:///us-east-1a/{node.provider_node_id}"
+    manifest = manifests.node(name_of(node), labels={**own, **labels}, **below)
     manifest["status"]["addresses"] = [{"type": "InternalIP", "address": node.private_ip}]
     return manifest
