@@ -13,7 +13,6 @@ from deploy.local.errors import LocalError, SetupError
 from deploy.local.plane import ControlPlane
 from tests.backends import pki
 
-
 # How long an example takes says something about the machine, and nothing about us.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
