@@ -115,6 +115,17 @@ def test_what_went_wrong_is_told_without_secrets(script: Script) -> None:
     with pytest.raises(PeeringFailed) as failure:
         script.tool().peer(ROME)
     assert str(failure.value) == "liqoctl peer for cluster rome ended with 3: cannot log in with ***"
+
+
+def test_short_credentials_are_secrets_too_and_so_is_the_half_of_a_long_one(script: Script) -> None:
+    user = {"username": "me", "password": "sesame", "nested": [{"token": "barley"}]}
+    config = kubeconfig(user, {"proxy-url": "http://proxy:oats@proxy.example"})
+    script.does(f"echo me sesame barley http://proxy:oats@proxy.example {'x ' * 140}{TOKEN}; exit 3")
+    with pytest.raises(PeeringFailed) as failure:
+        script.tool().peer(cluster("rome", kubeconfig=config))
+    said = str(failure.value)
+    assert "ended with 3: *** *** *** *** x x" in said
+    assert not any(secret in said for secret in ("sesame", "barley", "oats", TOKEN[:5]))
     assert script.left() == []
 
 

@@ -7,21 +7,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rescheduler.errors import Retryable, UsageError
 from rescheduler.kube.answers import one_line
-from rescheduler.liqo.discovery import checks
+from rescheduler.liqo.discovery import checks, plain_yaml
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 
 _FOLDER: Final = "kubeconfigs"
 _SECONDS_TO_END: Final = 10.0  #: between being asked to end and being killed
 _SPARE_SECONDS: Final = 30.0  #: for liqoctl to say by itself that it took too long
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-#: Tokens, keys and certificates, should liqoctl quote what it was given.
+#: Tokens, keys and certificates in whatever form, should liqoctl quote what it was given.
 _SECRETS: Final = re.compile(r"[A-Za-z0-9+/=_-]{40,}(\.[A-Za-z0-9+/=_-]+)*")
 
 
@@ -94,10 +94,11 @@ class Liqoctl:
             status, said = self._wait(command)
         if status != 0:
             how = "took too long" if status is None else f"ended with {status}"
-            raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if said else ''}{said}")
+            line = _last(said, _secrets(cluster.kubeconfig))
+            raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if line else ''}{line}")
 
     def _wait(self, command: list[str]) -> tuple[int | None, str]:
-        """Its exit status, none where it had to be ended, and the last thing it said."""
+        """Its exit status, none where it had to be ended, and what it said."""
         if self._closed:
             raise PeeringFailed("the node manager is stopping")
         try:
@@ -121,11 +122,11 @@ class Liqoctl:
         except subprocess.TimeoutExpired:
             _end(process)
             said, _ = process.communicate()
-            return None, _last(said)
+            return None, said
         finally:
             self._running = None
             _end(process)
-        return process.returncode, _last(said)
+        return process.returncode, said
 
     @contextlib.contextmanager
     def _file(self, cluster: RemoteCluster) -> Iterator[Path]:
@@ -156,7 +157,25 @@ def _environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith("RESCHEDULER_")}
 
 
-def _last(said: str) -> str:
-    """The last line that says something, without colours and without what may be a secret."""
+def _secrets(kubeconfig: str) -> Collection[str]:
+    """What a kubeconfig holds of credentials: all that is said of its users, and proxies, which can have a password."""
+    document: Any = plain_yaml.parse(kubeconfig)
+    proxies = [one["cluster"].get("proxy-url", "") for one in document["clusters"]]
+    return {*_texts([one["user"] for one in document["users"]]), *_texts(proxies)}
+
+
+def _texts(part: object) -> Iterator[str]:
+    if isinstance(part, dict | list):
+        for value in part.values() if isinstance(part, dict) else part:
+            yield from _texts(value)
+    elif isinstance(part, str) and part:
+        yield part
+
+
+def _last(said: str, secrets: Collection[str]) -> str:
+    """The last line that says something, without colours, without *secrets* and without what may be one."""
     lines = [line.strip() for line in _COLOURS.sub("", said).splitlines() if line.strip()]
-    return _SECRETS.sub("***", one_line(lines[-1])) if lines else ""
+    line = lines[-1] if lines else ""
+    for secret in sorted(secrets, key=len, reverse=True):
+        line = line.replace(secret, "***")
+    return one_line(_SECRETS.sub("***", line))

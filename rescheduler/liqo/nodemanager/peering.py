@@ -100,6 +100,7 @@ class Peering:
             self._liqoctl.peer(cluster)
         except Retryable as error:
             if not self._closed:
+                log.warning("%s", error)
                 self._upkeep.failed(cluster.name, NO_PEERING, str(error))
             return
         self._made[cluster.name] = self._ports.clock.now()
