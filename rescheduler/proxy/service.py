@@ -104,33 +104,25 @@ class Service:
         own_node: str,
     ) -> None:
         self.pool = Pool(file.pool(), Path(), SystemClock())
-        self._state, self._standing, self._threads, self._report = state, standing, threads, report
+        self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
         # The same after a restart, and another one for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
-        limits = Limits(
-            eviction=float(file.drain.eviction_timeout),
-            grace=float(file.drain.max_graceful_termination),
-            headroom=float(file.drain.termination_headroom),
-        )
+        limits = _limits(file)
         # Victims wait marked while those before them are drained; none is begun when the update's time is out.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
         shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
         self._view = ProxyView(state, self._clock, self.holder, self._to_finish, own_node)
         to_replace = ProxyView(state, self._clock, self.holder, self._to_replace, own_node)
-        self._drainers = (
-            self._drainer(shrinking, self._view, limits),
-            self._drainer(replacing, to_replace, limits),
-        )
+        self._drainers = self._drainer(shrinking, self._view, limits), self._drainer(replacing, to_replace, limits)
         keeping = NoProvider()
         ways = Ways(
             shrink=Way(self._drainers[0].drain, shrinking),
             replace=Way(self._drainers[1].drain, replacing),
             keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
         )
-        access = Access(self._cluster, keeping, self._clock, self.holder, self._promise)
-        self._nodes = ClusterNodes(self._view, state, access, report)
+        self._nodes = ClusterNodes(self._view, state, self._access(keeping), report)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
         self.updates = Alone(updates, self._lock, self._tidy)
@@ -165,8 +157,10 @@ class Service:
                 break
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
-        access = Access(self._cluster, provider, self._clock, self.holder, self._promise)
-        return Drainer(access, view, self._standing, self._threads, limits, self._report)
+        return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
+
+    def _access(self, provider: CloudProvider) -> Access:
+        return Access(self._cluster, provider, self._clock, self.holder, self._promise)
 
     def _to_finish(self, written: Intent) -> bool:
         """Our own, and what a proxy left that was dead or before another pool."""
@@ -177,3 +171,11 @@ class Service:
     def _to_replace(self, written: Intent) -> bool:
         removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
         return written.holder == self.holder and removing
+
+
+def _limits(file: ProxyFile) -> Limits:
+    return Limits(
+        eviction=float(file.drain.eviction_timeout),
+        grace=float(file.drain.max_graceful_termination),
+        headroom=float(file.drain.termination_headroom),
+    )

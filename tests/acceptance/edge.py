@@ -17,6 +17,7 @@ import httpx
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 
+from deploy.local.cloudpool.faults import body_of
 from deploy.local.plane import ControlPlane
 from deploy.local.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
@@ -123,7 +124,7 @@ class Edge:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        body = await _read(receive)
+        body = await body_of(receive)
         upstream = self._pool if scope["path"].startswith("/pool") else self._api
         parsed = _parsed(body)
         name = name_of(scope["method"], scope["path"], parsed)
@@ -199,15 +200,6 @@ class _Barrier:
             return True
         await run_in_threadpool(self._opened.wait)
         return self._passing
-
-
-async def _read(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return bytes(body)
 
 
 def _parsed(body: bytes) -> Any:

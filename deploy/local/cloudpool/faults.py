@@ -79,7 +79,7 @@ class FaultyApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await body_of(receive)
         fault = self._next(Request.of(scope, body))
         if fault is None:
             await self._app(scope, _replay(body, receive), send)
@@ -119,7 +119,8 @@ async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send
         pass
 
 
-async def _body(receive: Receive) -> bytes:
+async def body_of(receive: Receive) -> bytes:
+    """The whole body of a request."""
     body = bytearray()
     while True:
         message = await receive()
