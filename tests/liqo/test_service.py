@@ -125,6 +125,16 @@ def test_the_minimum_is_kept() -> None:
         assert found.liqo.remaining() == ["rome-1"]
 
 
+def test_a_machine_that_failed_does_not_keep_the_minimum() -> None:
+    with bench(ROME, cluster("milan", price="0"), groups=(group(min_size=1),)) as found:
+        found.liqo.add("rome-1", "STANDARD", "rome")
+        found.liqo.denied["milan"] = "Resources"
+        found.service.increase("STANDARD", 1)
+        found.step()
+        refused = found.service.remove("STANDARD", "rome-1")
+        assert refused == Refused(Refusal.BELOW_MINIMUM, "group STANDARD must keep 1, 0 would be left")
+
+
 def test_nodes_of_others_are_not_touched() -> None:
     with bench(ROME, groups=(group(), group("OTHER"))) as found:
         found.liqo.add("rome-1", "OTHER", "rome")

@@ -76,6 +76,10 @@ class View:
     def size(self, group: str) -> int:
         return sum(one.counts for one in self.members(group))
 
+    def sound(self, group: str) -> int:
+        """Of a group's size, those that are not about to be given back for having failed."""
+        return sum(one.counts and one.error is None for one in self.members(group))
+
     def of_cluster(self, cluster: str) -> Sequence[Machine]:
         return [one for one in self.machines.values() if one.cluster == cluster]
 

@@ -165,7 +165,7 @@ class Service:
                 return Refused(Refusal.NOT_IN_GROUP, f"{machine.name} is of group {machine.group}")
             if not machine.counts:
                 return Accepted("it is leaving: Liqo drains it")
-            left = found.size(name) - 1
+            left = found.sound(name) - 1
             if left < group.min_size and machine.error is None:
                 return Refused(Refusal.BELOW_MINIMUM, f"group {name} must keep {group.min_size}, {left} would be left")
             return self.give_back(machine)
