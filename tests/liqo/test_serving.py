@@ -234,7 +234,7 @@ def test_flags_that_do_not_belong_together_are_wrong_use(wrong: Face, message: s
 
 def test_an_idle_client_does_not_hold_up_the_end(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not read, so it does not answer the end of TLS either."""
-    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 3600)
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
         address = served.enter_context(serving(application(ROUTES), face(pems), "test"))
