@@ -10,9 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from rescheduler.backends.config import Endpoint
+from rescheduler.clock import SystemClock
+from rescheduler.errors import ReschedulerError
 from rescheduler.liqo.discovery.app import Access, Updates, discovery
 from rescheduler.liqo.discovery.messages import Said
 from rescheduler.liqo.discovery.store import SECRET, Store, Word
+from rescheduler.liqo.nodemanager import catalog
 from rescheduler.liqo.serving import Face, serving
 from rescheduler.settings import Address
 from tests.backends.clocks import StepClock
@@ -81,6 +85,20 @@ def test_what_an_agent_says_is_listed_until_it_expires(make: MakeDiscovery) -> N
     assert one.list() == [LISTED]
     one.clock.advance(1)
     assert one.list() == []
+
+
+def test_a_refusal_is_told_by_the_node_manager_in_discoverys_words(make: MakeDiscovery, pems: Path) -> None:
+    endpoint = Endpoint(
+        url=str(make(readers=("somebody else",)).http.base_url),
+        ca_file=str(pems / "ca.pem"),
+        client_cert_file=str(pems / "client.pem"),
+        client_key_file=str(pems / "client.key"),
+    )
+    with (
+        contextlib.closing(catalog.Discovery(endpoint, SystemClock())) as asking,
+        pytest.raises(ReschedulerError, match=r"^discovery: GET /list: 403 Forbidden: client may not list clusters$"),
+    ):
+        asking.clusters()
 
 
 def test_an_update_says_for_how_long_it_holds(make: MakeDiscovery) -> None:

@@ -127,6 +127,7 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS"),
         ((*PLAIN, "--client=me"), "--client: expected with mutual TLS"),
         ((*PLAIN, "--config=nothing.yaml"), "configuration nothing.yaml: cannot be read: No such file or directory"),
+        ((*PLAIN, "--discovery-url=http://10.0.0.1"), "--discovery-url: expected https, or http to a loopback address"),
         ((*PLAIN, "--discovery-url=here"), "--discovery-url: discovery.url: expected http(s)://host"),
         ((*PLAIN, "--discovery-ca=nothing.pem"), "no usable PEM certificate"),
         (PLAIN, "kubeconfig ~/.kube/config: no such file"),

@@ -58,7 +58,7 @@ class NodeManager(Protocol):
 
 
 def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
-    return JsonClient("liqo", endpoint, folder, clock, words=_words)
+    return JsonClient("liqo", endpoint, folder, clock, words=words)
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
@@ -190,8 +190,8 @@ def _machine(one: messages.FleetMachine) -> Machine:
 def _first_machine(one: messages.Node, group: str) -> Machine:
     name = one.id.removeprefix(SCHEME)
     state = _STATES.get(one.state.instance_state, InstanceState.UNKNOWN)
-    words = one.state.instance_error_info
-    error = InstanceError("node-manager", words) if words else None
+    said = one.state.instance_error_info
+    error = InstanceError("node-manager", said) if said else None
     return Machine(name, SCHEME + name, group, state, names=frozenset({name.lower()}), error=error)
 
 
@@ -199,7 +199,7 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def _words(body: bytes) -> str:
+def words(body: bytes) -> str:
     """The line of an error of ours; the text that the first node manager answers with, as it is."""
     try:
         return msgspec.json.decode(body, type=_Problem).error

@@ -27,7 +27,7 @@ def read_file(path: Path | None) -> LiqoFile:
         "refreshInterval": (file.refresh_interval >= 0, "0s or more"),
         "pollInterval": (file.poll_interval > 0, "more than 0s"),
         "settleTime": (file.settle_time > 0, "more than 0s"),
-        "nodeManager.url": (_private(file.node_manager.url), "https, or http to a loopback address"),
+        "nodeManager.url": (private(file.node_manager.url), "https, or http to a loopback address"),
     }
     for key, (holds, expected) in rules.items():
         if not holds:
@@ -35,7 +35,7 @@ def read_file(path: Path | None) -> LiqoFile:
     return file
 
 
-def _private(url: str) -> bool:
-    """Whoever reads along would see what may be deleted, and could do it."""
+def private(url: str) -> bool:
+    """Whether nobody can read along, who would see what may be deleted, and the kubeconfigs of clusters."""
     parts = urlsplit(url)
     return parts.scheme == "https" or Address(parts.hostname or "", 0).loopback

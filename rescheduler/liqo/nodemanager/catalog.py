@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.http import JsonClient
+from rescheduler.backends.liqo.client import words
 from rescheduler.clock import Clock
 from rescheduler.errors import UsageError
 from rescheduler.liqo.nodemanager.clusters import Entry, RemoteCluster, remote_cluster
@@ -29,7 +30,7 @@ class Discovery:
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         """Raises ConfigError for files that cannot be used."""
-        self._client = JsonClient("discovery", endpoint, Path(), clock)
+        self._client = JsonClient("discovery", endpoint, Path(), clock, words)
         self._clock = clock
         self._complaints: frozenset[str] = frozenset()
 

@@ -55,7 +55,7 @@ class Liqoctl:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
-            raise UsageError(f"--state-dir {tool.state}: expected a folder to write to: {error.strerror}") from error
+            raise UsageError(f"--database: {tool.state}: expected a folder to write to: {error.strerror}") from error
         self._running: subprocess.Popen[str] | None = None
         self._closed = False
 

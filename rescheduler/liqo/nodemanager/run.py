@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from rescheduler.backends.config import Endpoint, check_endpoint
+from rescheduler.backends.liqo.config import private
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import Client
@@ -159,6 +160,8 @@ def _endpoint(settings: Settings) -> Endpoint:
         client_key_file=str(face.key.absolute()) if face.key else None,
     )
     check_endpoint(endpoint, "--discovery-url", "discovery")
+    if not private(endpoint.url):
+        raise UsageError("--discovery-url: expected https, or http to a loopback address")
     return endpoint
 
 
