@@ -69,18 +69,19 @@ class Elector:
         It turns False by itself RENEW_SECONDS after the last renewal that succeeded was *sent*, also while
         the API server hangs: well before anybody else may take over.
         """
-        return self._clock.monotonic() < self._until
+        return not self._stopping.is_set() and self._clock.monotonic() < self._until
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, seconds: float = _REQUEST_SECONDS) -> None:
         """Stop leading, and give the Lease back so that another may lead at once."""
-        leading, self._until = self.leading, float("-inf")
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
-        if leading and not self._thread.is_alive():
+        # What was acquired or renewed while the thread came to its end is given back too.
+        if self._clock.monotonic() < self._until and not self._thread.is_alive():
+            self._until = float("-inf")
             self._release()
 
     def _run(self) -> None:
@@ -143,11 +144,12 @@ class Elector:
             return
         self._note(body)
         self.holder = self.identity
-        if not self._stopping.is_set():
-            self._until = sent + RENEW_SECONDS
+        self._until = sent + RENEW_SECONDS
 
     def _release(self) -> None:
         assert self._seen is not None
+        if self._seen.record.holder_identity != self.identity:  # taken from us, and not ours to give back
+            return
         try:
             self._patch(_spec(released(self._seen.record, self._clock.now())))
         except ReschedulerError as error:

@@ -54,7 +54,7 @@ users: [{{name: u, user: {user}}}]
     return path
 
 
-def eventually(true: Callable[[], object], seconds: float = 10.0) -> None:
+def eventually(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until *true()*; fail when it does not come true in time."""
     deadline = time.monotonic() + seconds  # noqa: TID251 - a test's own deadline
     while not true():

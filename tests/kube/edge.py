@@ -11,7 +11,7 @@ import socket
 import threading
 import urllib.parse
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -42,9 +42,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class Events:
-    """A watch: lines, and then the *end*: ``close`` it properly, ``hang``, ``truncate`` a chunk, ``reset``."""
+    """A watch: lines, and then the *end*: ``close`` it properly, ``hang``, ``truncate`` a chunk, ``reset``.
 
-    lines: tuple[Any, ...] = ()
+    Lines that an iterator makes come when it makes them.
+    """
+
+    lines: Iterable[Any] = ()
     end: str = "close"
     content_type: str = "application/json;stream=watch"
 

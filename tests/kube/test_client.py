@@ -13,6 +13,7 @@ from rescheduler.errors import (
     Unauthorized,
 )
 from rescheduler.kube.client import Client
+from rescheduler.version import VERSION
 from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
 
 REFUSALS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
@@ -111,7 +112,7 @@ def test_what_a_request_carries(edge: Edge, client: Client) -> None:
         "authorization": "Bearer sesame",
         "content-type": "application/merge-patch+json",
         "accept": "application/json",
-        "user-agent": "spot-rescheduler",
+        "user-agent": f"spot-rescheduler/{VERSION}",
     }
 
 

@@ -117,7 +117,7 @@ def electing(client: Client, clock: HastyClock) -> Iterator[Elector]:
     try:
         yield elector
     finally:
-        elector.stop()
+        elector.stop(60.0)
 
 
 def test_the_first_leads_the_second_waits_and_leads_when_the_lease_is_given_back(edge: Edge, client: Client) -> None:
@@ -128,7 +128,7 @@ def test_the_first_leads_the_second_waits_and_leads_when_the_lease_is_given_back
         with electing(client, clock) as second:
             eventually(lambda: second.holder == first.identity)
             assert not second.leading
-            first.stop()
+            first.stop(60.0)
             assert not first.leading
             eventually(lambda: second.leading)
             assert lease.spec is not None
@@ -175,6 +175,29 @@ def test_a_leader_whose_lease_was_taken_stops_and_does_not_take_it_back(edge: Ed
         clock.seconds = 10.0
         assert not elector.leading
         assert lease.holder == "thief"
+
+
+def test_a_lease_that_was_taken_from_us_is_not_given_back(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    with electing(client, SettableClock()) as elector:
+        eventually(lambda: elector.leading)
+        with lease.lock:
+            lease.write({"holderIdentity": "thief"})
+        eventually(lambda: elector.holder == "thief")
+    assert lease.holder == "thief"
+
+
+def test_a_lease_acquired_at_the_very_end_is_given_back_and_never_led_by(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    elector = Elector(client, SettableClock(), "ns", "l")
+    with lease.lock:  # the answers wait
+        elector.start()
+        eventually(lambda: edge.seen(path=f"{PATH}/l"))
+        ending = threading.Thread(target=elector.stop, args=[60.0])
+        ending.start()
+        eventually(elector._stopping.is_set)
+    ending.join(60)
+    assert (lease.holder, elector.leading) == ("", False)
 
 
 def test_who_may_not_write_the_lease_never_leads_and_is_told(

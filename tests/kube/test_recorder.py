@@ -71,7 +71,7 @@ def test_an_event_as_the_api_server_gets_it(edge: Edge, client: Client, clock: H
     edge.on("POST", "/api/v1/namespaces/ns/events", Reply({}, 201))
     recorder = recording(client, clock)
     recorder.record(POD, "Rescheduler", "m" * 2000, "Warning")
-    recorder.close()
+    recorder.close(60.0)
     [body] = [one.body for one in edge.requests]
     assert body["involvedObject"] == {
         "apiVersion": "v1",
@@ -106,7 +106,7 @@ def test_a_repeated_event_is_patched_and_one_that_was_deleted_is_made_anew(edge:
     name = edge.seen("POST")[0].body["metadata"]["name"]
     edge.on("PATCH", f"{EVENTS}/{name}", status(404))
     recorder.record(NODE, "DrainBlocked", "second")
-    recorder.close()
+    recorder.close(60.0)
     [patched] = edge.seen("PATCH")
     assert (patched.body["count"], patched.body["message"]) == (2, "second")
     assert [one.body["message"] for one in edge.seen("POST")] == ["first", "second"]
@@ -117,7 +117,7 @@ def test_a_write_that_fails_for_a_moment_is_repeated(edge: Edge, client: Client,
     recorder = recording(client, clock)
     recorder.record(NODE, "NodeDrained", "done")
     eventually(lambda: len(edge.requests) == 3)
-    recorder.close()
+    recorder.close(60.0)
     assert [seconds for seconds in clock.waits if seconds] == [1.0, 4.0]
 
 
@@ -136,7 +136,7 @@ def test_events_that_cannot_be_written_are_told_once_in_the_log_and_never_to_the
     recorder = recording(client, clock)
     for reason in ("One", "Two", "Three"):
         recorder.record(NODE, reason, "text")
-    recorder.close()
+    recorder.close(60.0)
     assert len(edge.requests) == 3
     [told] = [one.getMessage() for one in caplog.records]
     assert told.startswith("events cannot be written: create event: events is forbidden")

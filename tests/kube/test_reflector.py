@@ -1,5 +1,6 @@
 """Reflectors and what they leave in the snapshot, against an API server that misbehaves in every known way."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
 from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
-from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
+from tests.kube.edge import Edge, Events, Reply, Request, Reset, Stall, Step, status
 
 NAMESPACES = Resource("Namespace", "/api/v1/namespaces")
 DRIVERS = Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True)
@@ -48,7 +49,7 @@ def reading(client: Client, clock: HastyClock, *resources: Resource) -> Iterator
     try:
         yield state
     finally:
-        state.stop(10.0)
+        state.stop(60.0)
 
 
 def names(state: ClusterState) -> set[str]:
@@ -199,12 +200,18 @@ def test_a_silent_watch_is_given_up_and_opened_again(edge: Edge, client: Client,
     reflector.start()
     becomes(state, {"a", "b"})
     reflector.stop()
-    reflector.join(10.0)
+    reflector.join(60.0)
 
 
-def test_a_server_that_ends_watches_at_once_is_not_asked_in_a_hot_loop(
-    edge: Edge, client: Client, clock: HastyClock
-) -> None:
+class StandingClock(HastyClock):
+    """However long a watch takes, it ends at once."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def test_a_server_that_ends_watches_at_once_is_not_asked_in_a_hot_loop(edge: Edge, client: Client) -> None:
+    clock = StandingClock()
     edge.on("GET", PATH, page("a"))
     edge.on_watch(PATH, Events())
     with reading(client, clock):
@@ -230,9 +237,15 @@ def test_an_optional_kind_that_fails_before_it_is_forbidden_counts_as_none(
     edge: Edge, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a"))
-    edge.on("GET", DRIVERS.path, *[status(500, "not yet")] * 8, status(403, "csidrivers is forbidden"))
+    told = threading.Event()
+
+    def answer(_: Request) -> Reply:
+        return status(403, "csidrivers is forbidden") if told.is_set() else status(500, "not yet")
+
+    edge.on("GET", DRIVERS.path, answer)
     with reading(client, clock, DRIVERS, NAMESPACES) as state:
         eventually(lambda: state.errors)
+        told.set()
         eventually(lambda: state.synced and not state.errors)
 
 
@@ -279,16 +292,26 @@ def test_an_object_that_cannot_be_decoded_is_left_out_named_and_forgotten_once_i
     edge: Edge, client: Client, clock: HastyClock
 ) -> None:
     good = {"metadata": {"name": "good", "resourceVersion": "1"}}
-    edge.on("GET", NODES.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [BAD_NODE, good]}))
     mended = {"metadata": {"name": "bad", "resourceVersion": "6"}}
-    edge.on_watch(
-        NODES.path,
-        Events(({"type": "MODIFIED", "object": mended}, {"type": "MODIFIED", "object": BAD_NODE}), end="hang"),
-    )
+    seen = {version: threading.Event() for version in ("listed", "mended")}
+
+    def changes() -> Iterator[Any]:
+        for before, then in zip(seen.values(), (mended, BAD_NODE), strict=True):
+            assert before.wait(60)
+            yield {"type": "MODIFIED", "object": then}
+
+    def becomes_readable(*expected: str) -> None:
+        eventually(lambda: sorted(state.snapshot().nodes.row) == sorted(expected))
+        eventually(lambda: list(state.unreadable) == [("Node", "bad")] * ("bad" not in expected))
+
+    edge.on("GET", NODES.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [BAD_NODE, good]}))
+    edge.on_watch(NODES.path, Events(changes(), end="hang"))
     with reading(client, clock, NODES) as state:
-        eventually(lambda: edge.seen(watch=True))
-        eventually(lambda: list(state.unreadable) == [("Node", "bad")])
-        eventually(lambda: list(state.snapshot().nodes.row) == ["good"])
+        becomes_readable("good")
+        seen["listed"].set()
+        becomes_readable("good", "bad")
+        seen["mended"].set()
+        becomes_readable("good")
         assert "taints" in state.unreadable["Node", "bad"]
 
 
@@ -329,7 +352,7 @@ def test_a_mistake_of_ours_is_told_and_does_not_end_the_thread(edge: Edge, clien
     reflector.start()
     eventually(lambda: len(sink.told) >= 3)
     reflector.stop()
-    reflector.join(10.0)
+    reflector.join(60.0)
     assert str(sink.told[0]) == "read namespaces: ZeroDivisionError: 1 Namespace"
     assert backoffs(clock)[:2] == [1.0, 2.0]
 
