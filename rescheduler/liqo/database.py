@@ -2,17 +2,19 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from rescheduler.errors import InputError, UsageError
+from rescheduler.errors import InputError, ReschedulerError, UsageError
 
 MEMORY: Final = ":memory:"  #: remembers nothing over a restart
 
 _BUSY_SECONDS: Final = 10.0
+_PRIVATE: Final = 0o600
 
 T = TypeVar("T")
 
@@ -20,20 +22,23 @@ T = TypeVar("T")
 def opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
     """The file at *path*, with the tables of *schema* if it is new. For use by several threads, one at a time.
 
-    Raises UsageError for a *path* that cannot be written, InputError for a file that is damaged, of something else, of
-    another version, or of another process.
+    Raises UsageError for a *path* that cannot be written and for a file of something else or of another version,
+    InputError for one that is damaged or in use by another process.
     """
     if path != MEMORY:
-        _make_private(path)
+        _make(path)
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
     try:
-        found = _prepare(connection, schema, version)
+        _prepare(connection, schema, version)
     except sqlite3.Error as error:
         connection.close()
-        raise InputError(f"--database {path}: no usable database: {error}") from error
-    if found:
+        kind = UsageError if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else InputError
+        raise kind(f"--database {path}: no usable database: {error}") from error
+    except ReschedulerError as error:
         connection.close()
-        raise InputError(f"--database {path}: {found}")
+        raise type(error)(f"--database {path}: {error}") from error
+    if path != MEMORY:
+        Path(path).chmod(_PRIVATE)  # now that it is known to be ours
     return connection
 
 
@@ -45,8 +50,8 @@ def decoded(raw: str | bytes, shape: type[T]) -> T:
         raise InputError(f"--database: it is damaged: an entry is no {shape.__name__}") from None
 
 
-def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int) -> str:
-    """Make the tables of a new file; what is wrong with what is there, empty if nothing is."""
+def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int) -> None:
+    """Make the tables of a new file. Raises UsageError and InputError for what is wrong with what is there."""
     # Two processes would each undo, or do again, what the other one has just done.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN EXCLUSIVE")
@@ -57,23 +62,26 @@ def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int
             for statement in schema:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
-            return ""
+            return
         if found not in {0, version}:
-            return f"it is of version {found}, expected {version}"
+            raise UsageError(f"it is of version {found}, expected {version}")
         if tables != {_spaced(statement) for statement in schema}:
-            return "it is the database of something else"
+            raise UsageError("it is the database of something else")
         (damage,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        return "" if damage == "ok" else f"it is damaged: {_spaced(damage)}"
+        if damage != "ok":
+            raise InputError(f"it is damaged: {_spaced(damage)}")
 
 
 def _spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def _make_private(path: str) -> None:
-    """Nobody else may read the file, nor SQLite's journal, which gets the file's mode."""
+def _make(path: str) -> None:
+    """A file that nobody else may read, if there is none. SQLite's journal gets the file's mode."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        Path(path).chmod(0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _PRIVATE)
     except OSError as error:
         raise UsageError(f"--database {path}: cannot be written: {error.strerror}") from error
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"--database {path}: expected a file")

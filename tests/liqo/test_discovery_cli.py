@@ -94,6 +94,14 @@ WRONG = {
         2,
         "rescheduler: --namespace 'My/Space': expected the name of a namespace",
     ),
+    "a selector": (
+        (*FILES, "--database=:memory:", "--kubeconfig=kubeconfig", "--secret-selector=autoscaling==true=no"),
+        2,
+        (
+            "rescheduler: --secret-selector 'autoscaling==true=no': expected labels as kubectl takes them, "
+            "such as autoscaling=true or country in (it, fr)"
+        ),
+    ),
     "rights": (
         (*FILES, "--database=:memory:", "--kubeconfig=kubeconfig"),
         1,

@@ -206,3 +206,48 @@ def test_a_secret_without_a_kubeconfig_describes_a_cluster_that_is_peered_with_a
 def test_a_namespace_that_is_none_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="--namespace 'a/b': expected the name of a namespace"):
         resource("a/b", "")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        "autoscaling",
+        "!autoscaling",
+        "autoscaling=true",
+        "a in ()",
+        " a == b , c!= , d in(e,,f) , g notin ( h ) , ! i ",
+        "example.com/prefix=",
+        "in=notin",
+        "size>5,size < 10",
+    ],
+)
+def test_a_selector_is_what_the_api_server_takes_for_one(selector: str) -> None:
+    assert resource("demo", selector).selector == selector
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "a b",
+        "a=b c",
+        "a=b,",
+        ",a=b",
+        "a==b==c",
+        "a in (b",
+        "a in b",
+        "ain (b)",
+        "(a)",
+        "a=-b",
+        "a>x",
+        "a>-5",
+        "A/b=c",
+        "a..b/c=d",
+        "/a=b",
+        "é=a",
+        "a" * 64,
+    ],
+)
+def test_a_selector_that_is_none_is_wrong_use(selector: str) -> None:
+    with pytest.raises(UsageError, match=r"--secret-selector '.*': expected labels as kubectl takes them, such as "):
+        resource("demo", selector)

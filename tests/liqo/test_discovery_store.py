@@ -1,6 +1,7 @@
 """The database: sources beside each other, expiry, restarts, and files that are of no use."""
 
 import datetime as dt
+import os
 import sqlite3
 import stat
 import subprocess
@@ -141,14 +142,19 @@ def test_files_of_no_use_are_told(tmp_path: Path) -> None:
         Store(str(tmp_path / "no" / "folder.db"))
     text = tmp_path / "text"
     text.write_text("This is no database, and long enough to be seen as none." * 20)
-    with pytest.raises(InputError, match=f"--database {text}: no usable database: file is not a database"):
+    with pytest.raises(UsageError, match=f"--database {text}: no usable database: file is not a database"):
         Store(str(text))
     newer = tmp_path / "newer"
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(InputError, match=f"--database {newer}: it is of version 7, expected 1"):
+    with pytest.raises(UsageError, match=f"--database {newer}: it is of version 7, expected 1"):
         Store(str(newer))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    with pytest.raises(UsageError, match=f"--database {pipe}: expected a file"):
+        Store(str(pipe))
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o644
 
 
 def _changed(path: Path, *statements: str) -> str:
@@ -164,10 +170,13 @@ def test_the_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
     records.Store(str(tmp_path / "node-manager")).close()
     _changed(tmp_path / "foreign", "CREATE TABLE precious (a)")
     for name in ("node-manager", "foreign"):
-        before = (tmp_path / name).read_bytes()
-        with pytest.raises(InputError, match=f"--database .*/{name}: it is the database of something else"):
-            Store(str(tmp_path / name))
-        assert (tmp_path / name).read_bytes() == before
+        file = tmp_path / name
+        file.chmod(0o644)
+        before = file.read_bytes()
+        with pytest.raises(UsageError, match=f"--database .*/{name}: it is the database of something else"):
+            Store(str(file))
+        assert file.read_bytes() == before
+        assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
 def test_a_damaged_file_is_told_at_the_start(store: Store, path: str) -> None:

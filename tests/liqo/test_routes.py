@@ -136,8 +136,9 @@ def test_prices(client: httpx.Client, found: Bench) -> None:
     assert get(client, "/nodegroup/podprice") == 1.0
     assert get(client, "/nodegroup/podprice", requests='{"cpu": "500m", "memory": "1Gi"}') == 0.5
     assert get(client, "/nodegroup/podprice", requests=json.dumps({GPU: "1"}), **window) == 12.5
-    nobody = client.get("/nodegroup/podprice", params={"requests": '{"amd.com/gpu": "1"}'})
-    assert error(nobody) == (400, "no group has all the resources that the pod asks for")
+    for requests in ('{"amd.com/gpu": "1"}', '{"cpu": "1e999"}'):
+        nobody = client.get("/nodegroup/podprice", params={"requests": requests})
+        assert error(nobody) == (400, "no group has all the resources that the pod asks for")
     for params in ({"start": "now"}, {"start": window["start"]}, {"requests": "cpu"}, {"requests": '{"cpu": "much"}'}):
         assert client.get("/nodegroup/podprice", params=params).status_code == 400
 

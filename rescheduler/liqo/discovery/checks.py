@@ -16,7 +16,7 @@ _RESOURCE: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9]([-A-Za-
 _MOST: Final = 64  #: resources, and labels, of a cluster
 _LONGEST: Final = 256  #: characters of a label's key and of its value
 _KUBECONFIG: Final = 256 << 10  #: characters
-_DEAREST: Final = 1e9
+DEAREST: Final = 1e9  #: price of an hour
 
 #: What makes a client run a program, read a file, or trust anybody.
 _FOREIGN: Final = frozenset(
@@ -68,8 +68,8 @@ def labels(found: Mapping[str, str]) -> dict[str, str]:
 
 def price(found: float) -> float:
     """*found*, if it can be the price of an hour. Raises UsageError."""
-    if not 0 <= found <= _DEAREST:
-        raise UsageError(f"price: expected 0 to {_DEAREST:g}, got {found}")
+    if not 0 <= found <= DEAREST:
+        raise UsageError(f"price: expected 0 to {DEAREST:g}, got {found}")
     return found
 
 

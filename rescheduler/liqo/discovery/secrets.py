@@ -26,6 +26,15 @@ KIND: Final = "Secret"
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
+#: What the API server takes for a selector (k8s.io/apimachinery/pkg/labels): requirements between commas.
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_KEY: Final = rf"({_PART}(\.{_PART})*/)?{_NAME}"
+_VALUE: Final = rf"\s*({_NAME})?\s*"
+_SOME: Final = rf"\s*(=|==|!=){_VALUE}|\s*[<>]\s*[0-9]{{1,18}}|\s+(in|notin)\s*\({_VALUE}(,{_VALUE})*\)"
+_REQUIREMENT: Final = rf"\s*(!\s*{_KEY}|{_KEY}({_SOME})?)\s*"
+_SELECTOR: Final = re.compile(rf"\s*|{_REQUIREMENT}(,{_REQUIREMENT})*")
+
 log = logging.getLogger(__name__)
 
 
@@ -113,9 +122,12 @@ def said(secret: Secret) -> Said:
 
 
 def resource(namespace: str, selector: str) -> Resource:
-    """The Secrets of *namespace* that have the labels of *selector*. Raises UsageError for what is no namespace."""
+    """The Secrets of *namespace* that have the labels of *selector*. Raises UsageError for what is none of these."""
     if not _NAMESPACE.fullmatch(namespace):
         raise UsageError(f"--namespace {namespace!r}: expected the name of a namespace")
+    if not _SELECTOR.fullmatch(selector):
+        expected = "expected labels as kubectl takes them, such as autoscaling=true or country in (it, fr)"
+        raise UsageError(f"--secret-selector {selector!r}: {expected}")
     return Resource(KIND, f"/api/v1/namespaces/{namespace}/secrets", selector=selector)
 
 

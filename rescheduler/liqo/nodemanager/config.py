@@ -12,6 +12,8 @@ import msgspec
 from rescheduler.backends.base import ConfigError, Taint
 from rescheduler.backends.config import Duration, Section, read
 from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
+from rescheduler.errors import UsageError
+from rescheduler.liqo.discovery import checks
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
 from rescheduler.liqo.nodemanager.upkeep import Patience
@@ -21,7 +23,7 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?
 _LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Cost = Annotated[float, msgspec.Meta(ge=0)]
+Cost = Annotated[float, msgspec.Meta(ge=0, le=checks.DEAREST)]
 
 
 class TaintSection(Section, frozen=True, kw_only=True):
@@ -112,9 +114,12 @@ def check_group(section: GroupSection, where: str) -> None:
     if section.max_size < section.min_size:
         raise ConfigError(f"{where}.maxSize: expected minSize or more")
     _check_amounts(section.resources, f"{where}.resources")
-    for key, value in section.labels.items():
-        if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
-            raise ConfigError(f"{where}.labels: expected labels of Kubernetes, got {key!r}: {value!r}")
+    taints = [(one.key, one.value) for one in section.taints]
+    for name, pairs in (("labels", section.labels.items()), ("taints", taints)):
+        for key, value in pairs:
+            if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
+                raise ConfigError(f"{where}.{name}: expected {name} of Kubernetes, got {key!r}: {value!r}")
+    for key in section.labels:
         if key.startswith(("liqo.io/", "spot-rescheduler/")) or key in VIRTUAL_NODE_LABELS:
             raise ConfigError(f"{where}.labels: {key}: expected labels that are not Liqo's or ours")
 
@@ -135,6 +140,6 @@ def _check_amounts(resources: ResourcesSection, where: str) -> None:
 
 def _amounts(quantities: Mapping[str, str | float], where: str) -> Amounts:
     try:
-        return amounts(_texts(quantities))
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        return amounts(checks.quantities(quantities, where))
+    except UsageError as error:
+        raise ConfigError(str(error)) from error

@@ -1,5 +1,6 @@
 """What virtual nodes and pods cost."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -37,9 +38,10 @@ def pod_price(groups: Sequence[Group], requests: Amounts, hours: float) -> float
         for group in groups
         if (share := _share(group.needed, requests)) is not None
     ]
-    if not prices:
+    finite = [price for price in prices if math.isfinite(price)]
+    if not finite:
         raise UsageError("no group has all the resources that the pod asks for")
-    return min(prices)
+    return min(finite)
 
 
 def _share(node: Amounts, requests: Amounts) -> Decimal | None:
