@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 Found = TypeVar("Found")
 

@@ -39,7 +39,7 @@ async def whole(request: Request) -> Response:
 async def parted(_: Request) -> Response:
     async def parts() -> AsyncIterator[bytes]:
         yield b"a part"
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(60)  # the client is lost before
         yield b"the rest"
 
     return StreamingResponse(parts())

@@ -46,7 +46,7 @@ class Pages:
             self.status(event)
 
     def get(self, path: str, accept: str = "*/*") -> httpx.Response:
-        return httpx.get(self.url + path, headers={"accept": accept})
+        return httpx.get(self.url + path, headers={"accept": accept}, timeout=60)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_plan_that_stopped_early_does_not_hide_the_whole_one(pages: Pages) -> 
 def test_nothing_else_is_there(pages: Pages) -> None:
     assert pages.get("/").status_code == 200
     assert pages.get("/etc/passwd").status_code == 404
-    assert httpx.post(pages.url + "/metrics").status_code == 405
+    assert httpx.post(pages.url + "/metrics", timeout=60).status_code == 405
 
 
 def test_an_address_that_is_taken_is_told_in_one_line() -> None:

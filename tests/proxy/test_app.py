@@ -1,17 +1,23 @@
 """Removals are asked of us and never of the backend, one after the other; every answer has the API's form."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rescheduler.proxy import answers
 from rescheduler.proxy.app import Patience
+from rescheduler.proxy.metrics import ProxyMetrics
+from tests.cluster.waiting import eventually
 from tests.proxy.backend import Asked, Backend, failing, proxying, running
 from tests.proxy.test_forward import line, raw
+from tests.proxy.test_metrics import counted
 
 
 @pytest.fixture
@@ -180,7 +186,7 @@ def test_bad_input(request_: tuple[str, bytes], backend: Backend) -> None:
 
 
 def test_a_body_that_does_not_arrive(backend: Backend) -> None:
-    with proxying(backend.url, patience=Patience(0.3, 5.0)) as url:
+    with proxying(backend.url, patience=Patience(0.3, 60.0)) as url:
         found = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
     assert found.startswith(b"HTTP/1.1 400")
     assert b"failed to read request body" in found
@@ -234,7 +240,7 @@ class Gate:
             self._now += 1
             self.most = max(self.most, self._now)
         self.entered.set()
-        assert self.open.wait(timeout=30)
+        assert self.open.wait(timeout=120)
         with self._lock:
             self._now -= 1
         return ""
@@ -244,17 +250,17 @@ def test_updates_never_overlap(backend: Backend) -> None:
     gate = Gate()
     gate.open.set()
     asked = Asked(gate)
-    with proxying(backend.url, asked, patience=Patience(30.0, 30.0)) as url, ThreadPoolExecutor(20) as clients:
+    with proxying(backend.url, asked, patience=Patience(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
         calls = [("/pool/size", b'{"desiredSize": 1}'), ("/pool/terminate", b'{"machineID": "i-1"}')] * 10
-        found = list(clients.map(lambda call: httpx.post(url + call[0], content=call[1], timeout=30), calls))
+        found = list(clients.map(lambda call: httpx.post(url + call[0], content=call[1], timeout=120), calls))
     assert ({answer.status_code for answer in found}, gate.most, len(asked.calls)) == ({200}, 1, 20)
 
 
 def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
     gate = Gate()
     with proxying(backend.url, Asked(gate)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
-        assert gate.entered.wait(timeout=30)
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        assert gate.entered.wait(timeout=60)
         assert httpx.get(f"{url}/pool").text == "ok"
         assert httpx.post(f"{url}/pool/size", content=b"{}").status_code == 400
         assert not update.done()
@@ -265,9 +271,9 @@ def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
 def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
     gate = Gate()
     asked = Asked(gate)
-    with proxying(backend.url, asked, patience=Patience(5.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
-        assert gate.entered.wait(timeout=30)
+    with proxying(backend.url, asked, patience=Patience(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        assert gate.entered.wait(timeout=60)
         second = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}')
         assert (second.status_code, second.json()["detail"]) == (504, "other updates kept it waiting for 0.3 s")
         gate.open.set()
@@ -275,14 +281,25 @@ def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
     assert asked.calls == [("size", 1)]
 
 
+@contextmanager
+def asking(url: str, size: int) -> Iterator[None]:
+    """A client that asks, and leaves at the end of the block."""
+    body = b'{"desiredSize": %d}' % size
+    where = httpx.URL(url)
+    with socket.create_connection((where.host, where.port or 0), timeout=60) as client:
+        client.sendall(line("POST", "/pool/size", f"Content-Length: {len(body)}") + body)
+        yield
+
+
 def test_a_client_that_left_has_no_turn(backend: Backend) -> None:
-    gate = Gate()
+    gate, registry = Gate(), CollectorRegistry()
     asked = Asked(gate)
-    with proxying(backend.url, asked) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=30)
-        assert gate.entered.wait(timeout=30)
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=0.3)
+    with proxying(backend.url, asked, metrics=ProxyMetrics(registry)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        assert gate.entered.wait(timeout=60)
+        with asking(url, 2):
+            eventually(lambda: counted(registry, "updates_waiting"))
+        eventually(lambda: counted(registry, "updates_total") == {("size", "client-gone"): 1})
         gate.open.set()
         assert update.result().status_code == 200
         assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}').status_code == 200
@@ -293,8 +310,8 @@ def test_a_client_that_leaves_in_mid_update_stops_nothing(backend: Backend) -> N
     gate = Gate()
     asked = Asked(gate)
     with proxying(backend.url, asked) as url:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=0.3)
+        with asking(url, 1):
+            assert gate.entered.wait(timeout=60)
         gate.open.set()
         assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}').status_code == 200
     assert asked.calls == [("size", 1), ("size", 2)]
