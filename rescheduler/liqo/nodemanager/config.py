@@ -14,6 +14,7 @@ from rescheduler.backends.config import Duration, Section, read
 from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
 from rescheduler.errors import UsageError
 from rescheduler.liqo.discovery import checks
+from rescheduler.liqo.discovery.messages import Quantities
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
 from rescheduler.liqo.nodemanager.upkeep import Patience
@@ -138,7 +139,7 @@ def _check_amounts(resources: ResourcesSection, where: str) -> None:
             raise ConfigError(f"{where}.max.{name}: expected min.{name} or more")
 
 
-def _amounts(quantities: Mapping[str, str | float], where: str) -> Amounts:
+def _amounts(quantities: Quantities, where: str) -> Amounts:
     try:
         return amounts(checks.quantities(quantities, where))
     except UsageError as error:
