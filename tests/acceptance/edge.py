@@ -218,7 +218,8 @@ def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
         http="h11",
         ws="none",
         lifespan="on",
-        log_level="critical",
+        log_config=None,
+        access_log=False,
         server_header=False,
         date_header=False,  # the pool's own is handed on
         proxy_headers=False,

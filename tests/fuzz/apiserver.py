@@ -43,7 +43,8 @@ class ApiServer:
             lifespan="off",
             ws="none",
             http="h11",
-            log_level="critical",
+            log_config=None,
+            access_log=False,
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)

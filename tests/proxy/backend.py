@@ -79,7 +79,14 @@ class Backend:
 def running(backend: Backend) -> Iterator[Backend]:
     listener = listen(0)
     config = uvicorn.Config(
-        backend, http="h11", ws="none", lifespan="off", log_level="critical", server_header=False, proxy_headers=False
+        backend,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
     )
     process = uvicorn.Server(config)
     thread = threading.Thread(target=process.run, args=([listener],))

@@ -47,7 +47,8 @@ class Server(Generic[C]):
                 ws="none",
                 http="h11",
                 loop="asyncio",
-                log_level="critical",
+                log_config=None,
+                access_log=False,
                 timeout_graceful_shutdown=1,
                 **options,
             )
