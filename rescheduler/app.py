@@ -20,9 +20,8 @@ from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
-from rescheduler.kube import connection as kube_connection
 from rescheduler.kube import state as kube_state
-from rescheduler.kube.client import Client
+from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.resources import RESOURCES
@@ -88,7 +87,7 @@ class Standing:
 def read_cluster(connection: Connection, progress: Callable[[str, int], None] | None = None) -> Snapshot:
     """The cluster as it is, read once; *progress* is told a kind's plural and the number read so far."""
     clock = SystemClock()
-    return kube_state.read_cluster(_client(connection, clock), clock, connection.content_type, progress=progress)
+    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, progress=progress)
 
 
 def run(connection: Connection, policy: Policy, running: Running, logs: Logging) -> int:
@@ -101,7 +100,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
         provider = _provider(running.provider, clock)
         parts.callback(provider.close)
         policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
-        loop = _assembled(parts, _client(connection, clock), provider, standing, connection, policy, running, clock)
+        loop = _assembled(parts, connect(connection, clock), provider, standing, connection, policy, running, clock)
         if running.once:
             return _exit_code(loop.once(ONCE_PATIENCE))
         loop.run()
@@ -111,11 +110,6 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
 def _provider(settings: Provider, clock: Clock) -> CloudProvider:
     flags = GroupFlags(settings.nodes, settings.cluster_name)
     return backends.load(settings.name, settings.config, clock, flags)
-
-
-def _client(connection: Connection, clock: Clock) -> Client:
-    source = kube_connection.source(connection.kubeconfig, connection.context, connection.in_cluster)
-    return Client(source, clock, f"spot-rescheduler/{VERSION}")
 
 
 def _exit_code(outcome: Outcome) -> int:

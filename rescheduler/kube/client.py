@@ -30,7 +30,9 @@ from urllib3.exceptions import (
 from rescheduler.clock import Clock
 from rescheduler.errors import Permanent, ReschedulerError, Retryable
 from rescheduler.kube.answers import Answer, one_line, refusal
-from rescheduler.kube.connection import Login, Source
+from rescheduler.kube.connection import Login, Source, source
+from rescheduler.settings import Connection
+from rescheduler.version import VERSION
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -58,10 +60,15 @@ _WHY: Final = (
 log = logging.getLogger(__name__)
 
 
+def connect(named: Connection, clock: Clock) -> "Client":
+    """A client of the API server that *named* means; errors as of :class:`Client`."""
+    return Client(source(named.kubeconfig, named.context, named.in_cluster), clock)
+
+
 class Client:
     """One cluster's API server. Safe for use by many threads."""
 
-    def __init__(self, source: Source, clock: Clock, user_agent: str = "spot-rescheduler") -> None:
+    def __init__(self, source: Source, clock: Clock, user_agent: str = f"spot-rescheduler/{VERSION}") -> None:
         """Reads the credentials; raises UsageError or Unauthorized. Sends nothing yet."""
         self._source = source
         self._clock = clock

@@ -6,7 +6,6 @@ handshake asks whether the files are new.
 
 import contextlib
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from rescheduler.backends.certificates import Certificates, File
 from rescheduler.errors import UsageError
 from rescheduler.liqo.bounds import Bounded
 from rescheduler.liqo.connection import Connection
-from rescheduler.observe.server import listen
+from rescheduler.observe.server import listen, running
 from rescheduler.settings import Address
 
 #: Connections at once; the next ones are answered with 503.
@@ -65,15 +64,8 @@ def serving(application: ASGIApp, face: Face, name: str) -> Iterator[Address]:
     """
     certificates = face.certificates()
     listener = listen(face.listen, "--listen")
-    server = uvicorn.Server(_settings(application, certificates))
-    thread = threading.Thread(target=server.run, args=([listener],), name=name)
-    thread.start()
-    try:
-        yield Address(face.listen.host, listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with running(_settings(application, certificates), listener, name) as port:
+        yield Address(face.listen.host, port)
 
 
 def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicorn.Config:

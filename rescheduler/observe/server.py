@@ -65,17 +65,29 @@ def serving(application: Starlette, address: Address) -> Iterator[Address]:
 
     Raises ReschedulerError where the address cannot be listened on.
     """
-    listener = listen(address)
-    server = uvicorn.Server(
-        uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection)
+    settings = uvicorn.Config(
+        application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection
     )
-    thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+    with running(settings, listen(address), "http", _STOP_SECONDS) as port:
+        yield Address(address.host, port)
+
+
+@contextlib.contextmanager
+def running(
+    settings: uvicorn.Config, listener: socket.socket, name: str, patience: float | None = None
+) -> Iterator[int]:
+    """Serve *listener* by a thread *name* for the length of the block; yields its port, and closes it.
+
+    At the end requests under way are waited for: *patience* seconds, or as long as *settings* let them take.
+    """
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=patience is not None)
     thread.start()
     try:
-        yield Address(address.host, listener.getsockname()[1])
+        yield listener.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(_STOP_SECONDS)
+        thread.join(patience)
         listener.close()
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ import uvicorn
 
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.observe.connection import Connection
+from rescheduler.observe.server import running
 from rescheduler.proxy.app import Proxy
 from rescheduler.proxy.config import Server
 
@@ -25,19 +25,13 @@ def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]
     """
     listener = _listen(host, port)
     try:
-        server = uvicorn.Server(_settings(proxy, config))
+        settings = _settings(proxy, config)
     except (OSError, ssl.SSLError) as failure:
         listener.close()
         reason = (failure.strerror if isinstance(failure, OSError) else None) or type(failure).__name__
         raise UsageError(f"server.tls: no usable PEM files: {reason}") from failure
-    thread = threading.Thread(target=server.run, args=([listener],), name="proxy")
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with running(settings, listener, "proxy") as where:
+        yield where
 
 
 def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:

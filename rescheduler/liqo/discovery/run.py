@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, UsageError
-from rescheduler.kube.client import Client
-from rescheduler.kube.connection import source
+from rescheduler.kube.client import connect
 from rescheduler.liqo.discovery.app import Access, Updates, discovery
 from rescheduler.liqo.discovery.metrics import Metrics
 from rescheduler.liqo.discovery.secrets import Secrets, first_look, reflector, resource
@@ -24,7 +23,6 @@ from rescheduler.observe.server import application
 from rescheduler.observe.server import serving as serving_pages
 from rescheduler.settings import Address, Connection, Logging
 from rescheduler.stopping import on_signals
-from rescheduler.version import VERSION
 
 #: Between two looks for what has expired; an expired entry is not listed in any case.
 STEP_SECONDS: Final = 10.0
@@ -105,8 +103,7 @@ class Rounds:
 def _watching(parts: contextlib.ExitStack, settings: Settings, store: Store, clock: Clock) -> Secrets | None:
     if not settings.namespace:
         return None
-    named = settings.connection
-    client = Client(source(named.kubeconfig, named.context, named.in_cluster), clock, f"spot-rescheduler/{VERSION}")
+    client = connect(settings.connection, clock)
     described = resource(settings.namespace, settings.selector)
     first_look(client, described)
     secrets = Secrets(store, clock, settings.namespace)

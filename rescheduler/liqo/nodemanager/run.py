@@ -15,8 +15,7 @@ from rescheduler.backends.config import Endpoint, check_endpoint
 from rescheduler.backends.liqo.config import private
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
-from rescheduler.kube.client import Client
-from rescheduler.kube.connection import source
+from rescheduler.kube.client import connect
 from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.nodemanager.access import Clients
 from rescheduler.liqo.nodemanager.app import node_manager
@@ -36,7 +35,6 @@ from rescheduler.observe.server import application
 from rescheduler.observe.server import serving as serving_pages
 from rescheduler.settings import Address, Connection, Logging
 from rescheduler.stopping import on_signals
-from rescheduler.version import VERSION
 
 #: Between two looks at what is due; what was asked for is begun at once.
 STEP_SECONDS: Final = 2.0
@@ -142,8 +140,7 @@ def first_look(liqo: Liqo) -> None:
 def _ports(parts: contextlib.ExitStack, settings: Settings, clock: Clock) -> Ports:
     discovery = Discovery(_endpoint(settings), clock)
     parts.callback(discovery.close)
-    named = settings.connection
-    client = Client(source(named.kubeconfig, named.context, named.in_cluster), clock, f"spot-rescheduler/{VERSION}")
+    client = connect(settings.connection, clock)
     store = Store(settings.database)
     parts.callback(store.close)
     return Ports(KubeLiqo(client), discovery, store, clock)
