@@ -1,15 +1,10 @@
 """What every backend keeps to, told over a world that each of them makes: its system, really spoken to.
 
-A backend joins by one line in `test_conformance.BACKENDS`. One that owns no machines has facts of its own, GROUPLESS.
+A backend joins by one line in `test_conformance.BACKENDS`. One that owns no machines has facts of its own, `groupless`.
 """
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
-from typing import Protocol
 
 import pytest
 
@@ -17,106 +12,20 @@ from rescheduler import errors
 from rescheduler.backends.base import (
     AboveMaximum,
     Accepted,
-    AlreadyGone,
     BelowMinimum,
-    CloudProvider,
-    Deleted,
-    DeleteOutcome,
     Failed,
     InstanceState,
     NodeRef,
-    NotSupported,
     Refusal,
     Refused,
     UnknownGroup,
 )
-from rescheduler.clock import Clock
+from tests.backends.worlds import MINUTES, Check, MakeWorld, at_once, delete, group_of, into, reasons, went
 
-MINUTES = 600.0  #: seconds; long enough for every system to agree with itself
+UNKNOWN_GROUP = "a group that there is not is an error of every verb"
 
-
-class World(Protocol):
-    """One group of running machines with Nodes, as few as its minimum allowed, at most 10."""
-
-    @property
-    def provider(self) -> CloudProvider: ...
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def clock(self) -> Clock:
-        """The provider's."""
-        ...
-
-    def restart(self) -> None:
-        """A new provider over the same system: the process was started again."""
-        ...
-
-    def nodes(self) -> list[NodeRef]:
-        """The Nodes of the machines that run."""
-        ...
-
-    def foreign(self) -> NodeRef:
-        """A Node of a machine elsewhere."""
-        ...
-
-    def placeholder(self) -> NodeRef | None:
-        """A machine of the group as Cluster Autoscaler names one without a Node; `None`: there are no such."""
-        ...
-
-    def runs(self, node: NodeRef) -> bool:
-        """Whether the machine runs in truth, whatever anybody says."""
-        ...
-
-    def target(self) -> int:
-        """The system's own target, or its count of machines where it has none."""
-        ...
-
-    def fail_deletions(self, times: int) -> None:
-        """The system answers the next deletions with an error, and does nothing."""
-        ...
-
-    def lose_answers(self, times: int) -> None:
-        """The system carries the next deletions out, and the connection breaks before it answers."""
-        ...
-
-    def lose_orders(self, times: int) -> None:
-        """The connection breaks before the system has read the next deletions."""
-        ...
-
-    def go_down(self) -> None:
-        """The system answers nothing useful any more."""
-        ...
-
-
-MakeWorld = Callable[[int, int], AbstractContextManager[World]]  #: machines, minimum
-
-Check = Callable[[MakeWorld], None]
 CHECKS: dict[str, Check] = {}
-GROUPLESS: dict[str, Check] = {}
-
-
-def check(fact: str, *tables: dict[str, Check]) -> Callable[[Check], Check]:
-    """Into CHECKS, or into *tables*."""
-
-    def register(function: Check) -> Check:
-        for table in tables or (CHECKS,):
-            table[fact] = function
-        return function
-
-    return register
-
-
-def delete(world: World, *nodes: NodeRef, within: float = MINUTES) -> list[DeleteOutcome]:
-    deadline = world.clock.monotonic() + within
-    outcomes = world.provider.delete_nodes(world.group, nodes, deadline=deadline)
-    assert list(outcomes) == [node.name for node in nodes]
-    return list(outcomes.values())
-
-
-def went(outcome: DeleteOutcome) -> bool:
-    return isinstance(outcome, Deleted | AlreadyGone)
+check = into(CHECKS)
 
 
 @check("a node is deleted: its machine ends and the target is one less")
@@ -200,7 +109,7 @@ def _(make: MakeWorld) -> None:
         assert (world.runs(node), world.target()) == (True, 2)
 
 
-@check("a group that there is not is an error of every verb", CHECKS, GROUPLESS)
+@check(UNKNOWN_GROUP)
 def _(make: MakeWorld) -> None:
     with make(1, 0) as world:
         deadline = MINUTES + world.clock.monotonic()
@@ -371,72 +280,3 @@ def _(make: MakeWorld) -> None:
         for verb, delta in ((world.provider.increase_size, -1), (world.provider.decrease_target_size, 1)):
             with pytest.raises(errors.UsageError):
                 verb(world.group, delta, deadline=deadline)
-
-
-@check("there are no groups, and looking again finds none", GROUPLESS)
-def _(make: MakeWorld) -> None:
-    with make(0, 0) as world:
-        for _ in range(2):
-            deadline = MINUTES + world.clock.monotonic()
-            assert list(world.provider.groups(deadline=deadline)) == []
-            world.provider.refresh(deadline=deadline)
-
-
-@check("no node is its own, wherever it comes from", GROUPLESS)
-def _(make: MakeWorld) -> None:
-    with make(0, 0) as world:
-        deadline = MINUTES + world.clock.monotonic()
-        for node in (
-            world.foreign(),
-            NodeRef("bare"),
-            NodeRef("aws:///zone/i-1", "aws:///zone/i-1"),
-            replace(world.foreign(), control_plane=True),
-        ):
-            assert group_of(world, node) is None
-            assert world.provider.has_instance(node, deadline=deadline) is None
-            assert world.provider.instance_for(node, deadline=deadline) is None
-
-
-@check("it has no prices and no graphics cards", GROUPLESS)
-def _(make: MakeWorld) -> None:
-    with make(0, 0) as world:
-        deadline, now = MINUTES + world.clock.monotonic(), world.clock.now()
-        with pytest.raises(NotSupported):
-            world.provider.node_price(world.foreign(), now, now, deadline=deadline)
-        with pytest.raises(NotSupported):
-            world.provider.pod_price({"cpu": Decimal(1)}, now, now, deadline=deadline)
-        assert (world.provider.gpu_label(), world.provider.gpu_types()) == ("", frozenset())
-
-
-@check("options of a group that there is not are nobody's", GROUPLESS)
-def _(make: MakeWorld) -> None:
-    with make(0, 0) as world, pytest.raises(UnknownGroup):
-        world.provider.options("nowhere", deadline=MINUTES + world.clock.monotonic())
-
-
-@check("it may be closed twice", GROUPLESS)
-def _(make: MakeWorld) -> None:
-    with make(0, 0) as world:
-        world.provider.close()
-        world.provider.close()
-
-
-def group_of(world: World, node: NodeRef) -> str | None:
-    group = world.provider.group_for(node, deadline=world.clock.monotonic() + MINUTES)
-    return group.id if group else None
-
-
-def reasons(world: World, *nodes: NodeRef) -> list[Refusal]:
-    return [outcome.reason for outcome in delete(world, *nodes) if isinstance(outcome, Refused)]
-
-
-def at_once(calls: Sequence[Callable[[], DeleteOutcome]]) -> list[DeleteOutcome]:
-    """The outcomes of calls that begin together, each on a thread of its own."""
-    barrier = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], DeleteOutcome]) -> DeleteOutcome:
-        barrier.wait(timeout=30)
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return list(threads.map(run, calls))

@@ -15,7 +15,7 @@ from rescheduler.clock import Clock
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.settings import Address
-from tests.backends.conformance import World
+from tests.backends.worlds import World
 
 LOOPBACK = Address("127.0.0.1", 0)
 

@@ -4,11 +4,13 @@ import pytest
 
 from tests.backends.cherry import cherry_world
 from tests.backends.cloudpools import cloudpool_world
-from tests.backends.conformance import CHECKS, GROUPLESS, MakeWorld
+from tests.backends.conformance import CHECKS
 from tests.backends.externalgrpcs import through
+from tests.backends.groupless import GROUPLESS
 from tests.backends.liqos import liqo_world
 from tests.backends.nothing import no_world
 from tests.backends.stackpoints import first_generation, second_generation
+from tests.backends.worlds import MakeWorld
 
 BEHIND: dict[str, MakeWorld] = {
     "cloudpool": through(cloudpool_world),
