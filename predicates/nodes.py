@@ -19,7 +19,7 @@ Rows: TypeAlias = slice | npt.NDArray[np.intp]
 ALL: Final = slice(None)
 MISSING: Final = -1
 
-#: The first columns of ``allocatable`` and ``requested``; extended resources follow as they are met.
+#: The first columns of ``allocatable`` and ``free``; extended resources follow as they are met.
 PODS, CPU, MEMORY, EPHEMERAL = range(4)
 _FIXED: Final = ("pods", "cpu", "memory", "ephemeral-storage")
 
@@ -40,7 +40,9 @@ class NodeTable:
         self.alive: Flags = np.zeros(0, np.bool_)
         self.unschedulable: Flags = np.zeros(0, np.bool_)
         self.allocatable: Numbers = np.zeros((0, len(_FIXED)), np.int64)
-        self.requested: Numbers = np.zeros((0, len(_FIXED)), np.int64)
+        #: ``allocatable`` less what the placed pods request, in 64 bits as the scheduler subtracts.
+        self.free: Numbers = np.zeros((0, len(_FIXED)), np.int64)
+        self.lines: list[Numbers] = []  #: ``free`` once more: a view of each row, for whoever needs a single one
         self.taint_set: Ids = np.zeros(0, np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
@@ -55,7 +57,7 @@ class NodeTable:
         return (node for node in self.nodes if node is not None)
 
     def put(self, node: Node) -> int:
-        """Add *node*, or take over its new facts; its row. ``requested`` is left as it is."""
+        """Add *node*, or take over its new facts; its row. What is requested there is left as it is."""
         amounts = allocatable(node.status.allocatable)
         if (row := self.row.get(node.name)) is None:
             row = self._free.pop() if self._free else self._grow()
@@ -69,16 +71,21 @@ class NodeTable:
         return row
 
     def remove(self, name: str) -> int:
-        """Empty the node's row; which it was. ``requested`` must have been given back before."""
+        """Empty the node's row; which it was. What was requested there must have been given back before."""
         row = self.row.pop(name)
         self.nodes[row], self.names[row] = None, ""
         self.alive[row] = self.unschedulable[row] = False
-        self.allocatable[row] = 0
+        self.allocatable[row] = self.free[row] = 0
         self.taint_set[row] = 0
         for column in self._labels.values():
             column.put(row, {})
         self._free.append(row)
         return row
+
+    @property
+    def requested(self) -> Numbers:
+        """What the placed pods request, by row and resource: a new array."""
+        return self.allocatable - self.free
 
     def label(self, key: str) -> "LabelColumn":
         """The values of the label *key*, as a column."""
@@ -90,10 +97,10 @@ class NodeTable:
         return column
 
     def vector(self, amounts: Amounts, *, pods: int = 1) -> Numbers:
-        """*amounts* as a row of ``requested``; resources never met before get a column."""
+        """*amounts* as a row of ``free``; resources never met before get a column."""
         for name, _ in amounts:
             self._column(name)
-        vector = np.zeros(self.requested.shape[1], np.int64)
+        vector = np.zeros(self.free.shape[1], np.int64)
         for name, amount in amounts:
             vector[self.resources[name]] = amount
         vector[PODS] = pods
@@ -101,16 +108,22 @@ class NodeTable:
 
     def _set_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
         columns = [(self._column(name), amount) for name, amount in amounts.items()]
+        before = self.allocatable[row].copy()
         self.allocatable[row] = 0
         for column, amount in columns:
             self.allocatable[row, column] = amount
+        self.free[row] += self.allocatable[row] - before
 
     def _column(self, resource: str) -> int:
         if (column := self.resources.get(resource)) is None:
             column = self.resources[resource] = len(self.resources)
-            self.allocatable = np.pad(self.allocatable, ((0, 0), (0, 1)))
-            self.requested = np.pad(self.requested, ((0, 0), (0, 1)))
+            self._pad_amounts(0, 1)
         return column
+
+    def _pad_amounts(self, rows: int, columns: int) -> None:
+        self.allocatable = np.pad(self.allocatable, ((0, rows), (0, columns)))
+        self.free = np.pad(self.free, ((0, rows), (0, columns)))
+        self.lines = list(self.free)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         # No filter asks when a taint was added; kept, it would make a set of almost every node.
@@ -136,8 +149,7 @@ class NodeTable:
         self.names += [""] * more
         self.alive = np.pad(self.alive, (0, more))
         self.unschedulable = np.pad(self.unschedulable, (0, more))
-        self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
-        self.requested = np.pad(self.requested, ((0, more), (0, 0)))
+        self._pad_amounts(more, 0)
         self.taint_set = np.pad(self.taint_set, (0, more))
         for column in self._labels.values():
             column.grow(more)

@@ -7,7 +7,7 @@ each at the cost of what it touches; a trial changes it and takes everything bac
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from predicates.changes import alike, node_of
 from predicates.nodes import NodeTable, Numbers
@@ -26,15 +26,24 @@ _UNFILTERED: Final = ("PodDisruptionBudget",)
 _LOG_LIMIT = 200_000
 
 
+#: Is told on which row how many pods of a class came (+n) or went (-n).
+Watcher: TypeAlias = Callable[[int, int], None]
+
+
+class Watchers:
+    """Who is told of the pods of one class. The index that gave it may change it at any time."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, *told: Watcher) -> None:
+        self.told = told
+
+
 class Index(Protocol):
     """A view of the placed pods that is kept right by every placement: ports, volumes, counts by domain."""
 
-    def concerns(self, pod: PodClass) -> bool:
-        """Whether pods of this class are counted here; asked once a class."""
-        ...
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        """*by* (+n or -n) pods of the class came to *row* or left it."""
+    def watch(self, pod: PodClass) -> Watchers | None:
+        """Who is told of pods of the class; None where they do not matter."""
         ...
 
 
@@ -42,18 +51,19 @@ _I = TypeVar("_I", bound=Index)
 
 
 class _Effects:
-    """What placing one pod of a class changes beside ``requested``."""
+    """What placing one pod of a class changes."""
 
-    __slots__ = ("indexes", "rows", "vector")
+    __slots__ = ("pod", "rows", "vector", "watchers")
 
-    def __init__(self, indexes: list[Index], vector: Numbers) -> None:
-        self.indexes = indexes
+    def __init__(self, pod: PodClass, watchers: list[Watchers], vector: Numbers) -> None:
+        self.pod = pod
+        self.watchers = watchers
         self.vector = vector  #: what a pod of the class requests
         self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
 
 
 #: Class, what it takes, row, +n or -n, and whether it was made anew by the trial (``claimants``).
-Step: TypeAlias = tuple[PodClass, Numbers, int, int, bool]
+Step: TypeAlias = tuple[_Effects, Numbers, int, int, bool]
 
 
 class Snapshot:
@@ -71,6 +81,7 @@ class Snapshot:
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
         self.generation = 0  #: grows when classes were forgotten
+        self.moment = 0  #: grows with each change but those of a trial that are not kept
         self.epoch = 0  #: grows when nothing cached may be kept
         self.facts: list[int] = []  #: rows whose node changed, or what its CSINode says or is attached, in this epoch
         self.changed: list[int] = []  #: rows whose pods changed, in this epoch
@@ -81,7 +92,7 @@ class Snapshot:
         self._effects: dict[PodClass, _Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[Index] = []
-        self._singletons: dict[object, Index] = {}
+        self._singletons: dict[object, Any] = {}
         self._journal: list[Step] | None = None
         self._kept = 0
 
@@ -143,6 +154,7 @@ class Snapshot:
 
     def invalidate(self) -> None:
         """Forget all that was cached of this snapshot."""
+        self.moment += 1
         self.epoch += 1
         self.facts.clear()
         self.changed.clear()
@@ -175,22 +187,26 @@ class Snapshot:
         assert journal is not None
         settled: dict[int, None] = {}
         while len(journal) > start:
-            pod, vector, row, by, anew = journal.pop()
-            self._shift(pod, vector, row, -by)
+            effects, vector, row, by, anew = journal.pop()
+            self._shift(effects, vector, row, -by)
             if anew:
-                self._claim(pod, row, -by)
+                self._claim(effects.pod, row, -by)
             if len(journal) < self._kept:
                 settled[row] = None
-        self._log(self.changed, settled)
+        if settled:
+            self._log(self.changed, settled)
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
 
-    def _move(self, pod: PodClass, vector: Numbers, row: int, by: int, *, anew: bool = True) -> None:
+    def _move(self, pod: PodClass, row: int, by: int, taken: Amounts | None = None) -> None:
+        """A pod comes to *row*, as its controller makes it, or leaves it; *taken* is what one took that stood there."""
         assert self._journal is not None
-        self._shift(pod, vector, row, by)
-        if anew:
+        effects = self._effects_of(pod)
+        vector = effects.vector if taken is None or taken is pod.requests else self.vector(taken)
+        self._shift(effects, vector, row, by)
+        if taken is None:
             self._claim(pod, row, by)
-        self._journal.append((pod, vector, row, by, anew))
+        self._journal.append((effects, vector, row, by, taken is None))
         self.touched[row] = None
 
     def _claim(self, pod: PodClass, row: int, by: int) -> None:
@@ -212,17 +228,17 @@ class Snapshot:
         """Keep *index* right from here on; it is told of all pods placed already."""
         self._indexes.append(index)
         for pod, effects in self._effects.items():
-            if index.concerns(pod):
-                effects.indexes.append(index)
-                for row, count in effects.rows.items():
-                    index.shift(pod, row, count)
+            if (watchers := index.watch(pod)) is not None:
+                effects.watchers.append(watchers)
+                self.catch_up(watchers, pod)
 
     def index(self, kind: Callable[["Snapshot"], _I]) -> _I:
         """The snapshot's own index of this *kind*: made and registered when first asked for, the same ever after."""
-        if (found := self._singletons.get(kind)) is None:
+        found: _I | None = self._singletons.get(kind)
+        if found is None:
             found = self._singletons[kind] = kind(self)
             self.add_index(found)
-        return cast("_I", found)
+        return found
 
     def classes(self) -> Iterable[PodClass]:
         """The classes of which a pod is, or was, placed."""
@@ -233,9 +249,15 @@ class Snapshot:
         effects = self._effects.get(pod)
         return effects.rows if effects else {}
 
+    def catch_up(self, watchers: Watchers, pod: PodClass) -> None:
+        """Tell them of the pods of the class that are placed."""
+        for told in watchers.told:
+            for row, count in self.rows_of(pod).items():
+                told(row, count)
+
     def vector(self, amounts: Amounts) -> Numbers:
         """*amounts* and one pod, as a row of the node table."""
-        width = self.nodes.requested.shape[1]
+        width = len(self.nodes.resources)
         vector = self._vectors.get(amounts)
         if vector is None or len(vector) != width:
             vector = self._vectors[amounts] = self.nodes.vector(amounts)
@@ -281,13 +303,13 @@ class Snapshot:
         if row is not None and (before := self.nodes.nodes[row]) is not None and alike(before, node):
             self.nodes.nodes[row] = node
             return
-        rows, columns = self.nodes.requested.shape
+        rows, columns = self.nodes.free.shape
         row_is_new = row is None
         row = self.nodes.put(node)
         if row_is_new:
             for pod in self.pods_on[node.name].values():
                 self._settle(pod, row, +1)
-        if (rows, columns) != self.nodes.requested.shape:
+        if (rows, columns) != self.nodes.free.shape:
             self.invalidate()
         self._log(self.facts, (row,))
 
@@ -300,40 +322,36 @@ class Snapshot:
         self._log(self.facts, (row,))
 
     def _settle(self, pod: Pod, row: int, by: int) -> None:
-        self._shift(pod.cls, self._taken_by(pod), row, by)
+        effects = self._effects_of(pod.cls)
+        self._shift(effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load), row, by)
         self._log(self.changed, (row,))
 
     def _effects_of(self, pod: PodClass) -> _Effects:
         """What a pod of the class changes; its resources get their columns here, never within a trial."""
         if (effects := self._effects.get(pod)) is None:
-            indexes = [one for one in self._indexes if one.concerns(pod)]
-            effects = self._effects[pod] = _Effects(indexes, self.vector(pod.requests))
-        elif len(effects.vector) != self.nodes.requested.shape[1]:
+            watchers = [some for index in self._indexes if (some := index.watch(pod)) is not None]
+            effects = self._effects[pod] = _Effects(pod, watchers, self.vector(pod.requests))
+        elif len(effects.vector) != len(self.nodes.resources):
             effects.vector = self.vector(pod.requests)
         return effects
 
-    def _taken_by(self, pod: Pod) -> Numbers:
-        return self._effects_of(pod.cls).vector if pod.load is pod.cls.requests else self.vector(pod.load)
-
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
+        self.moment += 1
         log.extend(rows)
         if len(log) > _LOG_LIMIT:
             self.invalidate()
 
-    def _shift(self, pod: PodClass, vector: Numbers, row: int, by: int) -> None:
-        effects = self._effects_of(pod)
-        requested = self.nodes.requested
-        if by == 1:
-            requested[row] += vector
+    def _shift(self, effects: _Effects, vector: Numbers, row: int, by: int) -> None:
+        free = self.nodes.lines[row]
+        free -= vector if by == 1 else by * vector
+        rows = effects.rows
+        if count := rows.get(row, 0) + by:
+            rows[row] = count
         else:
-            requested[row] += by * vector
-        count = effects.rows.get(row, 0) + by
-        if count:
-            effects.rows[row] = count
-        else:
-            effects.rows.pop(row, None)
-        for index in effects.indexes:
-            index.shift(pod, row, by)
+            rows.pop(row, None)
+        for watchers in effects.watchers:
+            for told in watchers.told:
+                told(row, by)
 
 
 class Trial:
@@ -347,16 +365,16 @@ class Trial:
 
     def place(self, pod: PodClass, row: int) -> None:
         """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._snapshot._move(pod, self._snapshot._effects_of(pod).vector, row, +1)  # noqa: SLF001
+        self._snapshot._move(pod, row, +1)  # noqa: SLF001
 
     def displace(self, pod: PodClass, row: int) -> None:
         """Take back one :meth:`place`, whatever was placed in between."""
-        self._snapshot._move(pod, self._snapshot._effects_of(pod).vector, row, -1)  # noqa: SLF001
+        self._snapshot._move(pod, row, -1)  # noqa: SLF001
 
     def evict(self, pod: Pod) -> None:
         """A pod leaves its node."""
         row = self._snapshot.nodes.row[pod.node_name]
-        self._snapshot._move(pod.cls, self._snapshot._taken_by(pod), row, -1, anew=False)  # noqa: SLF001
+        self._snapshot._move(pod.cls, row, -1, pod.load)  # noqa: SLF001
 
     def mark(self) -> int:
         """A point to come back to with :meth:`back`."""

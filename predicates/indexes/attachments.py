@@ -6,6 +6,7 @@ worked out anew when one of those changes; in between every placement keeps the 
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from predicates.csi_translation import DRIVERS, UNMIGRATED, CSIVolume, Translati
 from predicates.csi_translation import persistent_volume as csi_volume
 from predicates.nodes import Numbers
 from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume, VolumeAttachment
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 from predicates.storage import claim_key, class_name, find_claim, find_class, find_volume, no_such_claim, not_owned
 
 NAMELESS: Final = "PersistentVolumeClaim had no name"
@@ -63,10 +64,10 @@ class Attachments:
         self.pods: dict[CSIVolume, dict[int, int]] = {}  #: by row: how many pods use the volume there
         self.spoiled: dict[int, Counter[str]] = {}  #: by row: pods there whose volumes cannot be told, and why
 
-    def concerns(self, pod: PodClass) -> bool:
-        return bool(pod.claims or pod.disks)
+    def watch(self, pod: PodClass) -> Watchers | None:
+        return Watchers(partial(self._shift, pod)) if pod.claims or pod.disks else None
 
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
+    def _shift(self, pod: PodClass, row: int, by: int) -> None:
         if row >= self._rows:
             self._made_of = ()  # Everything is counted anew when somebody asks.
             return
@@ -109,9 +110,9 @@ class Attachments:
         self._rows = len(snapshot.nodes)
         self._attached, self._wanted, self._of_objects = {}, {}, {}
         self.counts, self.pods, self.spoiled = {}, {}, {}
-        for pod in filter(self.concerns, snapshot.classes()):
-            for row, count in snapshot.rows_of(pod).items():
-                self.shift(pod, row, count)
+        for pod in snapshot.classes():
+            if (watchers := self.watch(pod)) is not None:
+                snapshot.catch_up(watchers, pod)
         for row in snapshot.nodes.row.values():
             self._read_objects(row)
 

@@ -51,6 +51,14 @@ class DomainCounts:
             self._version = version
         return self._counts
 
+    def near(self, row: int) -> int | None:
+        """How many stand in the domain of *row*, as things are; None where it lies in none."""
+        self.current()
+        domains = self.domains
+        slot = domains.slots.item(row)
+        count: int | None = self.cells[slot] if slot < domains.size else None
+        return count
+
     def _draw(self) -> None:
         domains, rows = self.domains, self.counter.rows
         at = np.fromiter(rows, np.intp, len(rows))
@@ -60,4 +68,4 @@ class DomainCounts:
 
     def _fill(self, counts: Counts) -> None:
         self._counts = counts
-        self.cells = counts.data  # Single cells are read and written three times as fast through it.
+        self.cells: memoryview[int] = counts.data  # Single cells are read and written three times as fast through it.

@@ -24,10 +24,7 @@ class CSINodes:
         self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED where it has none
         self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: the node says that it is migrated to CSI
 
-    def concerns(self, _: PodClass) -> bool:
-        return False
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
+    def watch(self, _: PodClass) -> None:
         """Pods do not matter here."""
 
     def sync(self) -> "CSINodes":

@@ -21,10 +21,7 @@ class Images:
         self._seen: dict[int, tuple[ContainerImage, ...]] = {}
         self._holders: dict[str, _Holders] = {}
 
-    def concerns(self, _: PodClass) -> bool:
-        return False
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
+    def watch(self, _: PodClass) -> None:
         """Pods do not matter here."""
 
     def sync(self) -> "Images":

@@ -5,29 +5,30 @@ pods that name both cpu and memory cost nothing, and what an in-place resize cha
 differs: a pod in a resize that first names cpu or memory gets the default on top.
 """
 
+from functools import partial
+
 import numpy as np
 
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import PodClass
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 
 
 class NonZero:
-    """What defaults add to cpu (thousandths) and memory, by row. ``shift`` costs O(1)."""
+    """What defaults add to cpu (thousandths) and memory, by row. A placement costs O(1)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._resize(np.zeros((len(snapshot.nodes), 2), np.int64))
 
-    def concerns(self, pod: PodClass) -> bool:
-        """Whether the defaults add anything to such pods."""
-        return any(_added(pod))
+    def watch(self, pod: PodClass) -> Watchers | None:
+        """Pods to which the defaults add anything."""
+        added = _added(pod)
+        return Watchers(partial(self._shift, *added)) if any(added) else None
 
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        """*by* pods of the class came to *row*, or left it."""
+    def _shift(self, cpu: int, memory: int, row: int, by: int) -> None:
         if row >= len(self._defaults):
             self._grow()
-        cpu, memory = _added(pod)
         cells = self._cells
         cells[row, 0] += by * cpu
         cells[row, 1] += by * memory
@@ -36,7 +37,8 @@ class NonZero:
         """One line a row of the node table: cpu, memory."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
-        found: Numbers = self._snapshot.nodes.requested[:, CPU : MEMORY + 1] + self._defaults
+        table, both = self._snapshot.nodes, slice(CPU, MEMORY + 1)
+        found: Numbers = table.allocatable[:, both] - table.free[:, both] + self._defaults
         return found
 
     def _grow(self) -> None:

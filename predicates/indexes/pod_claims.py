@@ -51,10 +51,7 @@ class ClaimsOfPods:
         self._epoch = -1
         self._known: dict[PodClass, PodClaims] = {}
 
-    def concerns(self, _: PodClass) -> bool:
-        return False
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
+    def watch(self, _: PodClass) -> None:
         """Pods do not matter here."""
 
     def of(self, pod: PodClass) -> PodClaims:

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from predicates.nodes import Flags, Rows
 from predicates.objects import HostPort, PodClass
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 
 #: The address that stands for all of a node's addresses. Any other is compared as text, ``::`` too, as upstream.
 WILDCARD: Final = "0.0.0.0"  # noqa: S104
@@ -20,17 +21,17 @@ _FEW: Final = 64
 
 
 class PortsIndex:
-    """Pods by port, address and row. Costs: ``shift`` O(ports of the class)."""
+    """Pods by port, address and row. Costs: a placement O(ports of the class)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = snapshot.nodes
         self._taken: defaultdict[tuple[str, int], dict[str, Taken]] = defaultdict(dict)
 
-    def concerns(self, pod: PodClass) -> bool:
-        return bool(pod.ports)
+    def watch(self, pod: PodClass) -> Watchers | None:
+        return Watchers(partial(self._shift, pod.ports)) if pod.ports else None
 
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        for port in pod.ports:
+    def _shift(self, ports: tuple[HostPort, ...], row: int, by: int) -> None:
+        for port in ports:
             taken = self._taken[port.protocol, port.port].setdefault(port.ip, {})
             count = taken.get(row, 0) + by
             if count:

@@ -6,13 +6,14 @@ only once somebody has asked for scores.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 
 from predicates.indexes.counts import Counter, DomainCounts
 from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.scopes import Register
 from predicates.indexes.terms import AffinityTerm, attracting_terms
 from predicates.objects import PodClass
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 
 
 class Preferences:
@@ -31,12 +32,11 @@ class Preferences:
         self._known: dict[PodClass, tuple[DomainCounts, ...]] = {}
         self._namespaces: Mapping[str, Mapping[str, str]] | None = None
 
-    def concerns(self, pod: PodClass) -> bool:
+    def watch(self, pod: PodClass) -> Watchers | None:
         """Only pods with terms matter to others."""
-        return bool(attracting_terms(pod))
+        return Watchers(partial(self._shift, pod)) if attracting_terms(pod) else None
 
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        """*by* pods of the class came to *row*, or left it."""
+    def _shift(self, pod: PodClass, row: int, by: int) -> None:
         if (routes := self._routes.get(pod)) is None:
             routes = self._meet(pod)
         for counter, weight in routes:
@@ -82,6 +82,6 @@ class Preferences:
         """Classes were forgotten: keep what those that are left carry."""
         self._generation = self._snapshot.generation
         self._clear()
-        for pod in filter(self.concerns, self._snapshot.classes()):
-            for row, pods in self._snapshot.rows_of(pod).items():
-                self.shift(pod, row, pods)
+        for pod in self._snapshot.classes():
+            if (watchers := self.watch(pod)) is not None:
+                self._snapshot.catch_up(watchers, pod)

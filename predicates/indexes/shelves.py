@@ -56,10 +56,7 @@ class Shelves:
         self._volumes: dict[str, list[PersistentVolume]] = {}
         self._shelves: dict[str, Shelf] = {}
 
-    def concerns(self, _: PodClass) -> bool:
-        return False
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
+    def watch(self, _: PodClass) -> None:
         """Pods do not matter here."""
 
     def of(self, class_of_claim: str) -> "Shelf":

@@ -5,6 +5,7 @@ every placement; nothing is counted twice for two classes that ask alike.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from predicates.indexes.counts import Counter, DomainCounts
@@ -12,7 +13,7 @@ from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.scopes import Directory, Register, Scope
 from predicates.indexes.terms import AffinityTerm, affinity_terms
 from predicates.objects import Namespace, PodClass
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 
 _T = TypeVar("_T")
 
@@ -47,7 +48,7 @@ class TopologyIndex:
 
     def _clear(self) -> None:
         self.terms = 0  #: how many distinct anti-affinity terms were met
-        self._routes: dict[PodClass, list[Counter]] = {}
+        self._routes: dict[PodClass, Watchers] = {}  #: as given to the snapshot, which tells them of every pod
         self._classes = Directory()
         self._kinds: Register[tuple[Kind, Counter]] = Register()
         self._carried: Register[AffinityTerm] = Register()
@@ -59,15 +60,12 @@ class TopologyIndex:
 
     # What the snapshot tells
 
-    def concerns(self, _pod: PodClass) -> bool:
-        """Any class may be counted by a selector that comes later."""
-        return True
-
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        """*by* pods of the class came to *row*, or left it."""
-        counters = self._routes.get(pod)
-        for counter in self._meet(pod) if counters is None else counters:
-            counter.shift(row, by)
+    def watch(self, pod: PodClass) -> Watchers:
+        """The counters of the class. For most none at first: a selector that comes later may count any class."""
+        if (route := self._routes.get(pod)) is None:
+            route = Watchers()
+            self._meet(pod, route)
+        return route
 
     # What the plugins ask
 
@@ -111,14 +109,20 @@ class TopologyIndex:
 
     # How it is kept
 
-    def _meet(self, pod: PodClass) -> list[Counter]:
+    def _meet(self, pod: PodClass, route: Watchers) -> None:
         """Find what counts the class, which was not seen before."""
         self._classes.add(pod)
+        self._routes[pod] = route
         counters = [counter for kind, counter in self._kinds.candidates(pod) if kind.matches(pod)]
         # A term that stands twice repels no more than one that stands once.
         counters += [self._carriers(term) for term in dict.fromkeys(affinity_terms(pod).anti_affinity)]
-        self._routes[pod] = counters
-        return counters
+        route.told = tuple(counter.shift for counter in counters)
+
+    def _meet_again(self, pod: PodClass, route: Watchers, row: int, by: int) -> None:
+        """A pod comes of a class that was dropped."""
+        self._meet(pod, route)
+        for told in route.told:
+            told(row, by)
 
     def _carriers(self, term: AffinityTerm) -> Counter:
         if (counter := self._counters.get(term)) is None:
@@ -133,9 +137,8 @@ class TopologyIndex:
         self._kinds.add((kind, counter), first)
         for pod in self._classes.matching(first):
             if kind.matches(pod):
-                self._routes[pod].append(counter)
-                for row, pods in self._snapshot.rows_of(pod).items():
-                    counter.shift(row, pods)
+                self._routes[pod].told += (counter.shift,)
+                self._snapshot.catch_up(Watchers(counter.shift), pod)
         return counter
 
     def _domains_of(self, topology: Topology) -> Domains:
@@ -160,9 +163,11 @@ class TopologyIndex:
 
     def _start_over(self) -> None:
         """Keep only classes with pods; counters are made again when they are asked for again."""
-        placed = [pod for pod in self._routes if self._snapshot.rows_of(pod)]
+        routes = self._routes
         self._clear()
-        for pod in placed:
-            for counter in self._meet(pod):
-                for row, pods in self._snapshot.rows_of(pod).items():
-                    counter.shift(row, pods)
+        for pod, route in routes.items():
+            if self._snapshot.rows_of(pod):
+                self._meet(pod, route)
+                self._snapshot.catch_up(route, pod)
+            else:
+                route.told = (partial(self._meet_again, pod, route),)

@@ -1,10 +1,11 @@
 """Which disks the placed pods name, and which claims they use: kept right by every placement."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from predicates.objects import PodClass, Volume
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Watchers
 from predicates.storage import own_claims
 
 #: What tells one disk from another: its kind first. An RBD image has one for each monitor.
@@ -28,25 +29,15 @@ class Uses:
 class PodDisks:
     """Disks by node and claims in the whole cluster, as the placed pods name them in their specs."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._generation = snapshot.generation
+    def __init__(self, _: Snapshot) -> None:
         self.claims: dict[str, int] = {}  #: how often each claim is mounted, by its key
         self.disks: dict[DiskKey, dict[int, Uses]] = {}  #: by row
-        self._named: dict[PodClass, tuple[tuple[str, ...], tuple[Disk, ...]]] = {}
 
-    def concerns(self, pod: PodClass) -> bool:
-        if self._generation != self._snapshot.generation:
-            self._generation, living = self._snapshot.generation, set(self._snapshot.classes())
-            self._named = {one: named for one, named in self._named.items() if one in living}
-        named = tuple(own_claims(pod)), disks_of(pod)
-        if named == ((), ()):
-            return False
-        self._named[pod] = named
-        return True
+    def watch(self, pod: PodClass) -> Watchers | None:
+        claims, disks = tuple(own_claims(pod)), disks_of(pod)
+        return Watchers(partial(self._shift, claims, disks)) if claims or disks else None
 
-    def shift(self, pod: PodClass, row: int, by: int) -> None:
-        claims, disks = self._named[pod]
+    def _shift(self, claims: tuple[str, ...], disks: tuple[Disk, ...], row: int, by: int) -> None:
         for claim in claims:
             if count := self.claims.get(claim, 0) + by:
                 self.claims[claim] = count

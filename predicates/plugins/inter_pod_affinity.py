@@ -30,7 +30,7 @@ _Grouped: TypeAlias = Mapping[Domains, Sequence[DomainCounts]]
 class _Neighbours:
     """What a class has to do with other pods: whom it seeks, whom it shuns, and who shuns it."""
 
-    __slots__ = ("error", "own", "repelled", "seen", "shunned", "sought")
+    __slots__ = ("apart", "error", "own", "repelled", "seen", "shunned", "sought")
 
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
         terms = affinity_terms(pod)
@@ -47,6 +47,7 @@ class _Neighbours:
             for one in terms.anti_affinity
         )
         self.repelled: _Grouped = {}
+        self.apart: list[DomainCounts] = []  #: both of these together
         self.seen = -1  #: how many terms of placed pods there were when ``repelled`` was found
 
 
@@ -62,14 +63,10 @@ def _reads(pod: PodClass) -> PodClass:
 
 
 def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    index = snapshot.index(TopologyIndex)
-    index.refresh()
-    found = index.recall(_Neighbours, pod)
+    found = _neighbours(pod, snapshot)
     if found.error:
         reasons = (found.error,)
         return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
-    if found.seen != index.terms:
-        found.repelled, found.seen = _grouped(index.repelling(pod)), index.terms
     codes = _unattracted(found, rows) if found.sought else None
     if found.shunned:
         codes = _where_any(found.shunned, _REPELLING, rows, codes)
@@ -78,13 +75,33 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
 
 
+def _refuses(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
+    found = _neighbours(pod, snapshot)
+    if found.error or (found.sought and not _attracted(found, row)):
+        return True
+    for one in found.apart:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
+        if one.counter.rows and one.near(row):
+            return True
+    return False
+
+
+def _neighbours(pod: PodClass, snapshot: Snapshot) -> _Neighbours:
+    index = snapshot.index(TopologyIndex)
+    index.refresh()
+    found = index.recall(_Neighbours, pod)
+    if found.seen != index.terms:
+        found.repelled, found.seen = _grouped(index.repelling(pod)), index.terms
+        found.apart = [one for groups in (found.shunned, found.repelled) for some in groups.values() for one in some]
+    return found
+
+
 def _unattracted(found: _Neighbours, rows: Rows) -> _Codes | None:
     """Refuses rows that lack a topology label, or have no sought pod in one of their domains.
 
     While no sought pod stands in any domain, a pod that is of the sought kind itself may be the first.
     """
     counts = [one.current() for one in found.sought]
-    first = found.own and not any(some[:-1].any() for some in counts)
+    first = _may_be_first(found)
     codes: _Codes | None = None
     for one, some in zip(found.sought, counts, strict=True):
         verdicts: _Codes = np.zeros(len(some), np.int8) if first else (some == 0).view(np.int8)
@@ -92,6 +109,16 @@ def _unattracted(found: _Neighbours, rows: Rows) -> _Codes | None:
         if verdicts.any():
             codes = _first(codes, one.domains.pick(verdicts * np.int8(_UNATTRACTED), rows))
     return codes
+
+
+def _attracted(found: _Neighbours, row: int) -> bool:
+    """The same of one row."""
+    near = [one.near(row) for one in found.sought]
+    return None not in near and (all(near) or _may_be_first(found))
+
+
+def _may_be_first(found: _Neighbours) -> bool:
+    return found.own and not any(one.current()[:-1].any() for one in found.sought)
 
 
 def _where_any(grouped: _Grouped, code: int, rows: Rows, codes: _Codes | None) -> _Codes | None:
@@ -115,4 +142,4 @@ def _first(codes: _Codes | None, more: _Codes) -> _Codes:
     return more if codes is None else np.where(codes, codes, more)
 
 
-PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse)
+PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse, _refuses)

@@ -10,7 +10,7 @@ import numpy as np
 
 from predicates.devices import device_resources
 from predicates.framework import Plugin, Reasons, Refusal, Scope
-from predicates.nodes import PODS, Flags, Numbers, Rows
+from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, PodClass
 from predicates.snapshot import Snapshot
 
@@ -24,28 +24,7 @@ _BITS: Final = 62
 
 
 def _reads(pod: PodClass) -> Amounts:
-    return pod.requests
-
-
-def _refuse(requests: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    """A code has one bit a shortage: the lowest for the number of pods, then the resources in order."""
-    table = snapshot.nodes
-    allocatable = table.allocatable[rows]
-    free = allocatable - table.requested[rows]
-    codes = (free[:, PODS] < 1).astype(np.int64)
-    asked = _in_order(requests)
-    for bit, (resource, amount) in enumerate(asked, 1):
-        column = table.resources.get(resource)
-        short = free[:, column] < amount if column is not None else np.ones(len(codes), np.bool_)
-        if resource not in _ORDER and resource in device_resources(snapshot):
-            short &= _from_plugins(allocatable, column)
-        codes |= short.astype(np.int64) << min(bit, _BITS)
-    return Refusal(codes, lambda code: _reasons(code, requests)) if codes.any() else None
-
-
-def _from_plugins(allocatable: Numbers, column: int | None) -> Flags:
-    """Where a device plugin gives the resource: anywhere else DynamicResources answers for it."""
-    return allocatable[:, column] > 0 if column is not None else np.zeros(len(allocatable), np.bool_)
+    return _in_order(pod.requests)
 
 
 @lru_cache(maxsize=16384)
@@ -55,9 +34,39 @@ def _in_order(requests: Amounts) -> Amounts:
     return tuple(sorted(asked, key=lambda one: (_ORDER.get(one[0], len(_ORDER)), one[0])))
 
 
-def _reasons(code: int, requests: Amounts) -> Reasons:
-    sentences = (TOO_MANY, *(f"Insufficient {resource}" for resource, _ in _in_order(requests)))
+def _refuse(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+    """A code has one bit a shortage: the lowest for the number of pods, then the resources in order."""
+    table = snapshot.nodes
+    codes = (table.free[rows, PODS] < 1).astype(np.int64)
+    for bit, (resource, amount) in enumerate(asked, 1):
+        column = table.resources.get(resource)
+        short = table.free[rows, column] < amount if column is not None else np.ones(len(codes), np.bool_)
+        if resource not in _ORDER and resource in device_resources(snapshot):
+            # Where no device plugin gives the resource DynamicResources answers for it.
+            short &= table.allocatable[rows, column] > 0 if column is not None else False
+        codes[short] |= 1 << min(bit, _BITS)
+    return Refusal(codes, lambda code: _reasons(code, asked)) if codes.any() else None
+
+
+def _refuses(asked: Amounts, snapshot: Snapshot, row: int) -> bool:
+    table = snapshot.nodes
+    free, columns = table.lines[row].tolist(), table.resources
+    if free[PODS] < 1:
+        return True
+    for resource, amount in asked:
+        column = columns.get(resource)
+        if (column is None or free[column] < amount) and (
+            resource in _ORDER
+            or resource not in device_resources(snapshot)
+            or (column is not None and bool(table.allocatable[row, column] > 0))
+        ):
+            return True
+    return False
+
+
+def _reasons(code: int, asked: Amounts) -> Reasons:
+    sentences = (TOO_MANY, *(f"Insufficient {resource}" for resource, _ in asked))
     return tuple(sentence for bit, sentence in enumerate(sentences) if code >> min(bit, _BITS) & 1)
 
 
-PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse)
+PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse, _refuses)

@@ -35,6 +35,19 @@ class _Constraint:
 
     def verdicts(self, snapshot: Snapshot) -> npt.NDArray[np.int8] | None:
         """A code for each domain, the last for rows in none; None where no row is refused."""
+        counts, limit = self._most(snapshot)
+        codes = (counts > limit).view(np.int8)
+        codes[-1] = 0 if self.counts.domains.complete else _UNLABELLED
+        return codes if codes.any() else None
+
+    def refuses(self, snapshot: Snapshot, row: int) -> bool:
+        """The same of one row."""
+        counts, limit = self._most(snapshot)
+        slot = self.counts.domains.slots.item(row)
+        return slot == self.counts.domains.size or counts.item(slot) > limit
+
+    def _most(self, snapshot: Snapshot) -> tuple[Counts, int]:
+        """The counts by domain, and how many there may be in the domain where the pod goes."""
         counts = self.counts.current()
         domains = self.counts.domains
         occupied = domains.occupied
@@ -42,9 +55,7 @@ class _Constraint:
             counts = without_ghosts(self.counts, counts, snapshot)
             occupied = domains.occupied_without(snapshot.ghosts)
         limit = self.max_skew + self._least(counts, occupied) - self.own
-        codes = (counts > max(-1, min(limit, _MAX_INT32))).view(np.int8)
-        codes[-1] = 0 if domains.complete else _UNLABELLED
-        return codes if codes.any() else None
+        return counts, max(-1, min(limit, _MAX_INT32))
 
     def _least(self, counts: Counts, occupied: npt.NDArray[np.intp]) -> int:
         """The global minimum; 0 while there are fewer domains than ``minDomains``."""
@@ -62,9 +73,7 @@ def _reads(pod: PodClass) -> PodClass | None:
 
 
 def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    index = snapshot.index(TopologyIndex)
-    index.refresh()
-    constraints = index.recall(_prepare, pod)
+    constraints = _constraints(pod, snapshot)
     if isinstance(constraints, str):
         reasons = (constraints,)
         return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
@@ -75,6 +84,17 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
             # The scheduler names the first constraint that does not hold.
             codes = found if codes is None else np.where(codes, codes, found)
     return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
+
+
+def _refuses(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
+    constraints = _constraints(pod, snapshot)
+    return isinstance(constraints, str) or any(one.refuses(snapshot, row) for one in constraints)
+
+
+def _constraints(pod: PodClass, snapshot: Snapshot) -> tuple[_Constraint, ...] | str:
+    index = snapshot.index(TopologyIndex)
+    index.refresh()
+    return index.recall(_prepare, pod)
 
 
 def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
@@ -106,4 +126,4 @@ def _is_hard(one: TopologySpreadConstraint) -> bool:
     return one.when_unsatisfiable == "DoNotSchedule"
 
 
-PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse)
+PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse, _refuses)

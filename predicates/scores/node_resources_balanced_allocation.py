@@ -18,7 +18,7 @@ def score(question: Question) -> Numbers | None:
     if not own.any():
         return None
     capacity = table.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
-    before = table.requested.take(rows, axis=0)[:, CPU : MEMORY + 1]
+    before = capacity - table.free.take(rows, axis=0)[:, CPU : MEMORY + 1]
     better = _balance(before + own, capacity) - _balance(before, capacity)
     found: Numbers = MAX_SCORE // 2 + (MAX_SCORE // 2 + better) // 2
     return found

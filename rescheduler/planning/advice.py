@@ -53,7 +53,7 @@ def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[
     """How much of its only scarce resource *node* lacks, as a share of what it has, and in words."""
     table = snapshot.nodes
     row = table.row[node]
-    missing = snapshot.vector(explanation.pod.cls.requests) - (table.allocatable[row] - table.requested[row])
+    missing = snapshot.vector(explanation.pod.cls.requests) - table.free[row]
     for resource, column in table.resources.items():
         short = int(missing[column])
         if short > 0:

@@ -7,7 +7,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Filters, Reasons, Refused
+from predicates.filters import Filters
+from predicates.framework import Reasons, Refused
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.nodes import Flags
 from predicates.objects import Pod
 from predicates.scores import totals

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.framework import Filters, Targets
+from predicates.filters import Filters, Targets
 from predicates.objects import Amounts, Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 
@@ -58,7 +58,7 @@ class Sizes:
     def __init__(self, snapshot: Snapshot, targets: Targets) -> None:
         table = snapshot.nodes
         rows = targets.rows
-        total = table.allocatable[rows].sum(axis=0) - table.requested[rows].sum(axis=0) if len(rows) else None
+        total = table.free[rows].sum(axis=0) if len(rows) else None
         self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
         self._seen: dict[Amounts, float] = {}
 

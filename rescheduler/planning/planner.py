@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial

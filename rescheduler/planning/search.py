@@ -67,8 +67,7 @@ class Search:
         self._start = trial.mark()
         self._new_purse = new_purse
         self._candidates = tuple(candidates)
-        table, rows = room.snapshot.nodes, room.targets.rows
-        self._free: Numbers = np.maximum(table.allocatable[rows] - table.requested[rows], 0).sum(axis=0)
+        self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
         self._loads = {one.node: self._load(one) for one in candidates}
         self._most = most
         self._effort = effort
@@ -216,7 +215,7 @@ class Search:
 
     def _load(self, candidate: Candidate) -> Numbers:
         vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.movers]
-        width = self._room.snapshot.nodes.requested.shape[1]
+        width = len(self._room.snapshot.nodes.resources)
         return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)
 
     def _share(self, candidate: Candidate) -> float:

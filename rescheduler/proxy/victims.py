@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from predicates.framework import Filters, Targets
+from predicates.filters import Filters, Targets
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
@@ -185,7 +185,8 @@ class Victims:
     def _share(self, row: int) -> float:
         table = self._snapshot.nodes
         return sum(
-            float(table.requested[row, column]) / max(1.0, float(table.allocatable[row, column]))
+            float(table.allocatable[row, column] - table.free[row, column])
+            / max(1.0, float(table.allocatable[row, column]))
             for column in (CPU, MEMORY)
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.objects import Pod, PodDisruptionBudget
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 
 from predicates import plugins
-from predicates.framework import Filters, Plugin
+from predicates.filters import Filters
+from predicates.framework import Plugin
 from predicates.snapshot import Snapshot
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.planning.explain import Explanation, explain

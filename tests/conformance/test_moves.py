@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from predicates import plugins
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from tests.conformance import ours

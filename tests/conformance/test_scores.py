@@ -5,7 +5,7 @@ import pytest
 
 from predicates import plugins, scores
 from predicates.devices import device_resources
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.scores.frame import Question
 from predicates.scores.pod_topology_spread import kept_apart_from

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from predicates import plugins
-from predicates.framework import Filters, Targets
+from predicates.filters import Filters, Targets
 from predicates.objects import Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of
 from predicates.wire import KINDS, Decoder, Interner
@@ -60,13 +60,17 @@ class Live:
         # The planner's answers first: they are kept from question to question, and must not need the others.
         masks = {pod.key: self.mask(pod) for pod in pods}
         tried = {pod.key: self._tried(pod, Targets(rows)) for pod in pods}
+        alone = {pod.key: self._alone(pod, rows.tolist()) for pod in pods}
         mine = {pod.key: of_explanation(explain(pod, self.table, self.filters, rows, ())) for pod in pods}
         yield from map(str, differences(theirs, mine, claiming(given)))
         for name, nodes in mine.items():
             fitting = {node for node, refusals in nodes.items() if not refusals}
             sure = set() if in_trial else fitting - {self.table.pods[name].node_name}
-            if masks[name] - ghosts != fitting or not sure <= tried[name] <= fitting:
-                yield f"{name}: explained {sorted(fitting)}, masked {sorted(masks[name])}, tried {sorted(tried[name])}"
+            if masks[name] - ghosts != fitting or not sure <= tried[name] <= fitting or alone[name] != fitting:
+                yield (
+                    f"{name}: explained {sorted(fitting)}, masked {sorted(masks[name])}, tried {sorted(tried[name])}, "
+                    f"judged one by one {sorted(alone[name])}"
+                )
             if not all(theirs[name][node] for node in ghosts - masks[name]):
                 yield f"{name}: refused on the drained node, which the scheduler does not"
 
@@ -79,6 +83,11 @@ class Live:
         """The nodes that take the pod, one after the other."""
         with self._evicted(pod):
             return {self.table.nodes.names[row] for row in self.filters.fitting(pod.cls, targets)}
+
+    def _alone(self, pod: Pod, rows: list[int]) -> set[str]:
+        """Those of *rows* that take the pod, each judged by itself."""
+        with self._evicted(pod):
+            return {self.table.nodes.names[row] for row in rows if self.filters.fits(pod.cls, row)}
 
     @contextmanager
     def _evicted(self, pod: Pod) -> Iterator[None]:

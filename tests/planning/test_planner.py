@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.plugins import DEFAULT
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.planner import Planner

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from predicates.framework import Filters
+from predicates.filters import Filters
 from predicates.plugins import DEFAULT
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
