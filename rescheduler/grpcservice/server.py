@@ -4,7 +4,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -31,7 +33,8 @@ _LARGEST_MARGIN: Final = 0.5
 
 THREADS: Final = 32
 _AT_ONCE: Final = 256  #: calls, those that wait for a thread included; the next ones are refused
-_LONGEST_MESSAGE: Final = 1500  #: characters
+_LARGEST_MESSAGE: Final = 1500  #: bytes as gRPC writes it: in ASCII, all else as %xx
+_PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
 _GRACE: Final = 30.0  #: seconds for calls under way when the service stops
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
@@ -163,4 +166,6 @@ def _patience(remaining: float | None) -> float:
 def _line(error: ReschedulerError) -> str:
     """Status messages travel in headers, which are short."""
     text = " ".join(str(error).split())
-    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + " …"
+    sizes = accumulate(len(quote(one, safe=_PLAIN, errors="replace")) for one in text)
+    fitting = sum(size <= _LARGEST_MESSAGE for size in sizes)
+    return text if fitting == len(text) else text[:fitting] + " …"

@@ -28,6 +28,7 @@ from rescheduler.backends.base import (
     NotSupported,
     Refusal,
     Refused,
+    UnknownGroup,
     error_of,
 )
 from rescheduler.backends.externalgrpc import codec, outcomes, wire
@@ -176,6 +177,8 @@ class Service:
             except ValueError as error:
                 raise errors.UsageError(f"defaults: {error}") from error
             return wire.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=merged)
+        if request.id not in {one.id for one in self._provider.groups(deadline=call.deadline)}:
+            raise UnknownGroup(f"{self._provider.name}: no group {request.id!r}")
         if _until_1_28(request.defaults):
             return wire.NodeGroupAutoscalingOptionsResponse()
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")

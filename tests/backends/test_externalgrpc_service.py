@@ -175,12 +175,26 @@ def test_a_deletion_that_is_done_or_at_work_is_ok_so_that_no_taint_is_taken_back
     assert call("NodeGroupDeleteNodes", request) == wire.NodeGroupDeleteNodesResponse()
 
 
+def test_options_of_no_group_are_not_found(call: Caller) -> None:
+    """Nor by releases up to 1.28, to which an answer without options means the defaults."""
+    old = wire.NodeGroupAutoscalingOptions(scaleDownUnneededTime=wire.LegacyDuration(duration=1))
+    for defaults in (None, old):
+        request = wire.NodeGroupAutoscalingOptionsRequest(id="x", defaults=defaults)
+        assert call.failure("NodeGroupGetOptions", request) == ("NOT_FOUND", "shelf: no group 'x'")
+
+
 def test_a_failure_of_a_thousand_nodes_fits_the_headers(call: Caller, shelf: Shelf) -> None:
     names = [f"node-{number}" for number in range(1000)]
     shelf.outcomes = {name: Failed("the system is down", retryable=True) for name in names}
     request = wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(name) for name in names])
     code, words = call.failure("NodeGroupDeleteNodes", request)
     assert (code, words[:47]) == ("UNAVAILABLE", "1000 of 1000 nodes are not deleted: node node-0")
+
+
+def test_a_long_name_in_any_script_fits_the_headers(call: Caller, shelf: Shelf) -> None:
+    shelf.error = UnknownGroup("日" * 5000)
+    found = call.failure("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id="x"))
+    assert found == ("NOT_FOUND", "日" * (1500 // len("%E6%97%A5")) + " …")
 
 
 def test_none_has_no_prices_and_no_groups() -> None:
@@ -248,7 +262,7 @@ def test_no_bytes_bring_a_verb_down(rpc: str, body: bytes, call: Caller) -> None
         code = call.raw(rpc, body) and "OK"
     except grpc.RpcError as error:
         code = error.code().name
-    assert code in {"OK", b"", "INVALID_ARGUMENT", "UNIMPLEMENTED"}
+    assert code in {"OK", b"", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"}
 
 
 def test_a_pod_without_its_metadata_is_a_wrong_request(call: Caller) -> None:

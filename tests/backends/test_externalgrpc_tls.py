@@ -14,6 +14,7 @@ from rescheduler.backends.externalgrpc import wire
 from rescheduler.clock import SystemClock
 from tests.backends import pki
 from tests.backends.externalgrpcs import connected, offered
+from tests.backends.served import SERVER_FILES, Service
 from tests.backends.shelf import Caller, Shelf
 
 CLOCK = SystemClock()
@@ -58,6 +59,17 @@ def test_a_client_without_a_certificate_is_not(address: str, pems: Path) -> None
         call.channel.close()
         call.channel = channel
         assert call.failure("NodeGroups", wire.NodeGroupsRequest())[0] == "UNAVAILABLE"
+
+
+def test_callers_do_not_write_lines_into_the_log(pems: Path) -> None:
+    """The core of gRPC would, for each handshake that fails."""
+    with Service(pems, "--cloud-provider=none", *SERVER_FILES) as service:
+        with pytest.raises(BackendUnavailable):
+            groups(service.address, pems, cert="stranger.pem", key="stranger.key", cacert="ca.pem")
+        address = service.address
+    ours = [f"serving the cloud provider none on {address}", "SIGTERM: ending, calls under way are answered"]
+    assert len(service.lines) == len(ours), service.lines
+    assert all(words in line for words, line in zip(ours, service.lines, strict=True)), service.lines
 
 
 def test_a_new_authority_at_both_ends_is_taken_up_without_a_restart(address: str, pems: Path, tmp_path: Path) -> None:
