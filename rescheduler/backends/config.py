@@ -105,14 +105,22 @@ def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
 
 def plain_http(url: str) -> bool:
     """Whether *url* is one of HTTP, with a host and without user, query and fragment."""
+    if not usable_url(url):
+        return False
+    parts = urlsplit(url)
+    return not any((parts.username, parts.password, parts.query, parts.fragment))
+
+
+def usable_url(url: str) -> bool:
+    """Whether *url* is one of HTTP, with a host, that can be asked for as it stands."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises where it is no number
         (parts.hostname or "").encode("idna")  # raises for what can be no host's name, as resolvers would
     except ValueError:
         return False
-    extras = (parts.username, parts.password, parts.query, parts.fragment)
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(extras)
+    readable = url.isprintable() and not any(one in url for one in ' "<>\\^`{|}')  # RFC 3986, appendix A: nowhere
+    return readable and parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def decode(shape: type, value: object) -> object:

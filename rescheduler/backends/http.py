@@ -3,6 +3,7 @@
 import datetime as dt
 import email.utils
 import http
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from rescheduler import errors
 from rescheduler.backends.base import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials
+from rescheduler.backends.transport import Bounds, Transport, way_out
 from rescheduler.clock import Clock
 
 T = TypeVar("T")
@@ -24,6 +26,12 @@ T = TypeVar("T")
 _MAX_TEXT = 500  #: characters of the other side's words that go into an error
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
 _BACK_OFF = tenacity.wait_random_exponential(multiplier=0.4, max=10)
+_LEAST_PAUSE = 0.25  #: seconds, even where the system asks for less
+_UNTOLD_PAUSE = 1.0  #: seconds at least, where the system wants fewer requests and does not say how few
+_LONGEST_WAIT = 24 * 3600.0  #: seconds that are believed
+_LONGEST_PATIENCE = 600.0  #: seconds for which nothing is asked, lest one wrong header silences us for days
+_FAULTS = 500  #: and above; gateways have statuses of their own, such as 520 to 529
+_REFUSALS = frozenset({501, 505})
 
 
 class Unsent(BackendUnavailable):
@@ -83,9 +91,14 @@ class JsonClient:
         self._credentials = Credentials(endpoint, folder, token)
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
-        tls = self._credentials.tls()
-        self._kept = httpx.Client(verify=tls, headers=headers)
-        self._fresh = httpx.Client(verify=tls, headers=headers, limits=httpx.Limits(max_keepalive_connections=0))
+        tls, proxy = self._credentials.tls(), way_out(endpoint.url)
+        self._bounds = Bounds(clock)
+        kept, unkept = httpx.Limits(), httpx.Limits(max_keepalive_connections=0)
+        self._kept = httpx.Client(transport=Transport(tls, proxy, kept, self._bounds), headers=headers, trust_env=False)
+        self._fresh = httpx.Client(
+            transport=Transport(tls, proxy, unkept, self._bounds), headers=headers, trust_env=False
+        )
+        self._patient_until = -math.inf  #: of the clock's monotonic()
 
     def __repr__(self) -> str:
         return f"JsonClient({self._system}, {self._base}, {self._credentials!r})"
@@ -151,9 +164,13 @@ class JsonClient:
         what = f"{method} {path}"
         if self._closed.is_set():
             raise Unsent(self._line(what, "closed"))
-        left = min(deadline - self._clock.monotonic(), self._endpoint.timeout)
+        now = self._clock.monotonic()
+        left = min(deadline - now, self._endpoint.timeout)
         if left <= 0:
             raise DeadlineExceeded(self._line(what, "no time is left for it"))
+        if now < self._patient_until:
+            wait = self._patient_until - now
+            raise RateLimited(self._line(what, f"we were asked not to come again for {wait:.0f} s"), retry_after=wait)
         self._credentials.tls()
         request = client.build_request(
             method,
@@ -164,7 +181,8 @@ class JsonClient:
             timeout=httpx.Timeout(left, connect=min(left, self._endpoint.connect_timeout)),
         )
         try:
-            answer = self._exchange(client, request, what, until=self._clock.monotonic() + left)
+            with self._bounds.until(now + left):
+                answer = self._exchange(client, request, what, until=now + left)
         except _UNSENT as error:
             raise Unsent(self._line(what, f"cannot connect: {_reason(error)}")) from error
         except (httpx.RequestError, httpx.StreamError) as error:
@@ -198,8 +216,12 @@ class JsonClient:
             case 404:
                 raise Missing(line)
             case 429:
+                if wait is not None:
+                    self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
                 raise RateLimited(line, retry_after=wait)
-            case 408 | 500 | 502 | 503 | 504:
+            case 408:
+                raise ServerFault(line, answer=answer, retry_after=wait)
+            case status if status >= _FAULTS and status not in _REFUSALS:
                 raise ServerFault(line, answer=answer, retry_after=wait)
         raise Rejected(line)
 
@@ -224,18 +246,21 @@ class _TooLate(tenacity.stop.stop_base):
 def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, errors.Retryable) else None
-    return _BACK_OFF(state) if asked is None else asked
+    if asked is None:
+        return max(_BACK_OFF(state), _UNTOLD_PAUSE if isinstance(error, RateLimited) else 0.0)
+    return max(asked, _LEAST_PAUSE)
 
 
 def _retry_after(value: str, now: dt.datetime) -> float | None:
     """Seconds, given as such or as a date (RFC 9110, 10.2.3); `None` for anything else."""
     if value.isascii() and value.isdigit():
-        return float(value)
+        return min(float(value), _LONGEST_WAIT)
     try:
         moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        wait = (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - now).total_seconds()
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - now).total_seconds())
+    return min(max(0.0, wait), _LONGEST_WAIT)
 
 
 def _status(code: int) -> str:

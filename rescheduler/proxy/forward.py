@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from rescheduler.backends.base import AuthError
 from rescheduler.backends.credentials import Credentials
+from rescheduler.backends.transport import way_out
 from rescheduler.proxy.answers import error
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -68,7 +68,7 @@ class Forwarder:
         self._consumes_authorization = consumes_authorization
         self._timeout = httpx.Timeout(timeout).as_dict()
         tls: ssl.SSLContext = credentials.tls()
-        way = _way_out(url)
+        way = way_out(url)
         # Transports and no clients: cookies, redirects, decoding and default headers are none of ours.
         unkept = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self._fresh = httpx.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=way)
@@ -148,15 +148,6 @@ class Forwarder:
             if name.encode() not in names:
                 kept.append((name.encode(), value.encode()))
         return _with_client(kept, scope)
-
-
-def _way_out(url: str) -> str | None:
-    """The HTTP proxy that the environment names for *url*, as other clients read it."""
-    parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    proxies = getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
 
 
 def raw_path(scope: Scope) -> str:
