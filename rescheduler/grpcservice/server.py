@@ -50,9 +50,9 @@ def serving(service: Service, address: Address, clock: Clock, certificates: Cert
 
     Raises ReschedulerError where the address cannot be listened on.
     """
-    threads = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
+    threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
     server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
-    standing = health.HealthServicer()
+    standing = _standing(spare)
     server.add_generic_rpc_handlers((_handlers(service, clock),))
     health_pb2_grpc.add_HealthServicer_to_server(standing, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -67,6 +67,19 @@ def serving(service: Service, address: Address, clock: Clock, certificates: Cert
         standing.enter_graceful_shutdown()
         server.stop(_GRACE).wait()
         threads.shutdown()
+        spare.shutdown()
+
+
+def _standing(spare: ThreadPoolExecutor) -> Any:
+    """The health service, by a thread of its own: all others may be waiting for the system behind."""
+    standing = health.HealthServicer()
+
+    def check(request: Any, context: Any) -> Any:
+        return health.HealthServicer.Check(standing, request, context)
+
+    check.experimental_thread_pool = spare  # type: ignore[attr-defined]  # gRPC looks for it there
+    standing.Check = check
+    return standing
 
 
 def _listen(server: Any, address: Address, certificates: Certificates | None) -> int:

@@ -34,6 +34,7 @@ from rescheduler.backends.externalgrpc import wire
 from rescheduler.backends.externalgrpc.channel import SERVICE
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import SystemClock
+from rescheduler.grpcservice.server import THREADS
 from tests.backends.externalgrpcs import offered
 from tests.backends.shelf import Caller, Shelf
 
@@ -253,6 +254,33 @@ def test_health_and_reflection_are_served(call: Caller) -> None:
         "grpc.reflection.v1alpha.ServerReflection",
     }
     assert len(pool.FindServiceByName(SERVICE).methods) == 15
+
+
+class Held(NoProvider):
+    """Nothing comes of a call until the test lets it."""
+
+    def __init__(self) -> None:
+        self.reached, self.released = threading.Semaphore(0), threading.Event()
+
+    def refresh(self, *, deadline: float) -> None:
+        self.reached.release()
+        SystemClock().wait(deadline - SystemClock().monotonic(), self.released)
+
+
+def test_health_is_told_when_every_call_waits_for_the_system() -> None:
+    provider = Held()
+    with offered(provider, SystemClock()) as address:
+        call = Caller(address)
+        refresh = call.channel.unary_unary(f"/{SERVICE}/Refresh")
+        waiting = [refresh.future(b"", timeout=120) for _ in range(THREADS + 1)]
+        for _ in range(THREADS):
+            assert provider.reached.acquire(timeout=60)
+        answer = call.raw("Check", b"", service="grpc.health.v1.Health", timeout=60)
+        assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
+        assert not any(one.done() for one in waiting)
+        provider.released.set()
+        assert {one.result() for one in waiting} == {b""}
+        call.channel.close()
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
