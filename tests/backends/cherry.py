@@ -54,7 +54,7 @@ def providing(
     environ: Mapping[str, str] = ENVIRONMENT,
     label: str = "",
 ) -> Iterator[CherryProvider]:
-    endpoint = Endpoint(url=server.url, timeout=Duration(5))
+    endpoint = Endpoint(url=server.url, timeout=Duration(60))
     provider = CherryProvider(config.Settings(pools or (pool(),), endpoint, label), environ, clock)
     try:
         yield provider

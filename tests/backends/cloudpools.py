@@ -40,8 +40,8 @@ def serving(of: Settings, clock: StepClock, folder: Path = Path()) -> Iterator[S
 
 def section(url: str, **changes: Any) -> PoolSection:
     """A pool's section of the file, from its keys."""
-    backend = {"url": url, "timeout": "5s"} | changes.pop("backend", {})
-    keys = {"id": GROUP, "backend": backend, "orderTimeout": "5s"} | changes
+    backend = {"url": url, "timeout": "60s"} | changes.pop("backend", {})
+    keys = {"id": GROUP, "backend": backend, "orderTimeout": "60s"} | changes
     return shaped({"pools": [keys]}, CloudpoolFile, "test").pools[0]
 
 

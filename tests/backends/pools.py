@@ -55,7 +55,7 @@ class Pool:
 @contextlib.contextmanager
 def pool(served: Settings | None = None, **section: Any) -> Iterator[Pool]:
     clock = StepClock()
-    keys = {"settleTime": "100s", "orderTimeout": "300ms"} | section
+    keys = {"settleTime": "100s", "orderTimeout": "60s"} | section
     with serving(served or settings(), clock) as server, providing(server, clock, **keys) as provider:
         clock.advance(300)
         yield Pool(server, clock, provider)

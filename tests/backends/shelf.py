@@ -122,11 +122,11 @@ class Caller:
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
 
-    def raw(self, rpc: str, request: bytes, timeout: float | None = 20, service: str = SERVICE) -> bytes:
+    def raw(self, rpc: str, request: bytes, timeout: float | None = 120, service: str = SERVICE) -> bytes:
         answer: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
         return answer
 
-    def __call__(self, rpc: str, request: Any, timeout: float | None = 20) -> Any:
+    def __call__(self, rpc: str, request: Any, timeout: float | None = 120) -> Any:
         kind = GetMessageClass(wire.POOL.FindServiceByName(SERVICE).methods_by_name[rpc].output_type)
         return kind.FromString(self.raw(rpc, request.SerializeToString(), timeout))
 

@@ -17,6 +17,7 @@ from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.pool import Pool
 from tests.backends.clocks import START, StepClock
 from tests.backends.cloudpools import document, serving, settings
+from tests.cluster.waiting import eventually
 
 SLOW = {"requestDelay": "10s", "launchDelay": "20s", "terminationDelay": "5s", "forgetDelay": "60s"}
 
@@ -186,16 +187,16 @@ def test_errors_on_the_wire(fact: str, clock: StepClock) -> None:
     method, path, kind, body, status, formed = WIRE[fact]
     headers = {"content-type": kind} if kind else {}
     with serving(settings(), clock) as server:
-        answer = httpx.request(method, server.url + path, content=body, headers=headers)
+        answer = httpx.request(method, server.url + path, content=body, headers=headers, timeout=60)
         assert answer.status_code == status
         assert (list(answer.json()) == ["message", "detail"]) if formed else ("message" not in answer.text)
 
 
 def test_successes_on_the_wire(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
-        posted = httpx.post(f"{server.url}/pool/size", json={"desiredSize": 4})
+        posted = httpx.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=60)
         assert (posted.status_code, posted.content) == (200, b"")
-        answer = httpx.get(f"{server.url}/pool")
+        answer = httpx.get(f"{server.url}/pool", timeout=60)
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["date"] == START.strftime("%a, %d %b %Y %H:%M:%S GMT")
         assert answer.text.startswith('{\n  "timestamp": "2024-05-01T12:00:00.000Z",\n  "machines": [\n')
@@ -204,26 +205,26 @@ def test_successes_on_the_wire(clock: StepClock) -> None:
 
 def test_a_size_that_is_left_out_empties_the_pool(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
-        assert httpx.post(f"{server.url}/pool/size", json={}).status_code == 200
+        assert httpx.post(f"{server.url}/pool/size", json={}, timeout=60).status_code == 200
         assert server.pool.size()["desiredSize"] == 0
 
 
 def test_the_multipool_lists_its_instance_and_has_no_machines_below_pool(clock: StepClock) -> None:
     with serving(settings(api="multipool"), clock) as server:
-        assert httpx.get(server.url.removesuffix("/pool")).json() == [server.url]
-        wrong = httpx.post(f"{server.url}/pool/terminate", json={"machineId": "x"})
+        assert httpx.get(server.url.removesuffix("/pool"), timeout=60).json() == [server.url]
+        wrong = httpx.post(f"{server.url}/pool/terminate", json={"machineId": "x"}, timeout=60)
         assert (wrong.status_code, wrong.text) == (404, "Not Found")
 
 
 def test_it_is_broken_on_demand_where_that_is_allowed(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
-        assert httpx.post(f"{server.url}/-/cloud", json={"down": True}).status_code == 404
+        assert httpx.post(f"{server.url}/-/cloud", json={"down": True}, timeout=60).status_code == 404
     with serving(settings(admin=True), clock) as server:
-        assert httpx.post(f"{server.url}/-/cloud", json={"down": True}).status_code == 200
+        assert httpx.post(f"{server.url}/-/cloud", json={"down": True}, timeout=60).status_code == 200
         assert server.pool.cloud_down
         fault = {"path": "/pool", "method": "GET", "status": 418}
-        assert httpx.post(f"{server.url}/-/faults", json=fault).status_code == 200
-        assert httpx.get(f"{server.url}/pool").status_code == 418
+        assert httpx.post(f"{server.url}/-/faults", json=fault, timeout=60).status_code == 200
+        assert httpx.get(f"{server.url}/pool", timeout=60).status_code == 418
 
 
 @pytest.mark.parametrize("kind", ["reset", "hang"])
@@ -231,8 +232,8 @@ def test_broken_connections(kind: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         server.face.inject(Fault(path="/pool/size", kind=kind, acted=True))
         with pytest.raises(httpx.TransportError):
-            httpx.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=0.5)
-        assert server.pool.size()["desiredSize"] == 4
+            httpx.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=httpx.Timeout(60, read=0.5))
+        eventually(lambda: server.pool.size()["desiredSize"] == 4)
 
 
 @contextmanager
@@ -252,15 +253,15 @@ def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> None:
     config.write_text("pool: {name: demo}\ndesiredSize: 2\n")
     arguments = ["--config", str(config), "--without-cluster", "--database", str(tmp_path / "pool.db")]
     with process(*arguments) as (child, url):
-        httpx.post(f"{url}/pool/size", json={"desiredSize": 4}).raise_for_status()
-        before = httpx.get(f"{url}/pool").json()
+        httpx.post(f"{url}/pool/size", json={"desiredSize": 4}, timeout=60).raise_for_status()
+        before = httpx.get(f"{url}/pool", timeout=60).json()
         child.send_signal(signal.SIGKILL)
     with process(*arguments) as (child, url):
-        after = httpx.get(f"{url}/pool").json()
+        after = httpx.get(f"{url}/pool", timeout=60).json()
         assert [machine["id"] for machine in after["machines"]] == [machine["id"] for machine in before["machines"]]
         assert len(after["machines"]) == 4
         child.send_signal(signal.SIGTERM)
-        assert child.wait(timeout=30) == 0
+        assert child.wait(timeout=120) == 0
 
 
 #: fact: (arguments after --config, content of the file, what is said)
@@ -279,7 +280,7 @@ def test_misuse(fact: str, tmp_path: Path) -> None:
     if content is not None:
         config.write_text(content)
     with process("--config", str(config), *arguments) as (child, _):
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=120)
     assert (child.returncode, errors.strip().splitlines()[-1].endswith(said)) == (2, True)
     assert "Traceback" not in errors
 

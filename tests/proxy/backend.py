@@ -140,8 +140,8 @@ def proxying(
     url: str,
     updates: Asked | None = None,
     *,
-    timeout: float = 5.0,
-    patience: Patience = Patience(5.0, 5.0),  # noqa: B008 -- a value
+    timeout: float = 60.0,
+    patience: Patience = Patience(60.0, 60.0),  # noqa: B008 -- a value
     token: Callable[[], str] | None = None,
     metrics: ProxyMetrics | None = None,
     config: Server = Server(),  # noqa: B008 -- a value

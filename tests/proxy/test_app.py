@@ -78,7 +78,7 @@ def test_the_log_says_who_asked_and_what_became_of_it(
     does, expected = TOLD[case]
     caplog.set_level("INFO", "rescheduler.proxy.app")
     with proxying(backend.url, Asked(does)) as url:
-        httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}')
+        httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60)
     found = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "rescheduler.proxy.app"]
     assert found == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
 
@@ -91,7 +91,7 @@ def test_a_machine_that_is_to_count_again_is_asked_of_us(backend: Backend) -> No
             b'{"machineId": "i-1", "membershipStatus": {"evictable": false}}',
             b'{"machineId": "i-2", "membershipStatus": {}}',
         ]
-        answers_ = [httpx.post(f"{url}/pool/membershipStatus", content=body) for body in bodies]
+        answers_ = [httpx.post(f"{url}/pool/membershipStatus", content=body, timeout=60) for body in bodies]
     assert [one.status_code for one in answers_] == [200, 200]
     assert answers_[0].json()["detail"] == "the size was raised"
     assert (asked.calls, len(backend.seen)) == ([("take back", "i-1", False)], 1)
@@ -119,7 +119,7 @@ def test_a_status_that_removes_nothing_is_forwarded_as_we_understood_it(body: st
     backend.status, backend.chunks = 404, [b"no such"]
     asked = Asked()
     with proxying(backend.url, asked) as url:
-        answer = httpx.post(f"{url}/pool/membershipStatus?a=b", content=body)
+        answer = httpx.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
     assert (answer.status_code, answer.text, asked.calls) == (404, "no such", [])
     assert (json.loads(backend.seen[0].body), backend.seen[0].target) == (
         STATUSES[body],
@@ -148,7 +148,7 @@ FORWARDED = [
 def test_all_else_is_forwarded(method: str, path: str, backend: Backend) -> None:
     asked = Asked()
     with proxying(backend.url, asked) as url:
-        answer = httpx.request(method, url + path, content=b'{"a": 1}')
+        answer = httpx.request(method, url + path, content=b'{"a": 1}', timeout=60)
     assert (answer.text, asked.calls) == ("ok", [])
     assert [(one.method, one.target.decode(), one.body) for one in backend.seen] == [(method, path, b'{"a": 1}')]
 
@@ -179,7 +179,7 @@ BAD = {
 def test_bad_input(request_: tuple[str, bytes], backend: Backend) -> None:
     asked = Asked()
     with proxying(backend.url, asked) as url:
-        answer = httpx.post(url + request_[0], content=request_[1])
+        answer = httpx.post(url + request_[0], content=request_[1], timeout=60)
     assert (answer.status_code, answer.json()["message"]) == (400, BAD[request_])
     assert answer.headers["content-type"] == "application/json"
     assert (asked.calls, backend.seen) == ([], [])
@@ -200,14 +200,14 @@ def test_a_body_that_does_not_arrive(backend: Backend) -> None:
 def test_failures_say_what_and_where(status: int, path: str, message: str, backend: Backend) -> None:
     body = b'{"desiredSize": 1, "machineId": "i-1"}'
     with proxying(backend.url, Asked(failing(status, "node <n1>: why"))) as url:
-        answer = httpx.post(url + path, content=body)
+        answer = httpx.post(url + path, content=body, timeout=60)
     expected = f'{{\n  "message": "{message}",\n  "detail": "node \\u003cn1\\u003e: why"\n}}'
     assert (answer.status_code, answer.text) == (status, expected)
 
 
 def test_less_than_asked_is_a_success_with_something_to_say(backend: Backend) -> None:
     with proxying(backend.url, Asked(lambda: "1 of 2 removed; node n2: why")) as url:
-        answer = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}')
+        answer = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
     assert (answer.status_code, answer.json()) == (
         200,
         {"message": "done in part", "detail": "1 of 2 removed; node n2: why"},
@@ -220,7 +220,9 @@ def test_one_odd_update_wedges_nothing(backend: Backend) -> None:
 
     asked = Asked(odd)
     with proxying(backend.url, asked) as url:
-        statuses = [httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}').status_code for _ in range(3)]
+        statuses = [
+            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60).status_code for _ in range(3)
+        ]
     assert (statuses, len(asked.calls)) == ([500, 500, 500], 3)
 
 
@@ -261,8 +263,8 @@ def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
     with proxying(backend.url, Asked(gate)) as url, ThreadPoolExecutor(1) as client:
         update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
-        assert httpx.get(f"{url}/pool").text == "ok"
-        assert httpx.post(f"{url}/pool/size", content=b"{}").status_code == 400
+        assert httpx.get(f"{url}/pool", timeout=60).text == "ok"
+        assert httpx.post(f"{url}/pool/size", content=b"{}", timeout=60).status_code == 400
         assert not update.done()
         gate.open.set()
         assert update.result().status_code == 200
@@ -274,7 +276,7 @@ def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
     with proxying(backend.url, asked, patience=Patience(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
         update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
-        second = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}')
+        second = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60)
         assert (second.status_code, second.json()["detail"]) == (504, "other updates kept it waiting for 0.3 s")
         gate.open.set()
         assert update.result().status_code == 200
@@ -302,7 +304,7 @@ def test_a_client_that_left_has_no_turn(backend: Backend) -> None:
         eventually(lambda: counted(registry, "updates_total") == {("size", "client-gone"): 1})
         gate.open.set()
         assert update.result().status_code == 200
-        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}').status_code == 200
+        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60).status_code == 200
     assert asked.calls == [("size", 1), ("size", 3)]
 
 
@@ -313,5 +315,5 @@ def test_a_client_that_leaves_in_mid_update_stops_nothing(backend: Backend) -> N
         with asking(url, 1):
             assert gate.entered.wait(timeout=60)
         gate.open.set()
-        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}').status_code == 200
+        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60).status_code == 200
     assert asked.calls == [("size", 1), ("size", 2)]

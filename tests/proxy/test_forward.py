@@ -44,7 +44,7 @@ def line(method: str, target: str, *headers: str) -> bytes:
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"])
 def test_every_method(method: str, backend: Backend) -> None:
     with proxying(backend.url) as url:
-        answer = httpx.request(method, f"{url}/config")
+        answer = httpx.request(method, f"{url}/config", timeout=60)
     assert (answer.status_code, answer.content) == (200, b"" if method == "HEAD" else b"ok")
     assert [(one.method, one.target) for one in backend.seen] == [(method, b"/config")]
 
@@ -139,7 +139,7 @@ def test_bodies_arrive_framed_as_they_were_sent(framing: str, method: str, backe
     pieces = [b"a" * 70_000, b"b" * 70_000]
     content: Any = b"".join(pieces) if framing == "length" else iter(pieces)
     with proxying(backend.url) as url:
-        httpx.request(method, f"{url}/config", content=content)
+        httpx.request(method, f"{url}/config", content=content, timeout=60)
     (seen,) = backend.seen
     assert seen.body == b"".join(pieces)
     assert (seen.all("content-length"), seen.all("transfer-encoding")) == (
@@ -149,7 +149,7 @@ def test_bodies_arrive_framed_as_they_were_sent(framing: str, method: str, backe
 
 def test_a_post_without_a_body_has_none(backend: Backend) -> None:
     with proxying(backend.url) as url:
-        httpx.post(f"{url}/start")
+        httpx.post(f"{url}/start", timeout=60)
     assert (backend.seen[0].body, backend.seen[0].all("transfer-encoding")) == (b"", [])
 
 
@@ -159,7 +159,7 @@ def test_statuses_come_back_as_they_are(status: int, backend: Backend) -> None:
     if status in {204, 304}:
         backend.chunks = []
     with proxying(backend.url) as url:
-        answer = httpx.get(f"{url}/pool")
+        answer = httpx.get(f"{url}/pool", timeout=60)
     assert (answer.status_code, answer.content) == (status, b"".join(backend.chunks))
     assert (answer.headers["location"], answer.headers["retry-after"]) == ("/elsewhere", "7")
     assert len(backend.seen) == 1
@@ -176,7 +176,7 @@ def test_headers_of_the_answer_come_back(backend: Backend) -> None:
         (b"connection", b"x-named"),
     ]
     with proxying(backend.url) as url:
-        answer = httpx.get(f"{url}/pool")
+        answer = httpx.get(f"{url}/pool", timeout=60)
     assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
     assert "Wed, 01 May 2024 12:00:00 GMT" in answer.headers.get_list("date")
     assert answer.headers.get_list("server") == ["pool"]
@@ -195,27 +195,27 @@ def test_an_encoded_answer_stays_encoded(backend: Backend) -> None:
 def test_the_length_of_a_head_is_that_of_the_backend(backend: Backend) -> None:
     backend.headers, backend.chunks = [(b"content-length", b"1234")], []
     with proxying(backend.url) as url:
-        assert httpx.head(f"{url}/pool").headers["content-length"] == "1234"
+        assert httpx.head(f"{url}/pool", timeout=60).headers["content-length"] == "1234"
 
 
 def test_large_answers_are_streamed(backend: Backend) -> None:
     backend.chunks = [bytes([number]) * 100_000 for number in range(50)]
     with proxying(backend.url) as url:
-        assert httpx.get(f"{url}/pool").content == b"".join(backend.chunks)
+        assert httpx.get(f"{url}/pool", timeout=60).content == b"".join(backend.chunks)
 
 
 def test_an_answer_that_breaks_off_is_not_made_whole(backend: Backend) -> None:
     backend.broken = True
     with proxying(backend.url) as url, pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"{url}/pool")
+        httpx.get(f"{url}/pool", timeout=60)
 
 
 def test_connections_are_kept_for_what_is_safe_and_not_for_what_is_not(backend: Backend) -> None:
     with proxying(backend.url) as url:
         for _ in range(3):
-            httpx.get(f"{url}/pool")
+            httpx.get(f"{url}/pool", timeout=60)
         for _ in range(3):
-            httpx.post(f"{url}/config", content=b"{}")
+            httpx.post(f"{url}/config", content=b"{}", timeout=60)
     reads, writes = ({one.connection for one in backend.seen if one.method == method} for method in ("GET", "POST"))
     assert (len(reads), len(writes)) == (1, 3)
 
@@ -223,7 +223,7 @@ def test_connections_are_kept_for_what_is_safe_and_not_for_what_is_not(backend: 
 def test_a_kept_connection_that_the_backend_closes_is_no_failure(backend: Backend) -> None:
     backend.forgetful = True
     with proxying(backend.url) as url:
-        assert [httpx.get(f"{url}/pool").status_code for _ in range(2)] == [200, 200]
+        assert [httpx.get(f"{url}/pool", timeout=60).status_code for _ in range(2)] == [200, 200]
     assert [one.connection == backend.seen[0].connection for one in backend.seen] == [True, True, False]
 
 
@@ -233,7 +233,7 @@ def test_a_backend_that_is_down(method: str) -> None:
         held.bind(("127.0.0.1", 0))  # and does not listen; nobody else does there either
         down = f"http://127.0.0.1:{held.getsockname()[1]}"
         with proxying(down) as url:
-            answer = httpx.request(method, f"{url}/config")
+            answer = httpx.request(method, f"{url}/config", timeout=60)
     assert (answer.status_code, answer.headers["content-type"]) == (502, "application/json")
     assert list(answer.json()) == ["message", "detail"]
     assert answer.json()["message"] == FAILED
@@ -243,7 +243,7 @@ def test_a_backend_that_is_down(method: str) -> None:
 def test_a_backend_that_is_slow(backend: Backend) -> None:
     backend.silent = True
     with proxying(backend.url, timeout=1) as url:
-        answer = httpx.get(f"{url}/pool")
+        answer = httpx.get(f"{url}/pool", timeout=60)
     assert (answer.status_code, answer.json()["message"]) == (504, FAILED)
     assert answer.json()["detail"] == f"{backend.url}: ReadTimeout after 1 s"
 
@@ -269,7 +269,7 @@ def test_a_client_that_leaves_takes_its_request_along(backend: Backend) -> None:
         with pytest.raises(httpx.ReadTimeout):
             httpx.get(f"{url}/pool", timeout=httpx.Timeout(60, read=0.3))
         backend.silent = False
-        assert httpx.get(f"{url}/pool").status_code == 200
+        assert httpx.get(f"{url}/pool", timeout=60).status_code == 200
 
 
 # -- credentials
@@ -278,8 +278,8 @@ def test_a_client_that_leaves_takes_its_request_along(backend: Backend) -> None:
 def test_credentials_towards_the_backend_are_ours_where_the_client_has_none(tmp_path: Path, backend: Backend) -> None:
     (tmp_path / "token").write_text("ours")
     with proxying(backend.url, folder=tmp_path, token_file="token") as url:
-        httpx.get(f"{url}/pool")
-        httpx.get(f"{url}/pool", headers={"authorization": "Bearer theirs"})
+        httpx.get(f"{url}/pool", timeout=60)
+        httpx.get(f"{url}/pool", headers={"authorization": "Bearer theirs"}, timeout=60)
     assert [one.all("authorization") for one in backend.seen] == [["Bearer ours"], ["Bearer theirs"]]
 
 
@@ -303,7 +303,7 @@ def test_who_shows_no_token_gets_nothing(shown: str | None, backend: Backend) ->
 
 def test_the_token_that_was_meant_for_us_goes_no_further(backend: Backend) -> None:
     with proxying(backend.url, token=lambda: "right") as url:
-        httpx.get(f"{url}/pool", headers={"authorization": "Bearer right"})
+        httpx.get(f"{url}/pool", headers={"authorization": "Bearer right"}, timeout=60)
     assert backend.seen[0].all("authorization") == []
 
 
@@ -313,9 +313,9 @@ def test_a_listener_with_tls_and_client_certificates(certificates: Path, backend
     trusting = ssl.create_default_context(cafile=names["ca"])
     with proxying(backend.url, config=Server(tls=tls)) as url:
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"{url}/pool", verify=trusting)
+            httpx.get(f"{url}/pool", verify=trusting, timeout=60)
         trusting.load_cert_chain(names["client"])
-        assert httpx.get(f"{url}/pool", verify=trusting).status_code == 200
+        assert httpx.get(f"{url}/pool", verify=trusting, timeout=60).status_code == 200
 
 
 def test_a_client_on_ipv6_is_named(backend: Backend) -> None:

@@ -39,13 +39,13 @@ def test_requests_by_route_and_code(backend: Backend, registry: CollectorRegistr
     asked = Asked(failing(503, "not read yet"))
     with proxying(backend.url, asked, token=lambda: "right", metrics=ProxyMetrics(registry)) as url:
         shown = {"authorization": "Bearer right"}
-        httpx.get(f"{url}/pool", headers=shown)
-        httpx.get(f"{url}/pool")
+        httpx.get(f"{url}/pool", headers=shown, timeout=60)
+        httpx.get(f"{url}/pool", timeout=60)
         backend.status = 404
-        httpx.get(f"{url}/nothing", headers=shown)
-        httpx.post(f"{url}/pool/size", content=SIZE, headers=shown)
-        httpx.post(f"{url}/pool/size", content=b"{}", headers=shown)
-        httpx.post(f"{url}/other/terminate", content=b"{}", headers=shown)
+        httpx.get(f"{url}/nothing", headers=shown, timeout=60)
+        httpx.post(f"{url}/pool/size", content=SIZE, headers=shown, timeout=60)
+        httpx.post(f"{url}/pool/size", content=b"{}", headers=shown, timeout=60)
+        httpx.post(f"{url}/other/terminate", content=b"{}", headers=shown, timeout=60)
     assert counted(registry, "requests_total") == {
         ("forward", "200"): 1,
         ("forward", "401"): 1,
@@ -64,8 +64,8 @@ RESULTS = [(lambda: "", "done"), (lambda: "1 of 2 machines were removed: why", "
 @pytest.mark.parametrize(("does", "result"), RESULTS, ids=[result for _, result in RESULTS])
 def test_updates_by_result(does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry) -> None:
     with proxying(backend.url, Asked(does), metrics=ProxyMetrics(registry)) as url:
-        httpx.post(f"{url}/pool/size", content=SIZE)
-        httpx.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}')
+        httpx.post(f"{url}/pool/size", content=SIZE, timeout=60)
+        httpx.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}', timeout=60)
     assert counted(registry, "updates_total") == {("size", result): 1, ("terminate", result): 1}
     assert counted(registry, "update_duration_seconds_count") == {("size",): 1, ("terminate",): 1}
 

@@ -204,6 +204,6 @@ def test_the_api_server_away_growing_goes_on(cluster: ControlPlane, tmp_path: Pa
 
 def test_the_end_of_the_process_is_clean(cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 1) as made:
-        assert httpx.get(f"{made.url}/pool/size").json()["desiredSize"] == 1
+        assert httpx.get(f"{made.url}/pool/size", timeout=60).json()["desiredSize"] == 1
         assert made.stop() == 0
         assert not [line for line in made.lines if "Traceback" in line]
