@@ -145,9 +145,13 @@ class Service:
             ordered_at = outcomes.ordered_at(call.metadata)
         except ValueError as error:
             raise errors.UsageError(str(error)) from error
-        nodes = {node.name: node for node in (codec.node(one, ordered_at) for one in request.nodes)}
-        if "" in nodes:
-            raise errors.UsageError("nodes: expected a provider ID or a name")
+        nodes: dict[str, NodeRef] = {}
+        for one in request.nodes:
+            node = codec.node(one, ordered_at)
+            if not node.name:
+                raise errors.UsageError("nodes: expected a provider ID or a name")
+            if nodes.setdefault(node.name, node).provider_id != node.provider_id:
+                raise errors.UsageError(f"nodes: {node.name} is there twice, with different provider IDs")
         found = self._delete(request.id, nodes, call.deadline)
         call.trailers += outcomes.trailer(found)
         if problem := _problem(found):

@@ -128,6 +128,11 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         wire.NodeGroupDecreaseTargetSizeRequest(id="g", delta=1),
         "delta: expected less than 0, got 1",
     ),
+    "one name for two machines": (
+        "NodeGroupDeleteNodes",
+        wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(), node(), node(provider_id="shelf://2")]),
+        "nodes: n is there twice, with different provider IDs",
+    ),
     "nodes without names": (
         "NodeGroupDeleteNodes",
         wire.NodeGroupDeleteNodesRequest(id="g", nodes=[wire.ExternalGrpcNode()]),

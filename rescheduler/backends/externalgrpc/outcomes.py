@@ -56,8 +56,11 @@ def ordered_at(metadata: Metadata | None) -> dt.datetime | None:
     text = dict(metadata or ()).get(ORDERED_AT)
     if text is None:
         return None
-    time = dt.datetime.fromisoformat(str(text))
-    if time.tzinfo is None:
+    try:
+        time = dt.datetime.fromisoformat(str(text))
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
         raise ValueError(f"{ORDERED_AT}: expected a time with a zone, got {text!r}")
     return time
 
