@@ -28,10 +28,10 @@ def test_it_serves_over_mutual_tls_and_ends_with_0_on_sigterm(tmp_path: Path) ->
             assert found, told
             pems = [(tmp_path / name).read_bytes() for name in ("ca.pem", "client.key", "client.crt")]
             with grpc.secure_channel(found[1], grpc.ssl_channel_credentials(*pems)) as channel:
-                answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=30)
+                answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=120)
         finally:
             process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert (wire.NodeGroupsResponse.FromString(answer), process.returncode) == (wire.NodeGroupsResponse(), 0)
 
 
@@ -83,5 +83,5 @@ WRONG = {
 @pytest.mark.parametrize("fact", WRONG)
 def test_what_is_wrong_is_one_line(fact: str, tmp_path: Path) -> None:
     arguments, status, line = WRONG[fact]
-    done = subprocess.run((*SERVE, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run((*SERVE, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")

@@ -250,5 +250,5 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
 def test_as_a_process(arguments: tuple[str, ...], code: int) -> None:
     """What the shell sees: an exit code, and at most one line on standard error."""
     command = [sys.executable, "-m", "rescheduler", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr.count("\n")) == (code, int(code != 0))

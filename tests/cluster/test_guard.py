@@ -50,13 +50,13 @@ def test_the_command_ends_with_its_guard(number: signal.Signals) -> None:
 )
 def test_the_guard_hands_on_the_exit_code(command: list[str], code: int) -> None:
     with guarded(*command) as process:
-        assert process.wait(20) == code
+        assert process.wait(120) == code
 
 
 def test_a_guard_whose_owner_is_gone_starts_nothing() -> None:
     gone = subprocess.Popen(["true"])
-    gone.wait(20)
-    process = subprocess.run([sys.executable, guard.__file__, str(gone.pid), "true"], check=False, timeout=20)
+    gone.wait(120)
+    process = subprocess.run([sys.executable, guard.__file__, str(gone.pid), "true"], check=False, timeout=120)
     assert process.returncode == guard.NOT_STARTED
 
 
