@@ -1,7 +1,6 @@
 """What a drain does to the cluster and to the provider: one request an action. Safe for use by many threads."""
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
@@ -10,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler import refs
 from rescheduler.backends import base
 from rescheduler.backends.base import CloudProvider
 from rescheduler.clock import Clock
@@ -92,12 +92,12 @@ class Access:
 
 
 class Acts:
-    """The actions on one node; *twins* are other Nodes that claim the same machine, which is nobody's then."""
+    """The actions on one node; *rivals* are other Nodes that may be of the same machine, which is nobody's then."""
 
-    def __init__(self, access: Access, node: Node, twins: Sequence[str] = ()) -> None:
+    def __init__(self, access: Access, node: Node, rivals: tuple[base.NodeRef, ...] = ()) -> None:
         self._access = access
         self._node = node
-        self._twins = tuple(twins)
+        self._rivals = rivals
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
 
     def perform(self, action: Action) -> Answer:  # noqa: PLR0911 - one line an action
@@ -119,7 +119,7 @@ class Acts:
                 return self._release()
 
     def _ask_provider(self) -> Answer:
-        provider, node = self._access.provider, _for_provider(self._node)
+        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
         try:
             provider.refresh(deadline=self._deadline())
             group = provider.group_for(node, deadline=self._deadline())
@@ -128,8 +128,9 @@ class Acts:
             refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
         except ReschedulerError as error:
             return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
-        if self._twins:
-            who = ", ".join(self._twins)
+        twins = [one.name for one in self._rivals if one.provider_id and one.provider_id == node.provider_id]
+        if twins:
+            who = ", ".join(twins)
             why = f"its provider ID is that of {who} too: it cannot be told whose machine would go"
             return Answer(ProviderAnswered(group.id, why))
         if refused is not None:
@@ -176,7 +177,8 @@ class Acts:
         return Answer(event, (events.EvictionAnswered(self._ref, pod, result, detail, code),))
 
     def _order(self, action: OrderRemoval) -> Answer:
-        provider, node = self._access.provider, _for_provider(self._node, action)
+        provider = self._access.provider
+        node = refs.ref(self._node, rivals=self._rivals, ordered_at=action.since)
         told = events.MachineOrdered(self._ref, provider.name, action.group)
         try:
             outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
@@ -192,8 +194,8 @@ class Acts:
                 return Answer(Removed(), (told, answered))
             case base.Accepted():
                 return Answer(RemovalPending(detail), (told, answered))
-            case base.Refused(reason):
-                return Answer(RemovalFailed(f"{provider.name}: {reason}: {detail}"), (told, answered))
+            case base.Refused(reason):  # nothing was ordered
+                return Answer(RemovalFailed(f"{provider.name}: {reason}: {detail}"), (answered,))
             case base.Failed():
                 return Answer(RemovalFailed(f"{provider.name}: {detail}"), (told, answered))
 
@@ -236,18 +238,6 @@ def _read(outcome: Outcome, uid: str) -> Reading:
             return EvictionRefused(uid, message, retry_after), EvictionResult.REFUSED, message
         case Failed(message, retryable, retry_after, _):
             return EvictionFailed(uid, message, retryable, retry_after), EvictionResult.FAILED, message
-
-
-def _for_provider(node: Node, order: OrderRemoval | None = None) -> base.NodeRef:
-    addresses = node.status.addresses
-    return base.NodeRef(
-        name=node.metadata.name,
-        provider_id=node.spec.provider_id,
-        labels=node.metadata.labels,
-        annotations=node.metadata.annotations,
-        internal_ips=tuple(one.address for one in addresses if one.type == "InternalIP"),
-        ordered_at=order.since if order else None,
-    )
 
 
 def void(_: object) -> None:

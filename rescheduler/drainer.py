@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from predicates.objects import Node
+from rescheduler import refs
 from rescheduler.acts import Access, Acts, Answer, Listed
 from rescheduler.clock import Clock
 from rescheduler.draining import intent, machine
@@ -135,9 +136,7 @@ class Drainer:
         return drain
 
     def _course(self, node: Node) -> "_Course":
-        mine = node.spec.provider_id
-        twins = [one.name for one in self._view.nodes().values() if mine and one.spec.provider_id == mine]
-        acts = Acts(self._access, node, [name for name in twins if name != node.name])
+        acts = Acts(self._access, node, refs.rivals(node, self._view.nodes().values()))
         return _Course(node, acts, self._access.clock, self._view, self._standing, self._threads, self._report)
 
 

@@ -100,6 +100,8 @@ class NodeRef:
     #: When an earlier process may have given the order to delete (the intent's time). Providers then look at
     #: a state observed after it before they order anything, and take the machine's absence for its end.
     ordered_at: dt.datetime | None = None
+    #: Other Nodes of the cluster that share a sign with it: a machine that may as well be theirs is nobody's.
+    rivals: tuple["NodeRef", ...] = ()
 
     @property
     def placeholder(self) -> bool:
@@ -117,6 +119,13 @@ class NodeRef:
     @property
     def on_control_plane(self) -> bool:
         return self.control_plane or any(label in self.labels for label in CONTROL_PLANE_LABELS)
+
+
+def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
+    """*nodes*, and those of their rivals that are not among them: all whose claims count."""
+    known = {node.name for node in nodes}
+    others = {rival.name: rival for node in nodes for rival in node.rivals if rival.name not in known}
+    return [*nodes, *others.values()]
 
 
 @dataclass(frozen=True, slots=True)

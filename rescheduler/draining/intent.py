@@ -3,7 +3,7 @@
 import enum
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -79,6 +79,8 @@ def _written(moment: datetime) -> str:
 def _read(text: str) -> datetime:
     """Raises ValueError. A time without a zone is UTC."""
     moment = datetime.fromisoformat(text)
+    if not MINYEAR < moment.year < MAXYEAR:
+        raise ValueError(f"nothing can be reckoned with {text}")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler import refs
 from rescheduler.acts import Access
 from rescheduler.backends.base import NodeRef
 from rescheduler.clock import Clock
@@ -70,7 +71,8 @@ class ClusterNodes:
 
     def refs(self) -> Sequence[NodeRef]:
         victims = self._view.victims()
-        return [_ref(node, node.name in victims.control_plane) for node in self._view.nodes().values()]
+        control = victims.control_plane
+        return [refs.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
         choice = self._view.victims().choose(nodes, most)
@@ -102,14 +104,3 @@ class ClusterNodes:
         self._cluster.edit_node(name, node.metadata.uid, edit)
         if edit.taint:
             self._report(events.Tainted(events.NodeRef(name, node.metadata.uid)))
-
-
-def _ref(node: Node, control_plane: bool) -> NodeRef:  # noqa: FBT001 -- one call
-    return NodeRef(
-        name=node.name,
-        provider_id=node.spec.provider_id,
-        labels=node.metadata.labels,
-        annotations=node.metadata.annotations,
-        internal_ips=tuple(one.address for one in node.status.addresses if one.type == "InternalIP"),
-        control_plane=control_plane,
-    )

@@ -310,6 +310,10 @@ TIMES = {
     "2014-01-13": dt.datetime(2014, 1, 13, tzinfo=dt.UTC),
     "": None,
     "now": None,
+    "0001-01-01T00:00:00Z": None,
+    "0001-01-01T00:00:00+14:00": None,
+    "1970-01-01T01:00:00+01:00": None,
+    "9999-12-31T23:59:59-14:00": None,
     1389614400: None,
     None: None,
 }
@@ -346,6 +350,7 @@ UNDATED = {
     '{"timestamp": "2024-05-01T12:00:00Z", "machines": []}': -5.0,
     '{"timestamp": "2024-05-01T13:00:00Z", "machines": []}': 0.0,
     '{"timestamp": "?", "machines": []}': -40.0,
+    '{"timestamp": "0001-01-01T00:00:00Z", "machines": []}': -40.0,
     '{"machines": []}': -40.0,
 }
 

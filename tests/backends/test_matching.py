@@ -1,5 +1,6 @@
 """Which machine is which Node, for the id of every cloud; and that doubt touches nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,33 @@ def test_many(fact: str) -> None:
     for order in (1, -1):
         found = Machines(machines[::order]).match(nodes[::order])
         assert ({name: one.id for name, one in found.machines.items()}, found.unsure) == (sure, unsure)
+
+
+#: fact: what the node and its rival have; the rival is not asked about, but its claim counts
+RIVALS: dict[str, tuple[NodeRef, NodeRef, str]] = {
+    "an address": (node("", "10.0.0.7"), node("", "10.0.0.7", name="old"), "internal address"),
+    "a provider ID in another case": (
+        node("azure:///subscriptions/s/A"),
+        node("azure:///subscriptions/s/a", name="old"),
+        "provider ID",
+    ),
+    "a hostname": (node(name="vm-1"), NodeRef("old", labels={"kubernetes.io/hostname": "vm-1"}), "name"),
+}
+
+
+@pytest.mark.parametrize("fact", RIVALS)
+def test_a_machine_that_a_rival_claims_is_nobodys(fact: str) -> None:
+    asked, rival, sign = RIVALS[fact]
+    machines = Machines([machine("/subscriptions/s/a", private_ips=["10.0.0.7"], metadata={"name": "vm-1"})])
+    why = f"other nodes too have the {sign} of machine /subscriptions/s/a"
+    assert machines.match([asked]).unsure == {}
+    assert machines.match([replace(asked, rivals=(rival,))]).unsure == {asked.name: why}
+
+
+def test_a_rival_of_another_instance_takes_nothing_away() -> None:
+    stale = node("aws:///z/i-0fff1234", "10.0.0.7", name="old")
+    asked = replace(node("aws:///z/i-0abc1234", "10.0.0.7"), rivals=(stale,))
+    assert list(Machines([machine(private_ips=["10.0.0.7"])]).match([asked]).machines) == ["n1"]
 
 
 addresses = st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3"])

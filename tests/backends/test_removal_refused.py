@@ -54,6 +54,21 @@ def test_doubt_touches_nothing() -> None:
         assert (world.orders(), world.desired) == ([], 3)
 
 
+def test_doubt_about_one_that_may_be_going_leaves_the_node_as_it_is() -> None:
+    """Its address may have passed to another machine already."""
+    with pool() as world:
+        shared = world.machines[0].private_ip
+        rival = NodeRef("b", internal_ips=(shared,))
+        resumed = NodeRef("a", internal_ips=(shared,), rivals=(rival,), ordered_at=world.clock.now())
+        doubt = "other nodes too have the internal address of machine"
+        [outcome] = world.delete(resumed)
+        assert isinstance(outcome, Accepted)
+        assert doubt in outcome.detail
+        world.clock.advance(200)  # beyond settleTime
+        [outcome] = world.delete(resumed)
+        assert (isinstance(outcome, Refused), world.orders()) == (True, [])
+
+
 def test_refusals_of_all_kinds_are_foretold() -> None:
     with pool(minSize=2) as world:
         nodes = [

@@ -20,6 +20,7 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     EvictionResult,
     MachineAnswered,
+    MachineOrdered,
     Sweep,
     Swept,
     Trouble,
@@ -278,6 +279,12 @@ class TestProvider:
             assert (here.writes, pool.orders) == ([], [])
             told = "its provider ID is that of od-1 too: it cannot be told whose machine would go"
             assert ended(here).failure == Failure(Why.REFUSED, told)
+
+    def test_what_is_refused_was_not_ordered(self) -> None:
+        with world(*CLUSTER) as here:
+            here.loop(provider=Pool([Refused(Refusal.BELOW_MINIMUM, "1 of 1")])).round()
+            assert (here.of(MachineOrdered), here.marked) == ([], [])
+            assert [one.outcome for one in here.of(MachineAnswered)] == ["refused"]
 
     def test_a_machine_that_would_not_be_taken_moves_no_pod(self) -> None:
         with world(*CLUSTER) as here:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rescheduler.backends.base import NodeRef
+from rescheduler.backends.base import NodeRef, with_rivals
 from rescheduler.backends.cloudpool import identity
 from rescheduler.backends.cloudpool.messages import Machine
 
@@ -42,8 +42,8 @@ class Machines:
         self._indexes = [_index(machines, evidence.of_machine) for evidence in _EVIDENCE]
 
     def match(self, nodes: Sequence[NodeRef]) -> Matching:
-        """Pair *nodes* with the machines; the order of neither matters."""
-        candidates, how = _candidates(self._machines, self._indexes, nodes)
+        """Pair *nodes* with the machines, beside their rivals; the order of none matters."""
+        candidates, how = _candidates(self._machines, self._indexes, with_rivals(nodes))
         return _decide(self._machines, nodes, candidates, how)
 
 

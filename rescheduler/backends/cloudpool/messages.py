@@ -81,6 +81,11 @@ class Machine(_Message, frozen=True, kw_only=True):
         """Counted by the pool's desired size."""
         return self.allocated and self.membership.active
 
+    @property
+    def disposable(self) -> bool:
+        """The pool terminates it by itself, at its next resize."""
+        return self.allocated and self.membership.evictable and not self.membership.active
+
 
 class MachinePool(_Message, frozen=True, kw_only=True):
     machines: list[Machine]
@@ -106,16 +111,24 @@ class ErrorMessage(_Message, frozen=True, kw_only=True):
     detail: str | None = None
 
 
+_FIRST_YEAR = 1971
+
+
 def _yes(value: object) -> bool:
     return value is None or value is True
 
 
 def moment(value: object) -> dt.datetime | None:
-    """A time of the API in UTC; `None` for what is no ISO 8601 time. Without a zone it is UTC."""
+    """A time of the API in UTC; `None` for what is no ISO 8601 time. Without a zone it is UTC.
+
+    Programs write an unset time as the year 1 or as 1970: that is none either, and nor is what no clock can show.
+    """
     if not isinstance(value, str):
         return None
     try:
         parsed = dt.datetime.fromisoformat(value)
     except ValueError:
+        return None
+    if not _FIRST_YEAR < parsed.year < dt.MAXYEAR:
         return None
     return parsed.replace(tzinfo=parsed.tzinfo or dt.UTC).astimezone(dt.UTC)

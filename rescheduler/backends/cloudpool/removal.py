@@ -79,6 +79,8 @@ class Removal:
             if isinstance(target, Refused):
                 refused[node.name] = target
                 continue
+            if isinstance(target, Accepted):
+                continue
             machine = target.machine
             if target.order is not None or (machine is not None and machine.gone):
                 continue
@@ -94,7 +96,9 @@ class Removal:
         """Whether this process ordered the node's machine away."""
         return self._ledger.machine_of(node) is not None
 
-    def _targets(self, view: Observation, nodes: Sequence[NodeRef]) -> list[tuple[NodeRef, _Target | Refused]]:
+    def _targets(
+        self, view: Observation, nodes: Sequence[NodeRef]
+    ) -> list[tuple[NodeRef, _Target | Refused | Accepted]]:
         found = view.index.match(nodes)
         listed = {machine.id: machine for machine in view.machines}
         return [
@@ -104,7 +108,7 @@ class Removal:
 
     def _target(
         self, node: NodeRef, machine: Machine | None, unsure: str, listed: Mapping[str, Machine]
-    ) -> _Target | Refused:
+    ) -> _Target | Refused | Accepted:
         if node.on_control_plane:
             return Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
         before = None
@@ -115,15 +119,15 @@ class Removal:
         remembered = self._ledger.machine_of(node)
         if remembered is not None and not (unsure and remembered not in listed):
             return _Target(listed.get(remembered), self._ledger.order(remembered))
-        if unsure:
-            return Refused(Refusal.AMBIGUOUS, unsure)
-        return _Target(None, before)
+        if unsure and before is not None and self._clock.now() < before.at + self._limits.settle:
+            return Accepted(f"{before.words}: {unsure}")
+        return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
 
     def _advance(
-        self, node: NodeRef, target: _Target | Refused, view: Observation, deadline: float
+        self, node: NodeRef, target: _Target | Refused | Accepted, view: Observation, deadline: float
     ) -> DeleteOutcome | None:
         """One judgement, and one order where it says so; `None` while the end is open."""
-        if isinstance(target, Refused):
+        if isinstance(target, Refused | Accepted):
             return target
         verdict = deletion.judge(
             target.machine,
@@ -220,7 +224,7 @@ class Removal:
             return {node.name: self._unseen(node, trouble) for node in nodes}
         return {
             node.name: target
-            if isinstance(target, Refused)
+            if isinstance(target, Refused | Accepted)
             else deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
             for node, target in self._targets(view, nodes)
         }

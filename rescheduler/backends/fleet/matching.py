@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rescheduler.backends.base import NodeRef
+from rescheduler.backends.base import NodeRef, with_rivals
 from rescheduler.backends.fleet.machine import Machine
 
 
@@ -29,11 +29,11 @@ class Index:
         return self._by_key.get(key)
 
     def match(self, nodes: Sequence[NodeRef]) -> Matches:
-        """A machine that two nodes claim by weaker signs than its id is nobody's."""
+        """A machine that two nodes claim by weaker signs than its id is nobody's; *nodes*' rivals count."""
         found: dict[str, Machine] = {}
         unsure: dict[str, str] = {}
         claims: dict[str, list[NodeRef]] = defaultdict(list)
-        for node in nodes:
+        for node in with_rivals(nodes):
             candidates = self._candidates(node)
             if len(candidates) > 1:
                 keys = ", ".join(sorted(one.key for one in candidates))
