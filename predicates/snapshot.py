@@ -62,7 +62,7 @@ class _Effects:
         self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
 
 
-#: Class, what it takes, row, +n or -n, and whether it was made anew by the trial (``claimants``).
+#: Of which class, what it takes, row, +1 or -1, and whether it counts in ``claimants``.
 Step: TypeAlias = tuple[_Effects, Numbers, int, int, bool]
 
 
@@ -187,9 +187,9 @@ class Snapshot:
         assert journal is not None
         settled: dict[int, None] = {}
         while len(journal) > start:
-            effects, vector, row, by, anew = journal.pop()
+            effects, vector, row, by, claims = journal.pop()
             self._shift(effects, vector, row, -by)
-            if anew:
+            if claims:
                 self._claim(effects.pod, row, -by)
             if len(journal) < self._kept:
                 settled[row] = None
@@ -204,17 +204,17 @@ class Snapshot:
         effects = self._effects_of(pod)
         vector = effects.vector if taken is None or taken is pod.requests else self.vector(taken)
         self._shift(effects, vector, row, by)
-        if taken is None:
+        claims = taken is None and bool(pod.claims)
+        if claims:
             self._claim(pod, row, by)
-        self._journal.append((effects, vector, row, by, taken is None))
+        self._journal.append((effects, vector, row, by, claims))
         self.touched[row] = None
 
     def _claim(self, pod: PodClass, row: int, by: int) -> None:
-        if pod.claims:
-            if count := self.claimants.get((pod, row), 0) + by:
-                self.claimants[pod, row] = count
-            else:
-                del self.claimants[pod, row]
+        if count := self.claimants.get((pod, row), 0) + by:
+            self.claimants[pod, row] = count
+        else:
+            del self.claimants[pod, row]
 
     def _keep(self) -> None:
         assert self._journal is not None
@@ -262,7 +262,7 @@ class Snapshot:
         if vector is None or len(vector) != width:
             vector = self._vectors[amounts] = self.nodes.vector(amounts)
             if len(vector) != width:
-                self.invalidate()
+                self._widen()
         return vector
 
     # How events land
@@ -273,11 +273,12 @@ class Snapshot:
         return self.nodes.row if kind == "Node" else self.objects[kind]
 
     def _put_pod(self, pod: Pod) -> None:
-        before = self.pods.get(pod.key)
+        key = pod.key
+        before = self.pods.get(key)
         if before == pod:
             return
         if pod.finished:
-            self._drop_pod(pod.key)
+            self._drop_pod(key)
             return
         same_place = before is not None and (before.node_name, before.cls, before.load) == (
             pod.node_name,
@@ -285,9 +286,9 @@ class Snapshot:
             pod.load,
         )
         if before is not None and not same_place:
-            self._drop_pod(pod.key)
+            self._drop_pod(key)
         self._effects_of(pod.cls)
-        self.pods[pod.key] = self.pods_on[pod.node_name][pod.key] = pod
+        self.pods[key] = self.pods_on[pod.node_name][key] = pod
         if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
             self._settle(pod, row, +1)
 
@@ -306,11 +307,13 @@ class Snapshot:
         rows, columns = self.nodes.free.shape
         row_is_new = row is None
         row = self.nodes.put(node)
+        if columns != len(self.nodes.resources):
+            self._widen()
+        if rows != len(self.nodes):
+            self.invalidate()
         if row_is_new:
             for pod in self.pods_on[node.name].values():
                 self._settle(pod, row, +1)
-        if (rows, columns) != self.nodes.free.shape:
-            self.invalidate()
         self._log(self.facts, (row,))
 
     def _drop_node(self, name: str) -> None:
@@ -331,8 +334,6 @@ class Snapshot:
         if (effects := self._effects.get(pod)) is None:
             watchers = [some for index in self._indexes if (some := index.watch(pod)) is not None]
             effects = self._effects[pod] = _Effects(pod, watchers, self.vector(pod.requests))
-        elif len(effects.vector) != len(self.nodes.resources):
-            effects.vector = self.vector(pod.requests)
         return effects
 
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
@@ -341,9 +342,19 @@ class Snapshot:
         if len(log) > _LOG_LIMIT:
             self.invalidate()
 
+    def _widen(self) -> None:
+        """A resource was met for the first time."""
+        for pod, effects in self._effects.items():
+            effects.vector = self.vector(pod.requests)
+        self.invalidate()
+
     def _shift(self, effects: _Effects, vector: Numbers, row: int, by: int) -> None:
+        """One pod comes to *row* (+1) or leaves it (-1)."""
         free = self.nodes.lines[row]
-        free -= vector if by == 1 else by * vector
+        if by > 0:
+            free -= vector
+        else:
+            free += vector
         rows = effects.rows
         if count := rows.get(row, 0) + by:
             rows[row] = count

@@ -74,13 +74,14 @@ class Purse:
         """Pay for the eviction of all of *pods*, or for none: what stands in the way, empty when it is paid."""
         wanted: dict[str, list[Pod]] = {}
         blockers = []
+        keys_of = self.budgets.of
         for pod in pods:
-            keys = self.budgets.of(pod.cls)
+            keys = keys_of(pod.cls)
             if not keys or pod.phase == "Pending":  # The API evicts what has never run without asking a budget.
                 continue
             if len(keys) > 1:
                 blockers.append(_several(pod, keys))
-            elif not self._is_free(pod, keys[0]):
+            elif pod.ready or not self._goes_free(keys[0]):
                 wanted.setdefault(keys[0], []).append(pod)
         for key, guarded in wanted.items():
             blockers += self._shortage(key, guarded)
@@ -92,10 +93,8 @@ class Purse:
     def copy(self) -> "Purse":
         return Purse(self.budgets, self.in_steps, dict(self.spent))
 
-    def _is_free(self, pod: Pod, key: str) -> bool:
+    def _goes_free(self, key: str) -> bool:
         """Unready pods may go unpaid: by policy AlwaysAllow, or while the budget's healthy pods suffice."""
-        if pod.ready:
-            return False
         one = self.budgets.get(key)
         if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True

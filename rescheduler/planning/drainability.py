@@ -6,12 +6,12 @@ Autoscaler's (``simulator/drainability/rules``), so that annotations mean here w
 
 import enum
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from predicates.objects import Pod, Volume
+from predicates.objects import Pod, PodClass, Volume
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 
@@ -36,6 +36,8 @@ class Context:
     policy: Policy
     now: datetime
     has_budget: Callable[[Pod], bool]
+    #: By class, and kind of owner: what was found for pods that carry no annotation. Without any nothing else decides.
+    fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
 
 
 Opinion: TypeAlias = Fate | Blocker | None
@@ -44,10 +46,20 @@ Rule: TypeAlias = Callable[[Pod, Context], Opinion]
 
 def fate(pod: Pod, context: Context) -> Fate | Blocker:
     """What becomes of *pod*, or why its node stays. Finished pods are not asked about: they are in no snapshot."""
-    for rule in RULES if pod.annotations else _WITHOUT_ANNOTATIONS:
-        if (opinion := rule(pod, context)) is not None:
+    if pod.annotations:
+        return _judged(RULES, pod, context)
+    alike = pod.cls, pod.owner.kind if pod.owner is not None else None
+    if (found := context.fates.get(alike)) is None:
+        opinion = _judged(_WITHOUT_ANNOTATIONS, pod, context)
+        if isinstance(opinion, Blocker):  # It names the pod.
             return opinion
-    return Fate.MOVES
+        found = context.fates[alike] = opinion
+    return found
+
+
+def _judged(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
+    opinions = (rule(pod, context) for rule in rules)
+    return next((one for one in opinions if one is not None), Fate.MOVES)
 
 
 def _mirror(pod: Pod, _: Context) -> Opinion:
@@ -59,7 +71,7 @@ def _daemon(pod: Pod, _: Context) -> Opinion:
 
 
 def _terminating(pod: Pod, _: Context) -> Opinion:
-    return Fate.LEAVES if pod.deletion_timestamp is not None else None
+    return Fate.LEAVES if pod.cls.terminating else None
 
 
 def _not_safe_to_evict(pod: Pod, _: Context) -> Opinion:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -180,7 +181,7 @@ def _in_order(pods: Sequence[Pod], number: int, dice: np.random.Generator) -> li
 def foretold(plan: Plan, forecast: Forecast) -> Plan:
     """*plan* with what the forecast says of it."""
     of = {str(one.pod): one for one in plan.placements}
-    went = (replace(of[key], node=node) for key, node in forecast.nodes.items())
+    went = (msgspec.structs.replace(of[key], node=node) for key, node in forecast.nodes.items())
     return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(went))
 
 

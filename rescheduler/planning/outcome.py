@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 
 class Reason(enum.StrEnum):
     """Why a node stays: the code that metrics, events and ``plan -o json`` carry. The detail says it in words."""
@@ -34,8 +36,7 @@ class Reason(enum.StrEnum):
     TIMEOUT = "planning-timeout"
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(msgspec.Struct, frozen=True, gc=False):
     """A pod as it was when the plan was made: who comes under the same name with another UID is somebody else."""
 
     namespace: str
@@ -46,8 +47,7 @@ class PodRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, gc=False):
     pod: PodRef
     node: str  #: where it fits beside all placements before it
     grace_period: int | None = None  #: seconds, the pod's own; None = the API's default of 30

@@ -5,7 +5,7 @@ counted in questions to the filters, not in seconds, so that the same input give
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -196,18 +196,20 @@ class Packing:
         return False
 
     def _add(self, pod: Pod, row: int) -> None:
+        key = pod.key
         self._trial.place(pod.cls, row)
-        self._row[pod.key] = row
-        self._pods[pod.key] = pod
-        self._on[row][pod.key] = None
+        self._row[key] = row
+        self._pods[key] = pod
+        self._on[row][key] = None
 
     def _remove(self, pod: Pod, row: int) -> None:
         self._trial.displace(pod.cls, row)
         self._forget(pod, row)
 
     def _forget(self, pod: Pod, row: int) -> None:
-        del self._row[pod.key]
-        del self._on[row][pod.key]
+        key = pod.key
+        del self._row[key]
+        del self._on[row][key]
 
     def _restore(self, rows: dict[str, int], pods: Iterable[Pod]) -> None:
         self._pods |= {pod.key: pod for pod in pods}
@@ -225,17 +227,13 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: in
     """
     packing = Packing(room, trial)
     mark = trial.mark()
-    largest_first = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
-    orders: tuple[Callable[[], Sequence[Pod]], ...] = (
-        lambda: largest_first,
-        lambda: sorted(pods, key=lambda pod: pod.key),
-        lambda: largest_first[::-1],
-    )
+    by_name = sorted(pods, key=lambda pod: pod.key)
+    largest_first = sorted(by_name, key=lambda pod: -room.sizes.of(pod.cls))
     stuck: Stuck | None = None
-    for order in orders:
+    for order in (largest_first, by_name, largest_first[::-1]):
         if not effort.spend(len(pods)) and stuck is not None:
             return stuck
-        if not (left := packing.first_fit(order())):
+        if not (left := packing.first_fit(order)):
             return packing.placed
         stuck = stuck or Stuck(left[0], shortage(room, left[0].cls))
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
