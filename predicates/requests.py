@@ -26,6 +26,9 @@ Quantities: TypeAlias = dict[str, Quantity]
 #: What a container without a request counts for in scoring (``scheduler/util/pod_resources.go``).
 DEFAULT_NONZERO: Final = {"cpu": Quantity(100, -3), "memory": Quantity(200 * 1024 * 1024, 0)}
 
+#: The condition whose reason says whether a resize will be carried out.
+RESIZE_PENDING: Final = "PodResizePending"
+
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -44,8 +47,7 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
 
     A pod with requests of its own gets a default only for what neither it nor any container names.
     """
-    plain = _total(spec, {}, None)
-    given = plain if _pod_level_requests(spec) else {}
+    given = _total(spec, {}, None) if _pod_level_requests(spec) else {}
     total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in given}, None)
     cpu, memory = total.get("cpu"), total.get("memory")
     return cpu.millis if cpu else 0, memory.units if memory else 0
@@ -92,7 +94,7 @@ class _Actual:
         statuses = (*status.container_statuses, *status.init_container_statuses)
         self._of = {one.name: one for one in statuses}
         self._pod = status
-        pending = next((c for c in status.conditions if c.type == "PodResizePending"), None)
+        pending = next((c for c in status.conditions if c.type == RESIZE_PENDING), None)
         self._infeasible = pending is not None and pending.reason == "Infeasible"
 
     def of_container(self, container: Container, wanted: Quantities) -> Quantities:

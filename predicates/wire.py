@@ -1,24 +1,25 @@
 """Raw JSON of the API server, or of ``kubectl get -o json``, as objects of :mod:`predicates.objects`.
 
-Pods are read in two steps. First only the bytes of each scheduling field are looked at: they are the key of
-the pod's class. Only the first pod of a class is decoded whole. So a list of 150,000 pods costs a pass over
-its bytes and one decode for each of its some thousand classes, and equal pods share what they have in common.
+Pods are read in two steps. First the bytes of each field that pods share are looked at: they are the key of the
+pod's class. Only the first pod of a class is decoded whole. So a list of 150,000 pods costs a pass over its bytes
+and one decode for each of its some thousand classes, and equal pods share what they have in common.
 """
 
 import contextlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import astuple
 
 from predicates import objects as api
 from predicates.nulls import without_nulls
-from predicates.objects import HostPort, Object, Pod, PodClass, PodObject, PodSpec, Wire
+from predicates.objects import HostPort, Object, OwnerReference, Pod, PodClass, PodObject, PodSpec, Wire
 from predicates.quantity import QuantityError
-from predicates.requests import load, nonzero, parsed, requests
+from predicates.requests import RESIZE_PENDING, load, nonzero, parsed, requests
 
 #: Annotations of pods that anybody reads; the others are dropped.
 POD_ANNOTATIONS: Final = (
@@ -49,6 +50,9 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 }
 
 _ABSENT: Final = Raw(b"")
+_TERMINATING: Final = Raw(b"true")
+_END: Final = Raw(b"]")  #: no part begins so
+
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
 #: The amounts that the filters read later: whoever decodes the object is told of a broken one, with its name.
@@ -64,36 +68,45 @@ class WireError(ValueError):
     """An object that cannot be read; the message names the object, the field and what was expected."""
 
 
-# The fields of a pod that decide its class, as bytes.
+# The fields of a pod that it shares with others, as bytes: they are checked where they are first met.
 
 
 class _ContainerKey(Wire, frozen=True):
-    name: str = ""
-    image: str = ""
+    name: Raw = _ABSENT
+    image: Raw = _ABSENT
     resources: Raw = _ABSENT
     ports: Raw = _ABSENT
     restart_policy: Raw = _ABSENT
     restart_policy_rules: Raw = _ABSENT
 
 
-class _VolumeKey(api.Volume, frozen=True):
+class _VolumeKey(Wire, frozen=True):
     """A volume; those of a boring kind (nothing reads them) are told by one of the last four fields."""
 
+    name: Raw = _ABSENT
+    persistent_volume_claim: Raw = _ABSENT
+    ephemeral: Raw = _ABSENT
+    gce_persistent_disk: Raw = _ABSENT
+    aws_elastic_block_store: Raw = _ABSENT
+    azure_disk: Raw = _ABSENT
+    cinder: Raw = _ABSENT
+    portworx_volume: Raw = _ABSENT
+    rbd: Raw = _ABSENT
+    iscsi: Raw = _ABSENT
+    csi: Raw = _ABSENT
+    empty_dir: Raw = _ABSENT
+    host_path: Raw = _ABSENT
     projected: api.Empty | None = None
     config_map: api.Empty | None = None
     secret: api.Empty | None = None
     downward_api: api.Empty | None = msgspec.field(default=None, name="downwardAPI")
 
-    @property
-    def boring(self) -> bool:
-        return not (self.projected is self.config_map is self.secret is self.downward_api is None)
-
 
 class _SpecKey(Wire, frozen=True):
     node_name: str = ""
-    containers: tuple[_ContainerKey, ...] = ()
-    init_containers: tuple[_ContainerKey, ...] = ()
-    volumes: tuple[_VolumeKey, ...] = ()
+    containers: list[_ContainerKey] = []
+    init_containers: list[_ContainerKey] = []
+    volumes: list[_VolumeKey] = []
     node_selector: Raw = _ABSENT
     affinity: Raw = _ABSENT
     tolerations: Raw = _ABSENT
@@ -102,37 +115,37 @@ class _SpecKey(Wire, frozen=True):
     resources: Raw = _ABSENT
     scheduling_gates: Raw = _ABSENT
     resource_claims: Raw = _ABSENT
-    priority: api.Int32 | None = None
-    scheduler_name: str = ""
-    termination_grace_period_seconds: api.Int64 | None = None
-    host_network: bool = False
-    host_users: bool | None = None
-    restart_policy: str = ""
+    priority: Raw = _ABSENT
+    scheduler_name: Raw = _ABSENT
+    termination_grace_period_seconds: Raw = _ABSENT
+    host_network: Raw = _ABSENT
+    host_users: Raw = _ABSENT
+    restart_policy: Raw = _ABSENT
     os: Raw = _ABSENT
 
 
 class _MetaKey(Wire, frozen=True):
     name: str = ""
-    namespace: str = ""
+    namespace: Raw = _ABSENT
     uid: str = ""
     labels: Raw = _ABSENT
     annotations: dict[str, str] = {}
-    owner_references: tuple[api.OwnerReference, ...] = ()
+    owner_references: Raw = _ABSENT
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
 
 class _ContainerStatusKey(Wire, frozen=True):
-    name: str = ""
+    name: Raw = _ABSENT
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
 
 
 class _StatusKey(Wire, frozen=True):
     phase: str = ""
-    conditions: tuple[api.Condition, ...] = ()
-    container_statuses: tuple[_ContainerStatusKey, ...] = ()
-    init_container_statuses: tuple[_ContainerStatusKey, ...] = ()
+    conditions: list[api.Condition] = []
+    container_statuses: list[_ContainerStatusKey] = []
+    init_container_statuses: list[_ContainerStatusKey] = []
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
     start_time: str | None = None
@@ -144,6 +157,22 @@ class _PodKey(Wire, frozen=True):
     status: _StatusKey = _StatusKey()
 
 
+class Shared(NamedTuple):
+    """What a pod has in common with others."""
+
+    cls: PodClass
+    load: api.Amounts  #: what it takes on its node: ``cls.requests`` itself where it is that, which is nearly always
+    owner: OwnerReference | None  #: the one with ``controller: true``
+
+
+class _Amounts(NamedTuple):
+    """What follows from the resources that a pod asks for and was given. Many classes have them in common."""
+
+    requests: api.Amounts
+    nonzero: tuple[int, int]
+    load: api.Amounts
+
+
 class Interner:
     """The classes of pods seen so far, and what their pods take. One a Snapshot.
 
@@ -152,24 +181,27 @@ class Interner:
 
     def __init__(self) -> None:
         self._classes: dict[Hashable, PodClass] = {}
-        self._loads: dict[Hashable, api.Amounts] = {}
+        self._shared: dict[Hashable, Shared] = {}
+        self._amounts: dict[bytes, _Amounts] = {}
         self._strings: dict[str, str] = {}
 
-    def pod_class(self, key: Hashable, read: Callable[[], PodObject]) -> PodClass:
-        """The class under *key*; *read* gives one whole pod of it and is called only where the key is new."""
-        if (found := self._classes.get(key)) is None:
-            found = self._classes[key] = _pod_class(read())
-        return found
+    def shared(self, key: Hashable, own: Hashable, read: Callable[[], PodObject]) -> Shared:
+        """What the pod shares, by the *key* of its class and by its *own* owners and resources in its status.
 
-    def load(self, cls: PodClass, key: Hashable, read: Callable[[], PodObject]) -> api.Amounts:
-        """What a pod of *cls* takes on its node, under *key*, which must tell the class and the status's resources.
-
-        ``cls.requests`` itself where it takes what it requests, which is nearly always.
+        *read* gives the whole pod; it is called, once, where these two have not been met together before.
         """
-        if (found := self._loads.get(key)) is None:
-            found = load(read())
-            found = self._loads[key] = cls.requests if found == cls.requests else found
+        if (found := self._shared.get((key, own))) is None:
+            found = self._shared[key, own] = self._met(key, read())
         return found
+
+    def _met(self, key: Hashable, pod: PodObject) -> Shared:
+        said = _resources_said(pod)
+        if (amounts := self._amounts.get(said)) is None:
+            amounts = self._amounts[said] = _Amounts(requests(pod.spec), nonzero(pod.spec), load(pod))
+        if (cls := self._classes.get(key)) is None:
+            cls = self._classes[key] = _pod_class(pod, amounts)
+        taken = cls.requests if amounts.load == cls.requests else amounts.load
+        return Shared(cls, taken, next((one for one in pod.metadata.owner_references if one.controller), None))
 
     def string(self, text: str) -> str:
         """*text*, or the equal string seen before: node names and kinds are kept once."""
@@ -178,7 +210,8 @@ class Interner:
     def forget(self, used: set[PodClass]) -> None:
         """Drop all classes but *used*."""
         self._classes = {key: one for key, one in self._classes.items() if one in used}
-        self._loads = {}
+        self._shared = {}
+        self._amounts = {}
         self._strings = {}
 
     def __len__(self) -> int:
@@ -220,13 +253,25 @@ class Decoder:
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         seen = self._pod_keys.decode(raw)
         meta, spec, status = seen.metadata, seen.spec, seen.status
-        key = _class_key(meta, spec)
-        cls = self._interner.pod_class(key, lambda: self._pods.decode(raw))
-        given = _load_key(status)
-        taken = (
-            cls.requests if given is None else self._interner.load(cls, (key, given), lambda: self._pods.decode(raw))
+        ready, unschedulable_since, resize = _conditions(status.conditions)
+        own = _own_key(meta, status, resize)
+        cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: self._pods.decode(raw))
+        return Pod(
+            namespace=cls.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            node_name=self._interner.string(spec.node_name),
+            cls=cls,
+            load=taken,
+            owner=owner,
+            annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
+            phase=self._interner.string(status.phase),
+            deletion_timestamp=meta.deletion_timestamp,
+            creation_timestamp=meta.creation_timestamp,
+            start_time=status.start_time,
+            ready=ready,
+            unschedulable_since=unschedulable_since,
         )
-        return _kept(meta, spec.node_name, status, cls, taken, self._interner)
 
 
 def name_of(raw: bytes | Raw | memoryview) -> str:
@@ -240,97 +285,77 @@ def name_of(raw: bytes | Raw | memoryview) -> str:
     return "without a name"
 
 
-def _class_key(meta: _MetaKey, spec: _SpecKey) -> Hashable:
-    volumes = tuple(one for one in spec.volumes if not one.boring)
-    return (
-        meta.namespace,
-        bytes(meta.labels),
-        meta.deletion_timestamp is not None,
+def _class_key(meta: _MetaKey, spec: _SpecKey) -> bytes:
+    """All that decides the class. A NUL divides the parts: JSON holds none."""
+    terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
+    parts: list[Raw | bytes] = [meta.namespace, meta.labels, terminating]
+    parts += astuple(spec)[4:]
+    named = spec.resource_claims is not _ABSENT
+    for volume in spec.volumes:
+        if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
+            parts += astuple(volume)[:-4]
+            named = named or volume.ephemeral is not _ABSENT
+    parts.append(_END)
+    for container in spec.containers:
+        parts += astuple(container)
+    parts.append(_END)
+    for container in spec.init_containers:
+        parts += astuple(container)
+    if named:
         # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
-        meta.name if any(one.ephemeral for one in volumes) or bytes(spec.resource_claims) else None,
-        volumes,
-        tuple(map(_container_key, spec.containers)),
-        tuple(map(_container_key, spec.init_containers)),
-        bytes(spec.node_selector),
-        bytes(spec.affinity),
-        bytes(spec.tolerations),
-        bytes(spec.topology_spread_constraints),
-        bytes(spec.overhead),
-        bytes(spec.resources),
-        bytes(spec.scheduling_gates),
-        bytes(spec.resource_claims),
-        spec.priority,
-        spec.scheduler_name,
-        spec.termination_grace_period_seconds,
-        spec.host_network,
-        spec.host_users,
-        spec.restart_policy,
-        bytes(spec.os),
-    )
+        parts += (_END, msgspec.json.encode(meta.name))
+    return b"\0".join(parts)
 
 
-def _container_key(one: _ContainerKey) -> Hashable:
-    return (
-        one.name,
-        one.image,
-        bytes(one.resources),
-        bytes(one.ports),
-        bytes(one.restart_policy),
-        bytes(one.restart_policy_rules),
-    )
+def _own_key(meta: _MetaKey, status: _StatusKey, resize: str | None) -> bytes:
+    """What decides the pod's owner, and how much it takes beside its class. Parts as those of the class's key."""
+    parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
+    for one in status.container_statuses:
+        parts += astuple(one)
+    if status.init_container_statuses:
+        parts.append(_END)
+        for one in status.init_container_statuses:
+            parts += astuple(one)
+    if resize is not None:
+        parts += (_END, msgspec.json.encode(resize))
+    return b"\0".join(parts)
 
 
-def _load_key(status: _StatusKey) -> Hashable | None:
-    """The bytes that decide what the pod takes beside its class; None where the status says nothing."""
-    statuses = tuple(
-        (one.name, bytes(one.resources), bytes(one.allocated_resources))
-        for one in (*status.container_statuses, *status.init_container_statuses)
-    )
-    if status.resources == _ABSENT and not any(resources for _, resources, _ in statuses):
-        return None
-    resize = next((c.reason for c in status.conditions if c.type == "PodResizePending"), None)
-    return statuses, bytes(status.resources), bytes(status.allocated_resources), resize
-
-
-def _kept(
-    meta: _MetaKey, node_name: str, status: _StatusKey, cls: PodClass, taken: api.Amounts, interner: Interner
-) -> Pod:
-    ready, unschedulable_since = _conditions(status.conditions)
-    return Pod(
-        namespace=cls.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        node_name=interner.string(node_name),
-        cls=cls,
-        load=taken,
-        owner=next((one for one in meta.owner_references if one.controller), None),
-        annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
-        phase=interner.string(status.phase),
-        deletion_timestamp=meta.deletion_timestamp,
-        creation_timestamp=meta.creation_timestamp,
-        start_time=status.start_time,
-        ready=ready,
-        unschedulable_since=unschedulable_since,
-    )
-
-
-def _conditions(conditions: tuple[api.Condition, ...]) -> tuple[bool, str | None]:
-    ready, since = True, None
+def _conditions(conditions: Iterable[api.Condition]) -> tuple[bool, str | None, str | None]:
+    """Whether nothing says that it is not ready, since when it finds no place, and why its resize is pending."""
+    ready, since, resize = True, None, None
     for one in conditions:
-        if one.type == "Ready":
+        kind = one.type
+        if kind == "Ready":
             ready = one.status == "True"
-        elif one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
-            since = one.last_transition_time or ""
-    return ready, since
+        elif kind == "PodScheduled":
+            if one.status == "False" and one.reason == "Unschedulable":
+                since = one.last_transition_time or ""
+        elif kind == RESIZE_PENDING and resize is None:
+            resize = one.reason
+    return ready, since, resize
 
 
-def _pod_class(pod: PodObject) -> PodClass:
+def _resources_said(pod: PodObject) -> bytes:
+    """All that :mod:`predicates.requests` reads of the pod."""
+    spec, status = pod.spec, pod.status
+    asked = _asked(spec.containers), _asked(spec.init_containers), spec.resources, spec.overhead
+    given = status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources
+    resizes = [one.reason for one in status.conditions if one.type == RESIZE_PENDING]
+    return msgspec.json.encode((asked, given, resizes))
+
+
+def _asked(containers: Iterable[api.Container]) -> list[tuple[object, ...]]:
+    return [(one.name, one.resources, one.restart_policy) for one in containers]
+
+
+def _pod_class(pod: PodObject, amounts: _Amounts) -> PodClass:
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return PodClass(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
-        requests=requests(spec),
-        nonzero=nonzero(spec),
+        requests=amounts.requests,
+        nonzero=amounts.nonzero,
         spec=spec,
         ports=_host_ports(spec),
         claims=_claims(pod.metadata.name, spec),

@@ -5,7 +5,8 @@ Works as the JSON side does (:mod:`predicates.wire`): only the first pod of a cl
 
 from collections.abc import Callable, Hashable, Iterable
 
-from predicates.objects import OwnerReference, Pod, PodObject
+from predicates.objects import Pod, PodObject
+from predicates.requests import RESIZE_PENDING
 from predicates.wire import POD_ANNOTATIONS, Interner
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
@@ -17,18 +18,17 @@ class PodReader:
     def __init__(self, interner: Interner, whole: Callable[[schema.Pod], PodObject]) -> None:
         self._interner = interner
         self._whole = whole
-        self._last: tuple[bytes, PodObject] | None = None
 
     def read(self, raw: bytes) -> Pod:
         """One pod. Raises protobuf's DecodeError, or ValueError for a quantity that is none."""
         seen = schema.PodKey.FromString(raw)
         meta, node_name = seen.metadata, seen.spec.nodeName
         status = schema.StatusKey.FromString(seen.status)
-        key = _class_key(meta, seen.spec)
-        cls = self._interner.pod_class(key, lambda: self._pod(raw))
-        taken = cls.requests
-        if (given := _load_key(seen.status, status.conditions)) is not None:
-            taken = self._interner.load(cls, (key, given), lambda: self._pod(raw))
+        cls, taken, owner = self._interner.shared(
+            _class_key(meta, seen.spec),
+            (tuple(meta.ownerReferences), _given(seen.status, status.conditions)),
+            lambda: self._whole(schema.Pod.FromString(raw)),
+        )
         ready, unschedulable_since = _conditions(status.conditions)
         return Pod(
             namespace=cls.namespace,
@@ -37,7 +37,7 @@ class PodReader:
             node_name=self._interner.string(node_name),
             cls=cls,
             load=taken,
-            owner=next((_owner(one) for one in meta.ownerReferences if one.controller), None),
+            owner=owner,
             annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
             phase=self._interner.string(status.phase),
             deletion_timestamp=moment(meta.deletionTimestamp),
@@ -46,18 +46,6 @@ class PodReader:
             ready=ready,
             unschedulable_since=unschedulable_since,
         )
-
-    def _pod(self, raw: bytes) -> PodObject:
-        """The whole pod; asked for the class and for the load of the first pod of both, it is read once."""
-        if self._last is None or self._last[0] is not raw:
-            self._last = raw, self._whole(schema.Pod.FromString(raw))
-        return self._last[1]
-
-
-def _owner(given: schema.OwnerReference) -> OwnerReference:
-    return OwnerReference(
-        kind=given.kind, name=given.name, uid=given.uid, api_version=given.apiVersion, controller=True
-    )
 
 
 def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
@@ -79,14 +67,14 @@ def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
     )
 
 
-def _load_key(status: bytes, conditions: Iterable[schema.PodCondition]) -> Hashable | None:
+def _given(status: bytes, conditions: Iterable[schema.PodCondition]) -> Hashable | None:
     """The bytes that decide what the pod takes beside its class; None where the status says nothing."""
     seen = schema.LoadKey.FromString(status)
     statuses = (*seen.containerStatuses, *seen.initContainerStatuses)
     if not seen.HasField("resources") and not any(one.HasField("resources") for one in statuses):
         return None
     seen.DiscardUnknownFields()
-    resize = next((one.reason for one in conditions if one.type == "PodResizePending"), None)
+    resize = next((one.reason for one in conditions if one.type == RESIZE_PENDING), None)
     return seen.SerializeToString(), resize
 
 

@@ -112,8 +112,8 @@ class MetaKey(_message.Message):
     deletionTimestamp: Time
     labels: _containers.RepeatedScalarFieldContainer[bytes]
     annotations: _containers.ScalarMap[str, str]
-    ownerReferences: _containers.RepeatedCompositeFieldContainer[OwnerReference]
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., creationTimestamp: _Optional[_Union[Time, _Mapping]] = ..., deletionTimestamp: _Optional[_Union[Time, _Mapping]] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., ownerReferences: _Optional[_Iterable[_Union[OwnerReference, _Mapping]]] = ...) -> None: ...
+    ownerReferences: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., creationTimestamp: _Optional[_Union[Time, _Mapping]] = ..., deletionTimestamp: _Optional[_Union[Time, _Mapping]] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., ownerReferences: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SpecKey(_message.Message):
     __slots__ = ("volumes", "containers", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector", "nodeName", "hostNetwork", "affinity", "schedulerName", "initContainers", "tolerations", "priority", "overhead", "topologySpreadConstraints", "os", "hostUsers", "schedulingGates", "resourceClaims", "resources")

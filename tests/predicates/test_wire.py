@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicates.objects import HostPort, Node, Object, ObjectMeta, Pod
+from predicates import wire
+from predicates.objects import (
+    Container,
+    ContainerStatus,
+    HostPort,
+    Node,
+    Object,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    Volume,
+)
 from predicates.wire import KINDS, Decoder, Interner, WireError, name_of
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
@@ -80,6 +91,20 @@ SILENT: dict[str, tuple[str, Any]] = {
 def test_pods_that_differ_in_what_filters_read_have_classes_of_their_own(path: str, value: Any) -> None:
     decoder = Decoder(Interner())
     assert _pod(POD, decoder).cls is not _pod(_with(POD, path, value), decoder).cls
+
+
+@pytest.mark.parametrize(
+    ("read", "key"),
+    [
+        (PodSpec, wire._SpecKey),
+        (Container, wire._ContainerKey),
+        (Volume, wire._VolumeKey),
+        (ContainerStatus, wire._ContainerStatusKey),
+    ],
+)
+def test_whatever_is_read_of_a_pod_is_in_a_key(read: type[msgspec.Struct], key: type[msgspec.Struct]) -> None:
+    names = ({field.encode_name for field in msgspec.structs.fields(kind)} for kind in (read, key))
+    assert set.difference(*names) == set()
 
 
 @pytest.mark.parametrize(("path", "value"), SILENT.values(), ids=SILENT)
