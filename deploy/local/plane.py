@@ -19,7 +19,7 @@ from deploy.local.errors import ApiError, PlaneError
 from deploy.local.processes import Processes
 
 START_SECONDS = 90.0  #: for all to be up; 4 s where nothing else runs
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.1
 CHECK_SECONDS = 1.0
 

@@ -168,7 +168,7 @@ def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
             manifests.job("endless", annotations={stages.COMPLETE_AFTER: stages.NEVER}),
             manifests.job("short"),
             manifests.pod("stays", annotations={stages.TERMINATE_AFTER: stages.NEVER}),
-            manifests.pod("polite", annotations=grace),
+            manifests.pod("polite", annotations=grace, terminationGracePeriodSeconds=3600),
             manifests.pod("brief", annotations=grace, terminationGracePeriodSeconds=1),
             manifests.pod("goes"),
         ]

@@ -270,6 +270,10 @@ def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, look: Look) ->
     assert look.kinds() == {"on-demand": 1}
 
 
+def page(daemon: Daemon, name: str) -> httpx.Response:
+    return httpx.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
+
+
 def test_what_it_serves(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
@@ -277,19 +281,16 @@ def test_what_it_serves(cluster: ControlPlane, look: Look) -> None:
     look.open_spot()
     with Daemon(cluster) as daemon:
         look.eventually(lambda: daemon.told("nothing is drained", reason="drain-delay"), "the drain")
-        page = httpx.get(f"{daemon.address}/metrics").text
-        for line in (
+        expected = {
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/worker"} 1.0',
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/spot-worker"} 2.0',
             'spot_rescheduler_node_drain_total{drain_state="Success",node="on-demand-1"} 1.0',
             "spot_rescheduler_evicted_pods_total 2.0",
             'spot_rescheduler_node_pods_count{node="on-demand-1",node_type="node-role.kubernetes.io/worker"} 0.0',
             'spot_rescheduler_cooldown_active{kind="drain-delay"} 1.0',
-        ):
-            assert line in page.splitlines()
-        assert [httpx.get(f"{daemon.address}/{one}").status_code for one in ("healthz", "readyz", "statusz")] == [
-            200
-        ] * 3
-        status = httpx.get(f"{daemon.address}/statusz").json()
+        }
+        look.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
+        assert [page(daemon, one).status_code for one in ("healthz", "readyz", "statusz")] == [200] * 3
+        status = page(daemon, "statusz").json()
         assert [(one["node"], one["succeeded"]) for one in status["drains"]] == [(ONE, True)]
         assert status["waiting"]["reason"] == "drain-delay"
