@@ -148,12 +148,12 @@ def test_one_leads_and_the_other_takes_over_when_the_lease_is_given_back(cluster
     second.start()
     eventually(lambda: second.holder == first.identity)
     assert not second.leading
-    first.stop()
+    first.stop(60.0)
     assert not first.leading
     eventually(lambda: second.leading)
     spec = cluster.api.get(LEASE)["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (second.identity, 15, 1)
-    second.stop()
+    second.stop(60.0)
     assert cluster.api.get(LEASE)["spec"].get("holderIdentity", "") == ""
 
 
@@ -194,7 +194,7 @@ def test_events_are_told_of_nodes_and_pods_and_repeats_are_counted(cluster: Cont
     eventually(lambda: told(reason="DrainBlocked"))
     clock.ahead = 600.0
     recorder.record(subject, "DrainBlocked", "second")
-    recorder.close(10.0)
+    recorder.close(60.0)
     [blocked] = told(reason="DrainBlocked", **{"involvedObject.uid": uid(made)})
     assert (blocked["count"], blocked["message"], blocked["type"]) == (2, "second", "Normal")
     assert (blocked["source"]["component"], blocked["metadata"]["namespace"]) == ("rescheduler", "default")
