@@ -51,6 +51,10 @@ class Updates(Protocol):
 
     def terminate(self, machine: str, *, decrement: bool) -> str: ...
 
+    def dispose(self, machine: str) -> str:
+        """Drain the machine's node and let the machine go, whatever the pool protects it from; it is replaced."""
+        ...
+
     def detach(self, machine: str, *, decrement: bool) -> str:
         """Drain the machine's node, then detach the machine; the node goes on without it."""
         ...
@@ -188,7 +192,7 @@ class Proxy:
         """A status after which the pool terminates a machine by itself is set gracefully; others are handed on."""
         updates, status = self._updates, set_membership(body, found.machine)
         if status.disposable:  # it would be replaced and terminated
-            call = partial(updates.terminate, status.machine, decrement=False)
+            call = partial(updates.dispose, status.machine)
         elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # there is one too many
             call = partial(updates.take_back, status.machine, evictable=status.evictable)
         else:

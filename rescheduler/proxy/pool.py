@@ -36,7 +36,7 @@ def members(machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRe
             reasons.append(f"machine {machine.id}: its membership status says that it is not evictable")
         elif machine.id in paired:
             of_nodes[paired[machine.id]] = machine
-        elif position in found.claimed or not _surely_nodeless(machine, unpaired):
+        elif position in found.claimed or not _differs(machine, unpaired):
             reasons.append(f"machine {machine.id}: it cannot be told which node it is")
         else:
             nodeless.append(machine)
@@ -45,7 +45,14 @@ def members(machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRe
     return Members(active, sorted(nodeless, key=_giving_up), of_nodes, reasons)
 
 
-def _surely_nodeless(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
+def surely_nodeless(machine: Machine, machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRef]) -> bool:
+    """Whether *machine*, one of *machines*, can be none of *nodes*."""
+    found = index.match(nodes)
+    claimed = any(machines[position].id == machine.id for position in found.claimed)
+    return not claimed and _differs(machine, [node for node in nodes if node.name not in found.machines])
+
+
+def _differs(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
     """It is not launched yet, or every Node without a machine is provably another one."""
     if machine.machine_state == MachineState.REQUESTED:
         return True

@@ -1,5 +1,6 @@
 """One removal of machines from the pool: done node by node, and told in one answer."""
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,20 @@ ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
 _STATUS: Final = {Why.PROVIDER: 502, Why.API_ERROR: 503, Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504}
 
 
+#: Failures that the next node need not have.
+_OF_THE_NODE: Final = frozenset(
+    {Why.PLAN_CHANGED, Why.PODS_RETURN, Why.EVICTION_TIMEOUT, Why.EVICTION_FAILED, Why.TERMINATION_TIMEOUT}
+)
+
+
+class Outcome(enum.Enum):
+    """What became of a victim."""
+
+    GOES = enum.auto()  #: its machine is gone, or was ordered away
+    STAYS = enum.auto()  #: it could not be emptied; another node could be
+    BROKEN = enum.auto()  #: what failed would fail for others, too, or has changed the pool
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to."""
@@ -30,6 +45,7 @@ class Ways:
 
     shrink: Way  #: terminated, and the pool is one smaller
     replace: Way  #: terminated, and the pool makes another one
+    dispose: Way  #: made disposable though it is protected or does not count: the pool ends it by itself
     keep: Way  #: not touched
 
 
@@ -52,27 +68,30 @@ class Removal:
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
-    def drain(self, plan: Plan, way: Way) -> bool:
-        """Whether the machine is gone, or is going."""
+    def drain(self, plan: Plan, way: Way) -> Outcome:
+        """Empty the plan's node, and let its machine go the way."""
         drain = way.drain(plan)
         if drain is None:
             self.failed(500, f"node {plan.node}: it is gone")
-        elif drain.failure is not None:
+            return Outcome.BROKEN
+        if drain.failure is not None:
             failure = drain.failure
             pods = f" ({', '.join(map(str, failure.pods))})" if failure.pods else ""
             self.failed(_STATUS.get(failure.why, 500), f"node {plan.node}: {failure.why}: {failure.detail}{pods}")
-        elif drain.handed_over:
+            return Outcome.STAYS if failure.why in _OF_THE_NODE else Outcome.BROKEN
+        if drain.handed_over:
             self.going(plan.node)
         else:
             self.gone += 1
-        return drain is not None and drain.failure is None
+        return Outcome.GOES
 
-    def cancel(self, machines: Sequence[Machine], group: str, provider: CloudProvider, deadline: float) -> None:
+    def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
         """Machines without a Node need no drain."""
         if not machines:
             return
         refs = [NodeRef(one.id, one.id) for one in machines]
-        for name, outcome in provider.delete_nodes(group, refs, deadline=deadline).items():
+        (group,) = provider.groups(deadline=deadline)
+        for name, outcome in provider.delete_nodes(group.id, refs, deadline=deadline).items():
             match outcome:
                 case Deleted() | AlreadyGone():
                     self.gone += 1
@@ -83,6 +102,10 @@ class Removal:
                     self.failed(502, f"machine {name}: {detail}")
                 case _:
                     self.failed(500, f"machine {name}: {outcome.detail}")
+
+    def replaced(self) -> None:
+        """Others went in place of all that failed: there is nothing to say about those."""
+        self.failures.clear()
 
     def told(self, wanted: int) -> str:
         """What is left to say; UpdateFailed where nothing was done."""

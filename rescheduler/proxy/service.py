@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from rescheduler.acts import Access
 from rescheduler.backends.base import CloudProvider
+from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
-from rescheduler.backends.cloudpool.provider import REPLACING, CloudpoolProvider
+from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer
@@ -29,10 +30,6 @@ from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.threads import Threads
-
-#: Seconds in which what was taken back must show in the watched state, and between two looks whether it does.
-AGREE_SECONDS: Final = 3.0
-AGREE_STEP_SECONDS: Final = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +68,10 @@ class Alone:
     def terminate(self, machine: str, *, decrement: bool) -> str:
         with self._swept():
             return self._updates.terminate(machine, decrement=decrement)
+
+    def dispose(self, machine: str) -> str:
+        with self._swept():
+            return self._updates.dispose(machine)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         with self._swept():
@@ -112,17 +113,21 @@ class Service:
         limits = _limits(file)
         # Victims wait marked while those before them are drained; none is begun when the update's time is out.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
-        shrinking, replacing = (CloudpoolProvider([self.pool], shrink=shrink) for shrink in (True, False))
-        self._view = ProxyView(state, self._clock, self.holder, self._to_finish, own_node)
-        to_replace = ProxyView(state, self._clock, self.holder, self._to_replace, own_node)
-        self._drainers = self._drainer(shrinking, self._view, limits), self._drainer(replacing, to_replace, limits)
+        views = {
+            one: ProxyView(state, self._clock, self.holder, partial(self._is_ours, one), own_node) for one in Ending
+        }
+        self._view = views[Ending.SHRINK]
+        providers = {one: CloudpoolProvider([self.pool], one) for one in Ending}
+        self._drainers = {one: self._drainer(providers[one], views[one], limits) for one in Ending}
+        endings = {one: Way(self._drainers[one].drain, providers[one]) for one in Ending}
         keeping = NoProvider()
         ways = Ways(
-            shrink=Way(self._drainers[0].drain, shrinking),
-            replace=Way(self._drainers[1].drain, replacing),
+            shrink=endings[Ending.SHRINK],
+            replace=endings[Ending.REPLACE],
+            dispose=endings[Ending.DISPOSE],
             keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
         )
-        self._nodes = ClusterNodes(self._view, state, self._access(keeping), report)
+        self._nodes = ClusterNodes(self._view, state, self._access(keeping), report, standing.stop)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
         self.updates = Alone(updates, self._lock, self._tidy)
@@ -146,15 +151,12 @@ class Service:
         if self._view.unfit():
             return
         try:
-            for drainer in self._drainers:
+            for drainer in self._drainers.values():
                 drainer.sweep()
         except Exception as error:
             log.exception("a sweep ended in an error of this program")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
-        deadline = self._clock.monotonic() + AGREE_SECONDS
-        while self._nodes.draining() and self._clock.monotonic() < deadline:
-            if self._clock.wait(AGREE_STEP_SECONDS, self._standing.stop):
-                break
+        self._nodes.agree()
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
@@ -162,15 +164,16 @@ class Service:
     def _access(self, provider: CloudProvider) -> Access:
         return Access(self._cluster, provider, self._clock, self.holder, self._promise)
 
-    def _to_finish(self, written: Intent) -> bool:
-        """Our own, and what a proxy left that was dead or before another pool."""
-        if written.holder != self.holder:
-            return written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
-        return not self._to_replace(written)
+    def _is_ours(self, ending: Ending, written: Intent) -> bool:
+        """What we have begun with that *ending*; with the first one goes all that names none.
 
-    def _to_replace(self, written: Intent) -> bool:
-        removing = written.step is Step.REMOVING and written.group.endswith(REPLACING)
-        return written.holder == self.holder and removing
+        That, and what a proxy left that was dead or before another pool.
+        """
+        if written.holder != self.holder:
+            lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
+            return lapsed and ending is Ending.SHRINK
+        named = (one for one in Ending if one and written.step is Step.REMOVING and written.group.endswith(one))
+        return ending is next(named, Ending.SHRINK)
 
 
 def _limits(file: ProxyFile) -> Limits:

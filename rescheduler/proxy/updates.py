@@ -12,8 +12,8 @@ from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.pool import Members, members
-from rescheduler.proxy.removal import ORDERED, Removal, Ways
+from rescheduler.proxy.pool import Members, members, surely_nodeless
+from rescheduler.proxy.removal import ORDERED, Outcome, Removal, Way, Ways
 from rescheduler.proxy.victims import Choice
 
 T = TypeVar("T")
@@ -81,15 +81,14 @@ class PoolUpdates:
         """A machine that is gone, or that was ordered away by us, is terminated already."""
         deadline = self._deadline()
         found = self._machine(machine, deadline)
-        if found is None:
-            return ""
-        way = self._ways.shrink if decrement else self._ways.replace
-        removal = Removal()
-        if node := self._node_of(found, deadline):
-            removal.drain(self._viable(node), way)
-        else:
-            removal.cancel([found], self._pool.group.id, way.provider, deadline)
-        return removal.told(1)
+        return self._ended(found, self._ways.shrink if decrement else self._ways.replace, deadline)
+
+    def dispose(self, machine: str) -> str:
+        """What protects a machine is taken off it when its node is empty, and not before."""
+        deadline = self._deadline()
+        found = self._machine(machine, deadline, protected=True)
+        way = self._ways.replace if found is None or found.membership.evictable else self._ways.dispose
+        return self._ended(found, way, deadline)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         """The node is drained for the moment at which the pool lets go of it; afterwards it takes pods again."""
@@ -128,30 +127,50 @@ class PoolUpdates:
     def _shrunk(self, found: Members, excess: int, deadline: float) -> Removal:
         """What was ordered away before counts; machines without a Node go first, then victims one after the other.
 
-        All victims are tainted before the first one is drained.
+        Where others went in place of a victim that could not be emptied, there is nothing to say about it.
         """
         removal = Removal()
         leaving = sorted(self._nodes.leaving() & found.nodes.keys())
         for node in leaving:
             removal.going(node)
         wanted = max(0, excess - len(leaving))
-        removal.cancel(found.nodeless[:wanted], self._pool.group.id, self._ways.shrink.provider, deadline)
-        wanted = max(0, wanted - len(found.nodeless))
-        if not wanted:
-            return removal
-        choice = self._nodes.choose(sorted(found.nodes.keys() - set(leaving)), wanted)
-        left = [plan.node for plan in choice.plans]
+        removal.cancel(found.nodeless[:wanted], self._ways.shrink.provider, deadline)
+        self._drain_some(found, set(leaving), max(0, wanted - len(found.nodeless)), removal, deadline)
+        if removal.gone == excess:
+            removal.replaced()
+        return removal
+
+    def _drain_some(self, found: Members, tried: set[str], wanted: int, removal: Removal, deadline: float) -> None:
+        """Take *wanted* nodes; in place of those that cannot be emptied others are tried, each of them once."""
+        while wanted:
+            choice = self._nodes.choose(sorted(found.nodes.keys() - tried), wanted)
+            outcomes = self._drained(choice.plans, removal, deadline)
+            short = len(choice.plans) < wanted
+            wanted -= outcomes.count(Outcome.GOES)
+            tried |= {plan.node for plan in choice.plans}
+            if Outcome.BROKEN not in outcomes and Outcome.STAYS in outcomes:
+                continue
+            if short:
+                for why in (*_rejections(choice.rejected), *found.reasons):
+                    removal.failed(500, why)
+            return
+
+    def _drained(self, plans: Sequence[Plan], removal: Removal, deadline: float) -> list[Outcome]:
+        """All are tainted before the first one is drained."""
+        left = {plan.node for plan in plans}
+        outcomes: list[Outcome] = []
         try:
-            self._nodes.taint(left)
-            left = [plan.node for plan in choice.plans if not self._drained_in_time(plan, removal, deadline)]
+            self._nodes.taint([plan.node for plan in plans])
+            for plan in plans:
+                outcomes.append(self._drained_in_time(plan, removal, deadline))
+                if outcomes[-1] is Outcome.GOES:
+                    left.remove(plan.node)
         except errors.ReschedulerError as error:
             removal.failed(503, str(error))
+            outcomes.append(Outcome.BROKEN)
         finally:
-            self._nodes.release(left)
-        if len(choice.plans) < wanted:
-            for why in (*_rejections(choice.rejected), *found.reasons):
-                removal.failed(500, why)
-        return removal
+            self._nodes.release(sorted(left))
+        return outcomes
 
     def _settle(self, desired: int, left: int, removal: Removal, deadline: float) -> None:
         """See that the pool wants what there is, or what was asked for: never fewer than are left undrained.
@@ -174,8 +193,21 @@ class PoolUpdates:
 
     # -- single machines
 
-    def _machine(self, machine: str, deadline: float) -> Machine | None:
-        """The machine, `None` if it is gone or going; 404 if there is none of that id."""
+    def _ended(self, machine: Machine | None, way: Way, deadline: float) -> str:
+        """Drain the machine's node, if it has one, and let the machine go the *way*."""
+        if machine is None:
+            return ""
+        removal = Removal()
+        # What does not count is disposable, or is to become so: it is the pool that ends it.
+        way = way if machine.active else self._ways.dispose
+        if node := self._node_of(machine, deadline):
+            removal.drain(self._viable(node), way)
+        else:
+            removal.cancel([machine], way.provider, deadline)
+        return removal.told(1)
+
+    def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
+        """The machine, `None` if it is gone or going; 404 if there is none of that id, 500 if the pool protects it."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         found = [one for one in view.machines if one.id == machine]
         if len(found) > 1:
@@ -184,7 +216,7 @@ class PoolUpdates:
             if self._pool.ledger.order(machine) is not None:
                 return None
             raise UpdateFailed(404, f"machine {machine} is no member of the pool")
-        if not found[0].gone and not found[0].membership.evictable:
+        if not (found[0].gone or found[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
         return None if found[0].gone else found[0]
 
@@ -203,9 +235,9 @@ class PoolUpdates:
             if paired[machine.id] in self._nodes.leaving():
                 raise UpdateFailed(504, ORDERED.format(paired[machine.id]))
             return paired[machine.id]
-        found = members(view.machines, view.index, nodes)
-        launching = [one for one in found.nodeless if one.machine_state != MachineState.RUNNING]
-        if machine.id in [one.id for one in launching]:
+        listed = next((one for one in view.machines if one.id == machine.id), machine)
+        launching = listed.machine_state != MachineState.RUNNING
+        if launching and surely_nodeless(listed, view.machines, view.index, nodes):
             return None
         raise UpdateFailed(500, f"machine {machine.id}: no node is surely this machine; it may be about to register")
 
@@ -215,11 +247,11 @@ class PoolUpdates:
             raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))
         return choice.plans[0]
 
-    def _drained_in_time(self, plan: Plan, removal: Removal, deadline: float) -> bool:
+    def _drained_in_time(self, plan: Plan, removal: Removal, deadline: float) -> Outcome:
         if self._pool.clock.monotonic() < deadline:
             return removal.drain(plan, self._ways.shrink)
         removal.failed(504, f"node {plan.node}: the update's time is out")
-        return False
+        return Outcome.BROKEN
 
     def _deadline(self) -> float:
         return self._pool.clock.monotonic() + self._patience

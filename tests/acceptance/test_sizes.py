@@ -104,7 +104,7 @@ def allowed(plane: ControlPlane, budget: str) -> int:
     return int(found.get("status", {}).get("disruptionsAllowed", 0))
 
 
-def test_a_victim_that_fails_is_released_and_the_one_before_stays_gone(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_victim_that_fails_is_released_and_another_one_goes(cluster: ControlPlane, tmp_path: Path) -> None:
     """4 → 2, one node is protected from the start and passed over, a second one while the first victim drains."""
     with watched(cluster, tmp_path, 4) as (made, border), ThreadPoolExecutor(1) as client:
         annotate(cluster, "od-1", **{DISABLED: "true"})
@@ -116,11 +116,8 @@ def test_a_victim_that_fails_is_released_and_the_one_before_stays_gone(cluster: 
         assert made.tainted() == ["od-2", "od-3"]
         annotate(cluster, "od-3", **{DISABLED: "true"})
         border.release()
-        status, detail = call.result()
-        assert (status, detail.partition(": ")[0]) == (200, "1 of 2 machines were removed")
-        assert "node od-3: plan-changed: the plan no longer holds" in detail
-        assert (made.running(), made.desired, made.tainted()) == (["od-1", "od-3", "od-4"], 3, [])
-        assert ask(made, 1)[1].startswith("1 of 2 machines were removed: node od-1: it carries")
+        assert call.result() == (200, "")
+        assert any("od-3" in line and "plan no longer holds" in line for line in made.lines)
         assert (made.running(), made.desired, made.tainted()) == (["od-1", "od-3"], 2, [])
         cluster.wait_for(lambda: list(made.pods().values()) == ["od-1"] or list(made.pods().values()) == ["od-3"])
         status, detail = ask(made, 1)

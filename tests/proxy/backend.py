@@ -116,6 +116,10 @@ class Asked:
         self.calls.append(("terminate", machine, decrement))
         return self._does()
 
+    def dispose(self, machine: str) -> str:
+        self.calls.append(("dispose", machine))
+        return self._does()
+
     def detach(self, machine: str, *, decrement: bool) -> str:
         self.calls.append(("detach", machine, decrement))
         return self._does()

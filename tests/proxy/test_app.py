@@ -41,14 +41,12 @@ REMOVALS: dict[tuple[str, bytes], tuple[object, ...]] = {
     ("/pool/detach", MACHINE): ("detach", "i-1", True),
     ("/pool/i-1/detach", MACHINE): ("detach", "i-1", True),
     ("/pool/membershipStatus", b'{"machineId": "i-1", "membershipStatus": {"active": false}}'): (
-        "terminate",
+        "dispose",
         "i-1",
-        False,
     ),
     ("/pool/i-1/membershipStatus", b'{"membershipStatus": {"active": false, "evictable": true}}'): (
-        "terminate",
+        "dispose",
         "i-1",
-        False,
     ),
 }
 

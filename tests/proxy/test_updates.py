@@ -18,6 +18,7 @@ from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
 from rescheduler.backends.base import CloudProvider, Deleted, NodeRef
+from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
@@ -47,10 +48,13 @@ class World:
         self.blind = ""
         self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
-        shrinking, replacing = (CloudpoolProvider([pool], shrink=shrink) for shrink in (True, False))
+        providers = [CloudpoolProvider([pool], ending) for ending in Ending]
+        self.replacing = providers[1]
+        shrink, replace, dispose = (Way(self._drains(one), one) for one in providers)
         ways = Ways(
-            shrink=Way(self._drains(shrinking), shrinking),
-            replace=Way(self._drains(replacing), replacing),
+            shrink=shrink,
+            replace=replace,
+            dispose=dispose,
             keep=Way(self._drains(None), NoProvider()),
         )
         self.stop = threading.Event()
@@ -77,7 +81,7 @@ class World:
         return Victims(snapshot(self._objects), NOW).choose(nodes, most)
 
     def taint(self, nodes: Sequence[str]) -> None:
-        assert not self.drained
+        assert not self.drained or self.broken  # but for who takes the place of one that failed
         self.tainted += nodes
 
     def release(self, nodes: Sequence[str]) -> None:
@@ -106,6 +110,16 @@ class World:
     @property
     def desired(self) -> int:
         return int(self.server.pool.size()["desiredSize"])
+
+    def alive(self) -> list[str]:
+        """The ids of the machines that cost money."""
+        now = self.clock.now()
+        return [one.id(now) for one in self.server.pool.machines() if one.allocated(now)]
+
+    def statuses(self) -> list[Any]:
+        """The membership statuses that the pool was told."""
+        told = [one for one in self.server.face.requests if one.path == "/pool/membershipStatus"]
+        return [json.loads(one.body)["membershipStatus"] for one in told]
 
     def sizes(self) -> list[int]:
         """The numbers that the pool was told."""
@@ -240,15 +254,51 @@ def test_the_protected_and_the_inactive_are_no_victims() -> None:
 
 def test_a_victim_that_fails_is_released_and_the_others_go_on() -> None:
     with world() as made:
-        made.broken["pool-1"] = Failure(Why.EVICTION_TIMEOUT, "a budget says no")
+        made.broken["pool-1"] = Failure(Why.API_ERROR, "not now")
         said = made.updates.set_size(1)
-        assert said == "1 of 2 machines were removed: node pool-1: eviction-timeout: a budget says no"
+        assert said == "1 of 2 machines were removed: node pool-1: api-error: not now"
         assert (made.drained, made.tainted, made.running(), made.desired) == (
             ["pool-2"],
             ["pool-2"],
             ["pool-1", "pool-3"],
             2,
         )
+
+
+#: Failures after which another node is tried: it need not have what stood in the way of the first one.
+OF_THE_NODE = {
+    Why.PLAN_CHANGED,
+    Why.PODS_RETURN,
+    Why.EVICTION_TIMEOUT,
+    Why.EVICTION_FAILED,
+    Why.TERMINATION_TIMEOUT,
+}
+
+
+@pytest.mark.parametrize("why", Why)
+def test_another_node_goes_in_place_of_one_that_cannot_be_emptied(why: Why) -> None:
+    with world() as made:
+        made.broken["pool-1"] = Failure(why, "why")
+        if why in OF_THE_NODE:
+            assert made.updates.set_size(2) == ""
+            assert (made.drained, made.tainted, made.desired) == (["pool-2"], ["pool-2"], 2)
+        else:
+            with pytest.raises(UpdateFailed, match=f"^node pool-1: {why}: why$"):
+                made.updates.set_size(2)
+            assert (made.drained, made.tainted, made.desired) == ([], [], 3)
+
+
+def test_each_node_is_tried_once_and_who_stays_is_told() -> None:
+    with world(objects=BLOCKED[2:]) as made:
+        made.broken = {f"pool-{n}": Failure(Why.EVICTION_TIMEOUT, f"why {n}") for n in (1, 2)}
+        with pytest.raises(UpdateFailed) as caught:
+            made.updates.set_size(2)
+        told = caught.value.detail
+        assert told.startswith(
+            "node pool-1: eviction-timeout: why 1; node pool-2: eviction-timeout: why 2; node pool-3: "
+        )
+        assert [told.count(f"node pool-{n}: ") for n in (1, 2, 3)] == [1, 1, 1]
+        assert (caught.value.status, made.drained, made.tainted, made.desired) == (504, [], [], 3)
 
 
 STATUSES = {Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504, Why.PROVIDER: 502, Why.API_ERROR: 503}
@@ -284,13 +334,15 @@ def test_a_pool_that_cannot_be_asked(fault: dict[str, Any], status: int) -> None
             assert caught.value.status == status
 
 
-def test_a_machine_that_is_requested_is_terminated_without_more_ado() -> None:
+@pytest.mark.parametrize("decrement", [True, False])
+def test_a_machine_that_is_requested_is_terminated_without_more_ado(decrement: bool) -> None:
     with world() as made:
         made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
         made.server.pool.set_size(4)
         machine = made.server.pool.machines()[3]
-        assert made.updates.terminate(machine.id(made.clock.now()), decrement=True) == ""
-        assert (len(made.running()), made.desired, made.drained) == (3, 3, [])
+        assert made.updates.terminate(machine.id(made.clock.now()), decrement=decrement) == ""
+        assert machine.id(made.clock.now()) not in made.alive()
+        assert (len(made.running()), made.desired, made.drained) == (3, 3 if decrement else 4, [])
 
 
 def test_a_machine_that_may_be_about_to_register_stays() -> None:
@@ -323,6 +375,65 @@ def test_terminated_twice_and_unknown() -> None:
         with pytest.raises(UpdateFailed, match="is no member of the pool") as caught:
             made.updates.terminate("i-0", decrement=True)
         assert caught.value.status == 404
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_what_protects_a_machine_that_is_made_disposable_is_taken_off_it_when_its_node_is_empty(active: bool) -> None:
+    """Blessed, or kept for inspection: its replacement comes when it stops counting, and no size is told."""
+    with world(settings(refresh_interval=1, pool_update=20)) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        made.server.pool.set_membership(machine, active=active, evictable=False)
+        made.wait(60)
+        made.broken["pool-1"] = Failure(Why.EVICTION_TIMEOUT, "why")
+        with pytest.raises(UpdateFailed, match="eviction-timeout"):
+            made.updates.dispose(machine)
+        made.wait(60)
+        assert (machine in made.alive(), made.statuses()) == (True, [])
+        made.broken.clear()
+        assert made.updates.dispose(machine) == ""
+        assert made.statuses() == [{"active": False, "evictable": True}]
+        made.wait(60)
+        assert (machine in made.alive(), made.drained, made.sizes()) == (False, ["pool-1"], [])
+        assert (len(made.alive()), made.desired) == (3, 3)
+        assert made.updates.dispose(machine) == ""
+
+
+def test_a_protected_machine_without_a_node_is_disposed_of_only_while_it_is_launched() -> None:
+    with world(settings(refresh_interval=1, pool_update=20)) as made:
+        made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
+        made.server.pool.set_size(4)
+        requested = made.server.pool.machines()[3].id(made.clock.now())
+        made.server.pool.set_membership(requested, active=True, evictable=False)
+        made.wait(2)
+        assert made.updates.dispose(requested) == ""
+        assert (requested in made.alive(), made.desired) == (False, 4)
+        made._joined = made._joined[1:]
+        running = made.server.pool.machines()[0].id(made.clock.now())
+        made.server.pool.set_membership(running, active=False, evictable=False)
+        made.wait(2)
+        with pytest.raises(UpdateFailed, match="it may be about to register"):
+            made.updates.dispose(running)
+        assert running in made.alive()
+
+
+@pytest.mark.parametrize("decrement", [True, False])
+def test_a_machine_that_the_pool_is_about_to_end_is_drained_first(decrement: bool) -> None:
+    """It was made disposable behind our back: it counts no more, so the size is not lowered for it."""
+    with world(settings(refresh_interval=1, pool_update=3600)) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        made.server.pool.set_membership(machine, active=False, evictable=True)
+        made.clock.advance(1800)
+        assert made.updates.terminate(machine, decrement=decrement) == ""
+        assert (machine in made.alive(), made.drained, made.desired) == (False, ["pool-1"], 3)
+
+
+def test_the_minimum_keeps_no_machine_from_being_replaced() -> None:
+    with world(settings(refresh_interval=1, pool_update=20), minSize=3) as made:
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        assert made.replacing.refusals("on-demand+replace", made.refs(), deadline=1e9) == {}
+        assert made.updates.terminate(machine, decrement=False) == ""
+        made.wait(60)
+        assert (machine in made.alive(), len(made.alive()), made.desired) == (False, 3, 3)
 
 
 def test_a_machine_that_is_protected_is_not_terminated() -> None:

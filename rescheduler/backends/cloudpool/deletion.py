@@ -17,6 +17,19 @@ NO_MACHINE = "no machine of the pool is its machine"
 _MAX_BACK_OFF = dt.timedelta(seconds=30)
 
 
+class Ending(enum.StrEnum):
+    """How a machine is given away. The values end the ids of groups, and so the intents on Nodes."""
+
+    SHRINK = ""  #: terminated, and the pool is one smaller
+    REPLACE = "+replace"  #: terminated, and the pool makes another one
+    #: Made disposable, whatever protected it: the pool ends it at its next resize, and replaces it if it counted.
+    DISPOSE = "+dispose"
+
+    @property
+    def takes_protected(self) -> bool:
+        return self is Ending.DISPOSE
+
+
 class Answer(enum.Enum):
     """How an order ended."""
 
@@ -68,6 +81,7 @@ def judge(
     not_before: dt.datetime,
     now: dt.datetime,
     limits: Limits,
+    ending: Ending = Ending.SHRINK,
 ) -> Verdict:
     """What to do about a machine of the pool as observed at *observed_at* or later.
 
@@ -82,7 +96,7 @@ def judge(
         verdict = Wait()
     else:
         verdict = _again(machine, order, now, limits)
-    return (protection(machine) or verdict) if isinstance(verdict, Send) else verdict
+    return (protection(machine, ending) or verdict) if isinstance(verdict, Send) else verdict
 
 
 def give_up(machine: Machine | None, order: Order | None, *, observed_at: dt.datetime) -> DeleteOutcome:
@@ -90,9 +104,9 @@ def give_up(machine: Machine | None, order: Order | None, *, observed_at: dt.dat
     if order is None:
         return Accepted("an earlier process may have ordered it; the pool's answers are older than this process")
     known = machine is not None and observed_at >= order.at
-    if order.answer is Answer.UNSENT and order.ours:
-        return Failed(order.words, retryable=True)
-    if order.answer is Answer.FAULT and known:
+    unheard = order.answer is Answer.UNSENT and order.ours
+    doomed = machine is not None and machine.disposable
+    if (unheard or (order.answer is Answer.FAULT and known)) and not doomed:
         return Failed(order.words, retryable=True)
     state = f"the pool lists it as {machine.machine_state}" if machine else "the pool was not seen without it"
     return Accepted(f"{_SAID[order.answer]}; {state}{': ' if order.words else ''}{order.words}")
@@ -112,11 +126,11 @@ def lowers(machine: Machine, order: Order | None, desired: int) -> bool:
     return not (order.lowered or fell)
 
 
-def protection(machine: Machine) -> Refused | None:
+def protection(machine: Machine, ending: Ending) -> Refused | None:
     """Why a machine that is there must not be ordered away."""
     if not machine.allocated:
         return Refused(Refusal.PROTECTED, f"its state {machine.machine_state!r} is not known")
-    if not machine.membership.evictable:
+    if not machine.membership.evictable and not ending.takes_protected:
         return Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
     return None
 

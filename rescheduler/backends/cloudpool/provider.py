@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from rescheduler import errors
 from rescheduler.backends.base import (
@@ -17,13 +16,12 @@ from rescheduler.backends.base import (
     UnknownGroup,
 )
 from rescheduler.backends.cloudpool.config import read_pools
+from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.identity import provider_id
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.removal import Removal
 from rescheduler.backends.credentials import keys_as
 from rescheduler.clock import Clock
-
-REPLACING: Final = "+replace"
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
@@ -40,16 +38,16 @@ def _pools(config: Path | None, clock: Clock) -> Iterator[Pool]:
 class CloudpoolProvider(CloudProvider):
     """A node belongs to the pool that lists its machine as active; to none if two pools do, or if it is unsure.
 
-    Without *shrink*, machines that are deleted are replaced by new ones; the groups' ids end in REPLACING then, so
-    that an intent that names one tells what was meant.
+    To be disposed of, a machine need not be active. The groups' ids end as *ending* says, so that an intent that names
+    one tells what was meant.
     """
 
     name = "cloudpool"
 
-    def __init__(self, pools: Sequence[Pool], *, shrink: bool = True) -> None:
-        self._suffix = "" if shrink else REPLACING
-        self._pools = {pool.group.id + self._suffix: pool for pool in pools}
-        self._removals = {name: Removal(pool, shrink=shrink) for name, pool in self._pools.items()}
+    def __init__(self, pools: Sequence[Pool], ending: Ending = Ending.SHRINK) -> None:
+        self._ending = ending
+        self._pools = {pool.group.id + ending: pool for pool in pools}
+        self._removals = {name: Removal(pool, ending) for name, pool in self._pools.items()}
 
     def refresh(self, *, deadline: float) -> None:
         troubles = []
@@ -67,7 +65,7 @@ class CloudpoolProvider(CloudProvider):
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         if node.on_control_plane:
             return None
-        owners = [self._group(pool) for pool in self._pools.values() if _owns(pool, node, deadline)]
+        owners = [self._group(pool) for pool in self._pools.values() if self._owns(pool, node, deadline)]
         return owners[0] if len(owners) == 1 else None
 
     def target_size(self, group: str, *, deadline: float) -> int:
@@ -113,17 +111,16 @@ class CloudpoolProvider(CloudProvider):
             pool.close()
 
     def _group(self, pool: Pool) -> NodeGroup:
-        return replace(pool.group, id=pool.group.id + self._suffix)
+        return replace(pool.group, id=pool.group.id + self._ending)
+
+    def _owns(self, pool: Pool, node: NodeRef, deadline: float) -> bool:
+        machine = pool.view(deadline=deadline).index.match([node]).machines.get(node.name)
+        return machine is not None and (machine.allocated if self._ending.takes_protected else machine.active)
 
     def _pool(self, group: str) -> Pool:
         if group not in self._pools:
             raise UnknownGroup(f"cloudpool: no group {group!r}; the groups are {', '.join(self._pools)}")
         return self._pools[group]
-
-
-def _owns(pool: Pool, node: NodeRef, deadline: float) -> bool:
-    machine = pool.view(deadline=deadline).index.match([node]).machines.get(node.name)
-    return machine is not None and machine.active
 
 
 def _positive(delta: int) -> int:
