@@ -1,5 +1,6 @@
 """The cluster as the proxy's drains and updates see it."""
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -23,6 +24,10 @@ from rescheduler.view import State, View
 
 #: Nodes are judged by the rules of `victims`; of the policy, nothing else is asked.
 _POLICY: Final = Policy()
+
+#: Seconds in which what was taken back must show in the watched state, and between two looks whether it does.
+AGREE_SECONDS: Final = 3.0
+AGREE_STEP_SECONDS: Final = 0.2
 
 
 class ProxyView(View):
@@ -50,10 +55,11 @@ class ProxyView(View):
 class ClusterNodes:
     """See `updates.Nodes`."""
 
-    def __init__(self, view: ProxyView, state: State, access: Access, report: Report) -> None:
-        """Of *access*, its provider is not asked."""
+    def __init__(self, view: ProxyView, state: State, access: Access, report: Report, stop: threading.Event) -> None:
+        """Of *access*, its provider is not asked. Once *stop* is set, nothing is waited for."""
         self._view, self._state, self._cluster = view, state, access.cluster
         self._clock, self._holder, self._promise, self._report = access.clock, access.holder, access.promise, report
+        self._stop = stop
 
     def unfit(self) -> str:
         return self._view.unfit()
@@ -64,6 +70,13 @@ class ClusterNodes:
     def draining(self) -> Collection[str]:
         """Nodes that carry our marks, and whose machines stay as far as we know."""
         return self._marked(Step.DRAINING)
+
+    def agree(self) -> None:
+        """Wait until the watched state shows that our marks are off; not for long."""
+        deadline = self._clock.monotonic() + AGREE_SECONDS
+        while self.draining() and self._clock.monotonic() < deadline:
+            if self._clock.wait(AGREE_STEP_SECONDS, self._stop):
+                break
 
     def _marked(self, step: Step) -> Collection[str]:
         intents = ((name, intent.read(node)) for name, node in self._view.nodes().items())
@@ -96,6 +109,8 @@ class ClusterNodes:
                 continue
             except ReschedulerError as error:
                 self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
+        if nodes:
+            self.agree()
 
     def _edit(self, name: str, edit: NodeEdit) -> None:
         node = self._view.node(name)

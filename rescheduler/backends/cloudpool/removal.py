@@ -1,5 +1,6 @@
 """Giving machines away: order, look, and order again only where that is safe (see `deletion`)."""
 
+import contextlib
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ from rescheduler.backends.base import (
 )
 from rescheduler.backends.cloudpool import deletion
 from rescheduler.backends.cloudpool.client import Observation, from_pool
-from rescheduler.backends.cloudpool.deletion import Answer, Limits, Order, Send, Wait
-from rescheduler.backends.cloudpool.messages import Machine
+from rescheduler.backends.cloudpool.deletion import Answer, Ending, Limits, Order, Send, Wait
+from rescheduler.backends.cloudpool.messages import Machine, Membership
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing, ServerFault, Unsent
 
@@ -33,13 +34,13 @@ class _Target:
 
 
 class Removal:
-    """The removals of one pool. Any number may run at once; orders are given one after the other.
+    """The removals of one pool, all with one *ending*.
 
-    Without *shrink* the desired size stays, and the pool makes new machines.
+    Any number may run at once; orders are given one after the other.
     """
 
-    def __init__(self, pool: Pool, *, shrink: bool = True) -> None:
-        self._pool, self._clock, self._shrink = pool, pool.clock, shrink
+    def __init__(self, pool: Pool, ending: Ending = Ending.SHRINK) -> None:
+        self._pool, self._clock, self._ending = pool, pool.clock, ending
         self._ledger = pool.ledger
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
@@ -86,10 +87,12 @@ class Removal:
                 continue
             if machine is None:
                 refused[node.name] = Refused(Refusal.NOT_IN_GROUP, deletion.NO_MACHINE)
-            elif refusal := deletion.protection(machine) or self._below_minimum(left - machine.active):
+            elif refusal := deletion.protection(machine, self._ending) or self._below_minimum(
+                left - self._costs(machine)
+            ):
                 refused[node.name] = refusal
             else:
-                left -= machine.active
+                left -= self._costs(machine)
         return refused
 
     def ordered(self, node: NodeRef) -> bool:
@@ -136,6 +139,7 @@ class Removal:
             not_before=self._began,
             now=self._clock.now(),
             limits=self._limits,
+            ending=self._ending,
         )
         if isinstance(verdict, Wait):
             return None
@@ -169,7 +173,7 @@ class Removal:
             unsent = replace(order, at=self._clock.now(), answer=Answer.UNSENT, words=str(error))
             self._ledger.record(machine.id, unsent, node)
             return None
-        decrement = self._shrink and desired > 0 and deletion.lowers(machine, last, desired)
+        decrement = bool(self._costs(machine)) and desired > 0 and deletion.lowers(machine, last, desired)
         left = desired - decrement - self._unsettled(view, {machine.id})
         if decrement and (refusal := self._below_minimum(left)):
             return refusal
@@ -189,7 +193,10 @@ class Removal:
     def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[Answer, str, Failed | None]:
         """How the order ended, in which words, and the outcome where no further order can help."""
         try:
-            self._pool.client.terminate(machine, decrement=decrement, deadline=deadline)
+            if self._ending is Ending.DISPOSE:
+                self._dispose(machine, deadline)
+            else:
+                self._pool.client.terminate(machine, decrement=decrement, deadline=deadline)
         except Missing as error:
             return Answer.MISSING, str(error), None
         except ServerFault as error:
@@ -202,6 +209,17 @@ class Removal:
         except errors.ReschedulerError as error:
             return Answer.NONE, str(error), None
         return Answer.DONE, "", None
+
+    def _dispose(self, machine: str, deadline: float) -> None:
+        """The pool ends what is disposable by itself; the termination only hastens it, so its failure is none."""
+        client = self._pool.client
+        client.set_membership(machine, Membership(active=False, evictable=True), deadline=deadline)
+        with contextlib.suppress(errors.ReschedulerError):
+            client.terminate(machine, decrement=False, deadline=deadline)
+
+    def _costs(self, machine: Machine) -> int:
+        """How much smaller the pool is to be without the machine."""
+        return int(self._ending is Ending.SHRINK and machine.active)
 
     def _below_minimum(self, left: int) -> Refused | None:
         group = self._pool.group
