@@ -30,6 +30,7 @@ _LEAST_PAUSE = 0.25  #: seconds, even where the system asks for less
 _UNTOLD_PAUSE = 1.0  #: seconds at least, where the system wants fewer requests and does not say how few
 _LONGEST_WAIT = 24 * 3600.0  #: seconds that are believed
 _LONGEST_PATIENCE = 600.0  #: seconds for which nothing is asked, lest one wrong header silences us for days
+_OWN_FAULTS = frozenset({500, 503})
 _FAULTS = 500  #: and above; gateways have statuses of their own, such as 520 to 529
 _REFUSALS = frozenset({501, 505})
 
@@ -48,6 +49,11 @@ class ServerFault(BackendUnavailable):
     def __init__(self, message: str, *, answer: "Answer", retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)
         self.answer = answer
+
+    @property
+    def of_the_system(self) -> bool:
+        """Whether the system itself said so; behind other statuses a gateway may hide an order at work."""
+        return self.answer.status in _OWN_FAULTS
 
 
 class BadAnswer(BackendUnavailable):
@@ -84,9 +90,14 @@ class JsonClient:
         clock: Clock,
         words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
         token: str = "",
+        turn: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """*words* finds in the body of an error what a person should read; *token* is a bearer token without a file."""
+        """*words* finds in the body of an error what a person should read; *token* is a bearer token without a file.
+
+        *turn* is called with the deadline before each request, repetitions included, and waits as long as it likes.
+        """
         self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
+        self._turn = turn
         self._base = endpoint.url.rstrip("/")
         self._credentials = Credentials(endpoint, folder, token)
         self._closed = threading.Event()
@@ -104,15 +115,21 @@ class JsonClient:
         return f"JsonClient({self._system}, {self._base}, {self._credentials!r})"
 
     def get(
-        self, path: str, shape: type[T], *, deadline: float, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        shape: type[T],
+        *,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        strict: bool = True,
     ) -> tuple[T, Answer]:
-        """The document at *path* as *shape*; BadAnswer if it is none."""
+        """The document at *path* as *shape*; BadAnswer if it is none. Not *strict*, "12" is a number too."""
         answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
-        return self.decode(answer, shape, f"GET {path}"), answer
+        return self.decode(answer, shape, f"GET {path}", strict=strict), answer
 
-    def decode(self, answer: Answer, shape: type[T], what: str) -> T:
+    def decode(self, answer: Answer, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
-            return msgspec.json.decode(answer.body, type=shape)
+            return msgspec.json.decode(answer.body, type=shape, strict=strict)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
 
@@ -129,13 +146,15 @@ class JsonClient:
         """One request, repeated at most `attempts` times and only where that is safe.
 
         *repeatable* says that doing it twice does no harm. What never reached the system, or was turned away by a
-        429, is repeated anyhow.
+        429, is repeated anyhow. Where an order may have been carried out the first time, no later refusal hides that.
         """
+        unsure: list[BackendUnavailable] = []
 
         def again(error: BaseException) -> bool:
-            return isinstance(error, Unsent | RateLimited) or (
-                repeatable and isinstance(error, Unanswered | ServerFault)
-            )
+            if isinstance(error, Unanswered | ServerFault):
+                unsure.append(error)
+                return repeatable
+            return isinstance(error, Unsent | RateLimited)
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(again),
@@ -145,7 +164,15 @@ class JsonClient:
             reraise=True,
         )
         client = self._kept if repeatable else self._fresh
-        return retrying(self._once, client, method, path, body, params, deadline)
+        try:
+            return retrying(self._once, client, method, path, body, params, deadline)
+        except Missing:
+            raise
+        except errors.ReschedulerError as error:
+            first = next((one for one in unsure if not (isinstance(one, ServerFault) and one.of_the_system)), None)
+            if first is None or first is error or method == "GET":
+                raise
+            raise first from error
 
     def close(self) -> None:
         self._closed.set()
@@ -164,6 +191,7 @@ class JsonClient:
         what = f"{method} {path}"
         if self._closed.is_set():
             raise Unsent(self._line(what, "closed"))
+        self._turn(deadline)
         now = self._clock.monotonic()
         left = min(deadline - now, self._endpoint.timeout)
         if left <= 0:

@@ -363,6 +363,70 @@ def test_what_the_api_will_not_delete_runs_on_and_is_no_retry() -> None:
         assert provider.target_size(POOL, deadline=MINUTES + clock.monotonic()) == 1
 
 
+def test_a_refusal_does_not_hide_that_an_order_may_be_at_work() -> None:
+    """The first answer is lost; the second says, in words of its own, that the server is ending already."""
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        node = node_of(add(server))
+        lost = Fault(method="DELETE", path="/v1/servers/400001", kind="reset")
+        body = '{"message": "is terminating"}'
+        server.face.inject(lost, Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body, times=99))
+        (outcome,) = provider.delete_nodes(POOL, [node], deadline=60.0).values()
+        assert isinstance(outcome, Accepted)
+        clock.advance(120.0)  # by now an order that was carried out would show
+        (outcome,) = provider.delete_nodes(POOL, [node], deadline=clock.monotonic() + 60.0).values()
+        said = "Cherry Servers: DELETE /servers/400001: 409 Conflict: is terminating"
+        assert outcome == Failed(said, retryable=False)
+
+
+def test_a_refusal_does_not_hide_the_order_of_an_earlier_process() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        made = add(server)
+        server.face.inject(Fault(method="DELETE", path=f"/v1/servers/{made.id}", status=409, times=99))
+        for seconds, kind in ((10, Accepted), (10_000, Failed)):
+            ordered_at = clock.now() - dt.timedelta(seconds=seconds)
+            node = node_of(made, ordered_at=ordered_at)
+            (outcome,) = provider.delete_nodes(POOL, [node], deadline=clock.monotonic() + 60.0).values()
+            assert isinstance(outcome, kind)
+            clock.advance(300.0)
+
+
+def test_a_server_that_failed_does_not_keep_the_minimum() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock, pool(minimum=1)) as provider:
+        sound, failed = node_of(add(server)), node_of(add(server, fails=True))
+        refused = Refused(Refusal.BELOW_MINIMUM, "group pool1 must keep 1, 0 would be left")
+        assert provider.refusals(POOL, [sound, failed], deadline=MINUTES) == {sound.name: refused}
+        outcomes = provider.delete_nodes(POOL, [sound, failed], deadline=MINUTES)
+        assert (outcomes[sound.name], type(outcomes[failed.name])) == (refused, Deleted)
+
+
+def test_numbers_may_come_as_text() -> None:
+    clock = StepClock()
+    tags = {"k8s-cluster": CLUSTER, "k8s-nodepool": POOL}
+    listed = [{"id": "400007", "spot_instance": 1, "state": "active", "tags": tags, "unknown": [None]}]
+    body = json.dumps(listed)
+    with serving(clock) as server, providing(server, clock) as provider:
+        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body=body))
+        (found,) = provider.instances(POOL, deadline=MINUTES)
+        assert found == Instance("cherryservers://400007", InstanceState.RUNNING, spot=True)
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [None, {}, {"cpus": {"cores": 4}}, {"cpus": {"cores": -4}, "memory": {"total": 1, "unit": "GB"}},
+     {"cpus": {"cores": 4}, "memory": {"total": 1e300, "unit": "TB"}}],
+)  # fmt: skip
+def test_a_plan_that_does_not_tell_its_size_has_no_template(specs: Any) -> None:
+    clock = StepClock()
+    body = json.dumps([{"slug": "e5_1620v4", "specs": specs}])
+    with serving(clock) as server, providing(server, clock) as provider:
+        server.face.inject(Fault(method="GET", path="/v1/plans", status=200, body=body))
+        with pytest.raises(NotSupported, match="the plan e5_1620v4 does not tell its cores and memory"):
+            provider.template(POOL, deadline=MINUTES)
+
+
 def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     """The API echoes the token and the user data; neither the error nor any log line of DEBUG has them."""
     caplog.set_level(logging.DEBUG)

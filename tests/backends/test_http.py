@@ -109,6 +109,16 @@ def test_a_post_that_may_be_repeated_is(clock: StepClock) -> None:
         assert (server.pool.status()["started"], count(server)) == (False, 2)
 
 
+@pytest.mark.parametrize(
+    "later", [{"kind": "reset"}, {"status": 409}, {"status": 429}, {"status": 500}, {"status": 401}]
+)
+def test_a_later_answer_does_not_hide_that_the_first_is_lost(later: dict[str, Any], clock: StepClock) -> None:
+    with serving(settings(), clock) as server, client(server, clock, attempts=3) as http:
+        server.face.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
+        with pytest.raises(Unanswered, match="system: POST /stop: no answer: "):
+            http.send("POST", "/stop", deadline=SOON, repeatable=True)
+
+
 def test_what_must_not_be_repeated_has_a_connection_of_its_own(clock: StepClock) -> None:
     with running(Backend()) as backend:
         http = JsonClient("system", Endpoint(url=backend.url), Path(), clock)

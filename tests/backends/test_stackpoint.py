@@ -68,6 +68,17 @@ def test_never_deleted_and_foretold(fact: str, clock: StepClock) -> None:
         assert (group is None) == (reason is Refusal.CONTROL_PLANE)
 
 
+@pytest.mark.parametrize("sign", [{"role": "master"}, {"etcd_state": "kube_etcd"}])
+def test_masters_and_members_of_etcd_keep_no_minimum(sign: dict[str, str], clock: StepClock) -> None:
+    with serving(clock) as server, providing(server, clock, "1:5:t2.medium:od") as provider:
+        worker = node_of(server.cloud.add(group_name=FIRST))
+        server.cloud.add(group_name=FIRST, **sign)
+        assert provider.target_size(FIRST, deadline=MINUTES) == 1
+        assert len(provider.instances(FIRST, deadline=MINUTES)) == 1
+        (outcome,) = provider.delete_nodes(FIRST, [worker], deadline=MINUTES).values()
+        assert outcome == Refused(Refusal.BELOW_MINIMUM, f"group {FIRST} must keep 1, 0 would be left")
+
+
 def test_a_node_whose_label_says_master_is_refused(clock: StepClock) -> None:
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST))

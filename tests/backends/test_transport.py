@@ -108,5 +108,5 @@ def test_an_answer_that_never_ends_is_not_waited_for(fact: str, monkeypatch: pyt
         clock = SystemClock()
         http = JsonClient("system", Endpoint(url=url, timeout=Duration(1), attempts=1), Path(), clock)
         with pytest.raises(Unanswered):
-            http.get("/x", Any, deadline=clock.monotonic() + 60)  # type: ignore[arg-type]
+            http.get("/x", Any, deadline=clock.monotonic() + 60)
         http.close()

@@ -14,6 +14,7 @@ from rescheduler.backends.fleet.machine import Machine
 SCHEME = "cherryservers://"
 CLUSTER_TAG, POOL_TAG = "k8s-cluster", "k8s-nodepool"
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_MOST = 1 << 62  #: an amount that Kubernetes can still count
 _STATES = {
     "pending": InstanceState.CREATING,
     "provisioning": InstanceState.CREATING,
@@ -76,13 +77,16 @@ class Plan(msgspec.Struct):
 
     @property
     def cores(self) -> int:
-        return (self.specs and self.specs.cpus and self.specs.cpus.cores) or 0
+        """0 where the plan does not tell, or nothing that can be."""
+        cores = (self.specs and self.specs.cpus and self.specs.cpus.cores) or 0
+        return cores if 0 < cores < _MOST else 0
 
     @property
     def memory(self) -> int:
-        """In bytes; a unit that is not known counts as bytes."""
+        """In bytes, and 0 as with cores; a unit that is not known counts as bytes."""
         memory = self.specs.memory if self.specs else None
-        return int((memory.total or 0) * _UNITS.get((memory.unit or "").upper(), 1)) if memory else 0
+        amount = (memory.total or 0) * _UNITS.get((memory.unit or "").upper(), 1) if memory else 0
+        return int(amount) if 0 < amount < _MOST else 0
 
     def hourly(self, *, spot: bool) -> float | None:
         unit = "spot hourly" if spot else "hourly"

@@ -162,6 +162,8 @@ class CherryProvider(FleetProvider):
         name = self.group(group, deadline=deadline).id
         definition = self._cherry.pools[name].definition
         plan = self._plan(definition.plan, deadline)
+        if not plan.cores or not plan.memory:
+            raise NotSupported(f"cherryservers: the plan {plan.slug} does not tell its cores and memory")
         labels = {
             POOL_LABEL: name,
             "node.kubernetes.io/instance-type": definition.plan,

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from rescheduler.backends.base import (
@@ -16,6 +16,7 @@ from rescheduler.backends.base import (
 from rescheduler.backends.fleet.ledger import Ledger, Order
 from rescheduler.backends.fleet.machine import Machine, Pace, System, View
 from rescheduler.backends.fleet.matching import Index
+from rescheduler.backends.http import Missing
 from rescheduler.backends.waiting import Waiting
 from rescheduler.clock import Clock
 
@@ -52,7 +53,7 @@ class Fleet(Waiting):
     def look(self, *, deadline: float) -> Look:
         """The system as it is; a failure leaves the last look in place."""
         view = self.system.look(deadline=deadline)
-        self.ledger.seen((machine.key for machine in view.machines), self._settled())
+        self.ledger.seen((machine.key for machine in view.machines), self.settled())
         look = Look(view, Index(view.machines, self.system.key_of), self.clock.monotonic())
         self._look = look
         return look
@@ -82,9 +83,14 @@ class Fleet(Waiting):
         alive = [one for one in look.view.members(group) if one.alive and not self.leaving(one)]
         return len(alive) + len(self._unlisted(look, group))
 
+    def sound(self, look: Look, group: str) -> int:
+        """Of the size, what has not failed: a machine that will never run does not keep the minimum."""
+        failed = [one for one in look.view.members(group) if one.alive and one.error and not self.leaving(one)]
+        return self.size(look, group) - len(failed)
+
     def leaving(self, machine: Machine) -> bool:
         """Whether an order to end the machine may be at work, however alive it looks."""
-        return self.ledger.open(machine.key, self._settled())
+        return self.ledger.open(machine.key, self.settled())
 
     def instances(self, look: Look, group: str) -> Sequence[Instance]:
         return [machine.instance for machine in look.view.members(group)]
@@ -113,10 +119,12 @@ class Fleet(Waiting):
                 raise BelowMinimum(f"{self.system.name}: group {name}: {size - delta} is below {floor}, "
                                    "which run or must be")  # fmt: skip
             for machine in unfinished[:delta]:
-                self.system.end(machine, deadline=deadline)
-                self.ledger.record(machine.key, Order(self.clock.now(), taken=True, open=True))
+                with suppress(Missing):
+                    self.system.end(machine, deadline=deadline)
+                now = self.clock.now()
+                self.ledger.record(machine.key, Order(now, taken=True, open_since=now))
 
-    def _settled(self) -> dt.datetime:
+    def settled(self) -> dt.datetime:
         """Whatever was ordered before shows by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 

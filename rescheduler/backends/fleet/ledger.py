@@ -14,7 +14,7 @@ class Order:
 
     at: dt.datetime
     taken: bool  #: the system said yes
-    open: bool  #: it may be at work
+    open_since: dt.datetime | None  #: when this one, or one before it, was given that may be at work
     words: str = ""  #: what went wrong
     attempts: int = 1
 
@@ -29,7 +29,7 @@ class Ledger(ledger.Ledger[Order]):
     def open(self, key: str, since: dt.datetime) -> bool:
         """Whether an order of *since* or later may be at work."""
         order = self.order(key)
-        return order is not None and order.open and order.at >= since
+        return order is not None and order.open_since is not None and order.open_since >= since
 
     def expect(self, key: str, group: str, now: dt.datetime) -> None:
         """The system said that it makes the machine, and may not list it yet."""

@@ -28,8 +28,6 @@ from rescheduler.backends.http import Missing, Rejected, ServerFault, Unsent
 _CONTROL_PLANE = Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
 _NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "no machine of the group is its machine")
 _MAX_BACK_OFF = 30.0  #: seconds
-#: Statuses that the system itself answers; behind the others a gateway may hide an order at work.
-_OWN_FAULTS = frozenset({500, 503})
 
 
 class Removal:
@@ -69,7 +67,7 @@ class Removal:
         """What would be refused at once; nodes before a node count against the minimum as if they went."""
         look = self._fleet.recent(deadline=deadline)
         minimum = self._fleet.group(look, group).min_size
-        left = self._fleet.size(look, group)
+        left = self._fleet.sound(look, group)
         matches = look.index.match(nodes)
         refused: dict[str, Refused] = {}
         for node in nodes:
@@ -80,11 +78,12 @@ class Removal:
             elif isinstance(machine, Refused):
                 refused[node.name] = machine
             elif machine.alive and not self._fleet.leaving(machine):
-                refusal = self._refusal(machine, left - 1, minimum, deadline)
+                rest = left - (machine.error is None)
+                refusal = self._refusal(machine, rest, minimum, deadline)
                 if refusal:
                     refused[node.name] = refusal
                 else:
-                    left -= 1
+                    left = rest
         return refused
 
     def _pass(self, look: Look, group: str, nodes: Sequence[NodeRef], deadline: float) -> dict[str, DeleteOutcome]:
@@ -151,23 +150,27 @@ class Removal:
             return Deleted(how) if order and order.taken else AlreadyGone(how)
         if not machine.alive:
             if order is None:
-                order = Order(self._clock.now(), taken=False, open=True, words="it was ending already")
+                now = self._clock.now()
+                order = Order(now, taken=False, open_since=now, words="it was ending already")
                 self._fleet.ledger.record(machine.key, order, node)
             return None
         if order is not None and self._clock.now() < order.at + self._patience(order):
             return None
-        left = self._fleet.size(look, machine.group) - (not self._fleet.leaving(machine))
+        counted = machine.error is None and not self._fleet.leaving(machine)
+        left = self._fleet.sound(look, machine.group) - counted
         refusal = self._refusal(machine, left, minimum, deadline)
         return refusal or self._order(node, machine, order, deadline)
 
     def _refusal(self, machine: Machine, left: int, minimum: int, deadline: float) -> Refused | None:
-        if left < minimum:
+        if left < minimum and machine.error is None:
             detail = f"group {machine.group} must keep {minimum}, {left} would be left"
             return Refused(Refusal.BELOW_MINIMUM, detail)
         return self._system.forbids(machine, deadline=deadline)
 
     def _order(self, node: NodeRef, machine: Machine, last: Order | None, deadline: float) -> DeleteOutcome | None:
-        order = Order(self._clock.now(), taken=False, open=True, attempts=last.attempts + 1 if last else 1)
+        now = self._clock.now()
+        earlier = self._at_work(node, last)
+        order = Order(now, taken=False, open_since=now, attempts=last.attempts + 1 if last else 1)
         self._fleet.ledger.record(machine.key, order, node)
         outcome: DeleteOutcome | None = None
         try:
@@ -175,18 +178,25 @@ class Removal:
         except Missing:
             outcome = Deleted("gone") if last else AlreadyGone("there is no such machine")
         except (Unsent, RateLimited, DeadlineExceeded) as error:
-            order = replace(order, open=bool(last and last.open), words=str(error))
+            order = replace(order, open_since=earlier, words=str(error))
         except (Rejected, AuthError) as error:
-            order = replace(order, open=False, words=str(error))
-            outcome = Failed(str(error), retryable=isinstance(error, AuthError))
+            order = replace(order, open_since=earlier, words=str(error))
+            outcome = None if earlier else Failed(str(error), retryable=isinstance(error, AuthError))
         except ServerFault as error:
-            order = replace(order, open=error.answer.status not in _OWN_FAULTS, words=str(error))
+            order = replace(order, open_since=earlier if error.of_the_system else now, words=str(error))
         except errors.ReschedulerError as error:
             order = replace(order, words=str(error))
         else:
             order = replace(order, taken=True)
-        self._fleet.ledger.record(machine.key, replace(order, at=self._clock.now()), node)
+        ended = self._clock.now()
+        since = ended if order.open_since == now else order.open_since
+        self._fleet.ledger.record(machine.key, replace(order, at=ended, open_since=since), node)
         return outcome
+
+    def _at_work(self, node: NodeRef, last: Order | None) -> dt.datetime | None:
+        """When an order before this one was given that may still be at work, by whichever process."""
+        given = last.open_since if last else node.ordered_at
+        return given if given and given >= self._fleet.settled() else None
 
     def _patience(self, order: Order) -> dt.timedelta:
         """How long after an order the machine may still look alive before it is ordered away again."""
@@ -206,7 +216,7 @@ class Removal:
         """The outcome for a machine whose end was not seen when time ran out."""
         key = self._fleet.ledger.machine_of(node)
         order = self._fleet.ledger.order(key) if key else None
-        if order is not None and order.open:
+        if order is not None and order.open_since:
             machine = look.index.get(key) if look and key else None
             state = f"listed as {machine.state}" if machine else "not listed"
             said = "the system took the order" if order.taken else f"it may be at work: {order.words}"

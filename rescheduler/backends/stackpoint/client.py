@@ -22,14 +22,14 @@ class StackpointClient:
         self._http.close()
 
     def nodes(self, *, deadline: float) -> Sequence[Node]:
-        return self._http.get(f"{self._root}/nodes", list[Node], deadline=deadline)[0]
+        return self._http.get(f"{self._root}/nodes", list[Node], deadline=deadline, strict=False)[0]
 
     def pools(self, *, deadline: float) -> Sequence[NodePool]:
-        return self._http.get(f"{self._root}/nodepools", list[NodePool], deadline=deadline)[0]
+        return self._http.get(f"{self._root}/nodepools", list[NodePool], deadline=deadline, strict=False)[0]
 
     def node(self, pk: int, *, deadline: float) -> Node | None:
         try:
-            return self._http.get(f"{self._root}/nodes/{pk}", Node, deadline=deadline)[0]
+            return self._http.get(f"{self._root}/nodes/{pk}", Node, deadline=deadline, strict=False)[0]
         except Missing:
             return None
 
@@ -46,6 +46,6 @@ class StackpointClient:
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
         answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
-            return msgspec.json.decode(answer.body, type=list[Node])
+            return msgspec.json.decode(answer.body, type=list[Node], strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ()

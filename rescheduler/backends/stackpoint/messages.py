@@ -70,13 +70,16 @@ class Detail(msgspec.Struct):
 
 
 def machines(nodes: Sequence[Node], groups: Sequence[str], now: dt.datetime, patience: float) -> Sequence[Machine]:
-    """*groups* are those of *nodes*, in order; what is being made for *patience* seconds failed."""
+    """*groups* are those of *nodes*, in order; what is being made for *patience* seconds failed.
+
+    Masters and members of etcd are of no group, whatever the API says: they keep nobody's minimum.
+    """
     keys = Counter(node.key for node in nodes)
     return [
         Machine(
             key=node.key,
             id=f"{SCHEME}{node.key}",
-            group=group,
+            group="" if _protection(node) else group,
             state=_STATES.get(node.state or "", InstanceState.UNKNOWN),
             handle=node.pk,
             gone=node.state == "deleted",

@@ -70,7 +70,7 @@ def of_pools(pools: Sequence[NodePool]) -> Mapping[str, Group]:
 def mounted(path: Path) -> Sequence[NodePool] | None:
     """The pools of the mounted ConfigMap; `None` where it is missing or is not what it should be."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[NodePool])
+        return msgspec.json.decode(path.read_bytes(), type=list[NodePool], strict=False)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
