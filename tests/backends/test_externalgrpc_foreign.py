@@ -41,6 +41,7 @@ class Foreign:
     deletions: int = 0
     failures: list[StatusCode] = field(default_factory=list)  #: of the next deletions
     acts: bool = True  #: whether a deletion does anything, whatever it answers
+    garbled: bool = False  #: whether the answer to a deletion is one
 
     def answer(self, rpc: str, request: Any, context: Any) -> Any:  # noqa: PLR0911 -- one for each rpc
         if getattr(request, "id", "g") != "g":
@@ -77,6 +78,10 @@ class Foreign:
             context.abort(code, "no luck")
 
 
+def _deleted(answer: Any) -> bool:
+    return isinstance(answer, wire.NodeGroupDeleteNodesResponse)
+
+
 @contextlib.contextmanager
 def serving(service: Foreign) -> Iterator[str]:
     threads = ThreadPoolExecutor(8)
@@ -86,7 +91,7 @@ def serving(service: Foreign) -> Iterator[str]:
         name: grpc.unary_unary_rpc_method_handler(
             lambda request, context, name=name: service.answer(name, request, context),
             GetMessageClass(method.input_type).FromString,
-            GetMessageClass(method.output_type).SerializeToString,
+            lambda answer: b"\xff" if service.garbled and _deleted(answer) else answer.SerializeToString(),
         )
         for name, method in methods.items()
     }
@@ -176,6 +181,29 @@ def test_the_minimum_is_kept_whether_the_service_keeps_it_or_not() -> None:
     first, second = delete(service, ONE, NodeRef("node-2", "x://2"))
     assert (first, second) == (Deleted(), Refused(Refusal.BELOW_MINIMUM, "group g must keep 1, 0 would be left"))
     assert service.deletions == 1
+
+
+def test_an_order_of_which_nothing_is_known_counts_against_the_minimum_until_its_end_is_seen() -> None:
+    clock, two = StepClock(), NodeRef("node-2", "x://2")
+    service = Foreign(minimum=1, failures=[StatusCode.UNAVAILABLE], acts=False)
+    with serving(service) as address, connected(address, clock) as provider:
+        (first,) = provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 10).values()
+        assert isinstance(first, Accepted)
+        refused = Refused(Refusal.BELOW_MINIMUM, "group g must keep 1, 0 would be left")
+        assert provider.refusals("g", [two], deadline=clock.monotonic() + 10) == {two.name: refused}
+        assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: refused}
+        service.instances["x://1"], service.target, service.minimum, service.acts = 3, 1, 0, True
+        provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 10)
+        assert provider.refusals("g", [two], deadline=clock.monotonic() + 10) == {}
+        assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: Deleted()}
+
+
+def test_an_answer_that_cannot_be_read_says_nothing_of_the_order(caplog: pytest.LogCaptureFixture) -> None:
+    service = Foreign(acts=False, garbled=True)
+    (outcome,) = delete(service, within=30)
+    assert isinstance(outcome, Accepted)
+    assert service.deletions == 1
+    assert not caplog.records
 
 
 def test_a_machine_that_left_after_the_intent_needs_no_order() -> None:

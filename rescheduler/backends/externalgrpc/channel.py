@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from rescheduler import errors
@@ -100,13 +100,15 @@ class Channel:
         call = self._current().unary_unary(
             f"/{SERVICE}/{rpc}",
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
-            response_deserializer=GetMessageClass(method.output_type).FromString,
         )
         try:
-            message, done = call.with_call(request, timeout=min(self._timeout, left), metadata=metadata)
+            raw, done = call.with_call(request, timeout=min(self._timeout, left), metadata=metadata)
+            message = GetMessageClass(method.output_type).FromString(raw)
         except grpc.RpcError as error:
             code, words = error.code(), " ".join((error.details() or "").split())
             return Answer(code, words=words, trailers=dict(error.trailing_metadata() or ()))
+        except DecodeError:
+            return Answer(grpc.StatusCode.DATA_LOSS, words=f"the answer is no {method.output_type.name}")
         except ValueError:
             return Answer(grpc.StatusCode.CANCELLED, words="the provider was closed")
         return Answer(grpc.StatusCode.OK, message, trailers=dict(done.trailing_metadata() or ()))

@@ -138,11 +138,11 @@ class Ledger:
             while len(self._orders) > _REMEMBERED:
                 self._orders.popitem(last=False)
 
-    def unsure(self, group: str, since: dt.datetime, but: NodeRef) -> int:
-        """How many other orders of *group* since then may yet lower its target."""
+    def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
+        """How many orders of *group* since then, but that for *but*, may yet lower its target."""
         with self._lock:
             return sum(
                 of == group and order.unsure and order.at > since
                 for provider_id, (of, order) in self._orders.items()
-                if provider_id != but.provider_id
+                if but is None or provider_id != but.provider_id
             )

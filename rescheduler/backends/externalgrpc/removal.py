@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from rescheduler import errors
 from rescheduler.backends.base import (
+    AlreadyGone,
+    Deleted,
     DeleteOutcome,
     Failed,
     Instance,
@@ -71,7 +73,7 @@ class Removal:
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """What would be refused at once; nodes before a node count against the minimum as if they went."""
         limits = self._verbs.group(group, deadline=deadline)
-        left = self._verbs.target_size(group, deadline=deadline)
+        left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group)
         refused: dict[str, Refused] = {}
         for node in nodes:
             order = self._ledger.order(node)
@@ -111,6 +113,8 @@ class Removal:
         order = self._ledger.order(node)
         instance = seen.listed.get(node.provider_id)
         if (outcome := orders.end(node, instance, order, before=before)) is not None:
+            if order is not None and order.unsure and isinstance(outcome, Deleted | AlreadyGone):
+                self._ledger.record(seen.limits.id, node, replace(order, unsure=False))
             return outcome
         if not _due(order, before, self._clock):
             return None
@@ -128,9 +132,7 @@ class Removal:
         group = seen.limits.id
         if last is None or not last.at_work:
             # Of a machine whose order may be at work the target may be lower already, and the group unknown.
-            since = self._clock.now() - orders.SETTLED
-            target = self._verbs.target_size(group, deadline=deadline)
-            left = target - 1 - self._ledger.unsure(group, since, node)
+            left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group, but=node) - 1
             if refused := _foreign(seen.owners[node.name], group) or _below_minimum(seen.limits, left):
                 return refused
         order = self._send(node, group, deadline)
@@ -138,6 +140,10 @@ class Removal:
         self._ledger.record(group, node, replace(order, attempts=attempts))
         # A node that nobody lists is gone after an order that succeeded: the next look says so.
         return order.outcome if order.final and node.provider_id in seen.listed else None
+
+    def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
+        """By how many machines the target may yet be lowered, or is already."""
+        return self._ledger.unsure(group, self._clock.now() - orders.SETTLED, but)
 
     def _send(self, node: NodeRef, group: str, deadline: float) -> Order:
         rpc = "NodeGroupDeleteNodes"

@@ -44,8 +44,11 @@ _ERRORS: Final[dict[StatusCode, type[errors.ReschedulerError]]] = {
     StatusCode.OUT_OF_RANGE: errors.Permanent,
 }
 
-#: Statuses that gRPC itself makes where the service may never have heard of the call, or may be at work on it.
-UNSURE: Final = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
+#: Statuses that gRPC itself makes where the service may never have heard of the call, or may be at work on it; the
+#: last one stands for an answer that cannot be read.
+UNSURE: Final = frozenset(
+    {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.DATA_LOSS}
+)
 
 
 def code_of(error: errors.ReschedulerError) -> StatusCode:
