@@ -28,6 +28,27 @@ def test_of_two_victims_the_second_one_fails(cluster: ControlPlane, tmp_path: Pa
         site.nothing_twice()
 
 
+def test_a_pool_that_terminates_nothing_keeps_its_machines_and_they_their_nodes(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """Its failure is the pool's, so no other node is emptied in place of the one that is given back."""
+    with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
+        site.edge.inject(Fault("terminate", 502, times=1000))
+        answer = proxy.ask("/pool/size", {"desiredSize": 3})
+        assert (answer.status_code, answer.json()["detail"].partition(": ")[0]) == (502, "node od-3")
+        assert "injected" in answer.json()["detail"]
+        tries = site.edge.names().count("terminate")
+        assert tries > 1
+        assert site.edge.names()[-tries - 2 :] == ["removing od-3", *["terminate"] * tries, "release od-3"]
+        assert not [name for name in site.edge.names() if name.endswith("od-4")]
+        site.comes_to(*ALL, pods=TOTAL)
+        site.edge.forget()
+        answer = proxy.ask("/pool/size", {"desiredSize": 3})  # tries at once
+        assert (answer.status_code, answer.text) == (DONE, "")
+        site.comes_to("od-1", "od-2", "od-4", pods=TOTAL)
+        site.nothing_twice()
+
+
 def test_a_pool_that_cannot_be_told_a_size_loses_no_machine(cluster: ControlPlane, tmp_path: Path) -> None:
     """It wants more than it has, so it must be told to stop growing before anything is drained."""
     with pool_of_four(cluster, tmp_path, wanted=5) as site, Proxy(site) as proxy:

@@ -30,9 +30,8 @@ SCALE_DOWN: Final = (
     "terminate",
     "delete od-4",
 )
-#: Positions at which it is killed, and told to stop: with the second victim it is as with the first, but that something
-#: was done already.
-KILLED: Final = (*range(9), 12, 13)
+KILLED: Final = range(len(SCALE_DOWN))
+#: Positions at which it is told to stop: with the second victim it is as with the first, but that one is gone already.
 STOPPED: Final = (*range(8), 11, 13)
 TO_TWO: Final = {"desiredSize": 2}
 

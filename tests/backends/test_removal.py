@@ -87,6 +87,17 @@ def test_after_a_404_for_one_that_is_there_it_is_ordered_when_it_is_asked_for_ag
         assert (len(world.orders()), world.desired) == (2, 2)
 
 
+def test_who_asks_again_after_failures_need_not_wait_out_the_back_off() -> None:
+    with pool(settings(refresh_interval=1)) as world:
+        world.inject(status=502, times=99)
+        node = world.node()
+        assert isinstance(world.delete(node, within=120)[0], Failed)
+        tries = len(world.orders())
+        assert isinstance(world.delete(node, within=20)[0], Failed)
+        assert len(world.orders()) > tries + 1
+        assert (world.states(), world.desired) == (["RUNNING"] * 3, 3)
+
+
 # -- never a second decrement
 
 #: fact: faults of the orders, one after the other; what the cloud says to a second termination

@@ -241,11 +241,16 @@ class Removal:
         if view is None:
             return {node.name: self._unseen(node, trouble) for node in nodes}
         return {
-            node.name: target
-            if isinstance(target, Refused | Accepted)
-            else deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
+            node.name: target if isinstance(target, Refused | Accepted) else self._unended(node, target, view)
             for node, target in self._targets(view, nodes)
         }
+
+    def _unended(self, node: NodeRef, target: _Target, view: Observation) -> DeleteOutcome:
+        """Whoever asks for a machine again that could not be ordered away need not wait out this call's back-off."""
+        outcome = deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
+        if isinstance(outcome, Failed) and target.machine is not None and target.order is not None:
+            self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)
+        return outcome
 
     def _unseen(self, node: NodeRef, trouble: str) -> DeleteOutcome:
         if node.ordered_at is not None or self.ordered(node):
