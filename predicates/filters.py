@@ -34,10 +34,10 @@ class _Near:
 
     __slots__ = ("changed", "dirty", "epoch", "facts", "first", "judges", "mask", "moment", "parts", "rest", "targets")
 
-    def __init__(self, parts: _Parts) -> None:
+    def __init__(self, parts: _Parts, snapshot: Snapshot) -> None:
         self.parts = parts
         #: Those that look at the pods on a row. What is kept about the node itself a trial does not change.
-        self.judges = tuple(plugin.judge(part) for plugin, part in parts if plugin.scope is Scope.PODS)
+        self.judges = tuple(plugin.judging(part, snapshot) for plugin, part in parts if plugin.scope is Scope.PODS)
         self.moment = self.epoch = -1
         self.facts = self.changed = 0
         self.dirty: tuple[int, ...] = ()
@@ -55,12 +55,19 @@ class _Near:
 class _Class:
     """What is kept of a class: how its pods are judged by the plugins that look at single nodes, and by the others."""
 
-    __slots__ = ("far", "judges", "near")
+    __slots__ = ("_judges", "_snapshot", "far", "near")
 
-    def __init__(self, near: _Near, far: _Parts) -> None:
+    def __init__(self, near: _Near, far: _Parts, snapshot: Snapshot) -> None:
         self.near = near
         self.far = far
-        self.judges = tuple(plugin.judge(part) for plugin, part in far)
+        self._judges = tuple(plugin.judging(part, snapshot) for plugin, part in far)
+        self._snapshot = snapshot
+
+    def takes(self, row: int) -> bool:
+        """Whether *row*, of which the mask said so before the trial, takes a pod as things are."""
+        if row in self._snapshot.touched and _refused(self.near.judges, row):
+            return False
+        return not _refused(self._judges, row)
 
 
 class Filters:
@@ -89,7 +96,11 @@ class Filters:
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
         """The first of *targets* that takes a pod of the class, as things are; None where none does."""
-        return next(self.fitting(pod, targets), None)
+        known = self._aimed(pod, targets)
+        for row in known.near.first:
+            if known.takes(row):
+                return row
+        return next(self._others(known), None)
 
     def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
         """The rows among *targets* that take a pod of the class, in order; found as they are read.
@@ -97,18 +108,9 @@ class Filters:
         Rows that the trial has touched are judged again, when their turn comes, by the plugins that look at the
         pods there.
         """
-        snapshot, known = self._snapshot, self._known(pod)
-        near, touched = known.near, snapshot.touched
-        if near.targets is not targets:
-            near.aim(targets)
-        for row in near.first:
-            crowded = row in touched and _refused(near.judges, snapshot, row)
-            if not crowded and not _refused(known.judges, snapshot, row):
-                yield row
-        if len(near.rest):
-            for row in _left(known.far, snapshot, near.rest).tolist():
-                if row not in touched or not _refused(near.judges, snapshot, row):
-                    yield row
+        known = self._aimed(pod, targets)
+        yield from filter(known.takes, known.near.first)
+        yield from self._others(known)
 
     def settle(self, pods: Iterable[PodClass]) -> None:
         """Bring what is kept for these classes up to date; cheapest while nothing is touched by a trial."""
@@ -117,8 +119,8 @@ class Filters:
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Whether *row* takes a pod of the class, as things are, by all plugins."""
-        judges = (plugin.judge(part) for plugin, part in _parts(self._plugins, pod))
-        return not _refused(judges, self._snapshot, row)
+        judges = (plugin.judging(part, self._snapshot) for plugin, part in _parts(self._plugins, pod))
+        return not _refused(judges, row)
 
     def could_fit(self, pod: PodClass, targets: Targets) -> bool:
         """Whether any of *targets*, were it empty, would take a pod of the class, as far as node facts tell."""
@@ -141,6 +143,20 @@ class Filters:
                 refused = Refused(plugin.name, refusal.codes, refusal.sentences, refusal.prefilter)
                 (early if refusal.prefilter else late).append(refused)
         return early + late
+
+    def _aimed(self, pod: PodClass, targets: Targets) -> "_Class":
+        known = self._known(pod)
+        if known.near.targets is not targets:
+            known.near.aim(targets)
+        return known
+
+    def _others(self, known: "_Class") -> Iterator[int]:
+        """Of the candidates past the first few those that take the pod."""
+        near, touched = known.near, self._snapshot.touched
+        if len(near.rest):
+            for row in _left(known.far, self._snapshot, near.rest).tolist():
+                if row not in touched or not _refused(near.judges, row):
+                    yield row
 
     def _refuse_ghosts(self, pod: PodClass, mask: Flags) -> None:
         ghosts = self._snapshot.ghosts
@@ -165,8 +181,8 @@ class Filters:
         near = tuple(one for one in parts if one[0].scope is not Scope.CLUSTER)
         far = tuple(one for one in parts if one[0].scope is Scope.CLUSTER)
         if (found := self._by_parts.get(near)) is None:
-            found = self._by_parts[near] = _Near(near)
-        return _Class(found, far)
+            found = self._by_parts[near] = _Near(near, self._snapshot)
+        return _Class(found, far, self._snapshot)
 
     def _sync(self, near: _Near) -> None:
         """Bring a kept answer up to date: ask again about the rows that changed, about all if many did."""
@@ -201,9 +217,9 @@ def _parts(plugins: Iterable[Plugin], pod: PodClass) -> _Parts:
     return tuple((plugin, part) for plugin in plugins if (part := plugin.reads(pod)) is not None)
 
 
-def _refused(judges: Iterable[Judge], snapshot: Snapshot, row: int) -> bool:
+def _refused(judges: Iterable[Judge], row: int) -> bool:
     for refuses in judges:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
-        if refuses(snapshot, row):
+        if refuses(row):
             return True
     return False
 

@@ -21,8 +21,8 @@ from predicates.snapshot import Snapshot
 Codes: TypeAlias = npt.NDArray[np.int64]
 Reasons: TypeAlias = tuple[str, ...]
 
-#: Whether a plugin refuses a row.
-Judge: TypeAlias = Callable[[Snapshot, int], bool]
+#: Whether a row is refused, as things are.
+Judge: TypeAlias = Callable[[int], bool]
 
 
 class Scope(enum.Enum):
@@ -53,19 +53,19 @@ class Plugin:
 
     ``reads`` gives the part of a class that the answer depends on, None where the plugin has nothing to say
     about such pods (Skip). ``refuse`` gets that part and the rows asked about; None = refuses none of them.
-    ``refuses`` says of one row whether it would be refused; it is there where that is cheaper without arrays.
+    ``judge`` gives what says of one row whether it would be refused, at any later time; it is there where that is
+    cheaper without arrays.
     """
 
     name: str
     scope: Scope
     reads: Callable[[PodClass], Hashable | None]
     refuse: Callable[[Any, Snapshot, Rows], Refusal | None]
-    refuses: Callable[[Any, Snapshot, int], bool] | None = None
+    judge: Callable[[Any, Snapshot], Judge] | None = None
 
-    def judge(self, part: Any) -> Judge:
-        """Whether the plugin refuses a row to a pod with that *part*, as a function of snapshot and row."""
-        one = self.refuses
-        return partial(one, part) if one is not None else partial(self._alone, part)
+    def judging(self, part: Any, snapshot: Snapshot) -> Judge:
+        """Whether the plugin refuses single rows of *snapshot* to pods with that *part*."""
+        return self.judge(part, snapshot) if self.judge is not None else partial(self._alone, part, snapshot)
 
     def _alone(self, part: Any, snapshot: Snapshot, row: int) -> bool:
         refusal = self.refuse(part, snapshot, slice(row, row + 1))

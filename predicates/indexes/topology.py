@@ -32,6 +32,19 @@ class Kind(NamedTuple):
         return (self.terminating or not pod.terminating) and all(scope.matches(pod) for scope in self.scopes)
 
 
+class _Memory(dict[PodClass, _T]):
+    """What was prepared for each class."""
+
+    def __init__(self, index: "TopologyIndex", prepare: Callable[["TopologyIndex", PodClass], _T]) -> None:
+        super().__init__()
+        self._index = index
+        self._prepare = prepare
+
+    def __missing__(self, pod: PodClass) -> _T:
+        found = self[pod] = self._prepare(self._index, pod)
+        return found
+
+
 class TopologyIndex:
     """Counters of pods by kind, and of pods that carry an anti-affinity term, by term.
 
@@ -43,7 +56,7 @@ class TopologyIndex:
         self._snapshot = snapshot
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._epoch = -1
-        self._memory: dict[Callable[..., object], dict[PodClass, Any]] = {}
+        self._memory: dict[Callable[..., object], _Memory[Any]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -69,26 +82,24 @@ class TopologyIndex:
 
     # What the plugins ask
 
-    def refresh(self) -> None:
-        """To be called before a question: take over what changed about namespaces."""
+    def current(self, prepare: Callable[["TopologyIndex", PodClass], _T]) -> Mapping[PodClass, _T]:
+        """By class: ``prepare(self, pod)``, made when it is first asked for.
+
+        Remembered for as long as the namespaces and the counters stay what they are, which is seen to here: what is
+        given is good for one question.
+        """
         if self._epoch != self._snapshot.epoch:
             self._epoch = self._snapshot.epoch
             self._turn()
+        memory: _Memory[_T] | None = self._memory.get(prepare)
+        if memory is None:
+            memory = self._memory[prepare] = _Memory(self, prepare)
+        return memory
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of the namespaces whose objects are known, by name."""
         return self._namespaces
-
-    def recall(self, prepare: Callable[["TopologyIndex", PodClass], _T], pod: PodClass) -> _T:
-        """``prepare(self, pod)``, remembered for as long as the namespaces and the counters stay what they are."""
-        memory = self._memory.get(prepare)
-        if memory is None:
-            memory = self._memory[prepare] = {}
-        found: _T | None = memory.get(pod)
-        if found is None:
-            found = memory[pod] = prepare(self, pod)
-        return found
 
     def counts(self, kind: Kind, topology: Topology) -> DomainCounts:
         """How many pods of the *kind* stand in each domain of the *topology*."""

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Judge, Plugin, Refusal, Scope
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.terms import affinity_terms
@@ -63,7 +63,7 @@ def _reads(pod: PodClass) -> PodClass:
 
 
 def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    found = _neighbours(pod, snapshot)
+    found = _neighbours(pod, snapshot.index(TopologyIndex))
     if found.error:
         reasons = (found.error,)
         return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
@@ -75,20 +75,23 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _refuses(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
-    found = _neighbours(pod, snapshot)
-    if found.error or (found.sought and not _attracted(found, row)):
-        return True
-    for one in found.apart:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
-        if one.counter.rows and one.near(row):
-            return True
-    return False
-
-
-def _neighbours(pod: PodClass, snapshot: Snapshot) -> _Neighbours:
+def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
     index = snapshot.index(TopologyIndex)
-    index.refresh()
-    found = index.recall(_Neighbours, pod)
+
+    def refuses(row: int) -> bool:
+        found = _neighbours(pod, index)
+        if found.error or (found.sought and not _attracted(found, row)):
+            return True
+        for one in found.apart:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
+            if one.counter.rows and one.near(row):
+                return True
+        return False
+
+    return refuses
+
+
+def _neighbours(pod: PodClass, index: TopologyIndex) -> _Neighbours:
+    found = index.current(_Neighbours)[pod]
     if found.seen != index.terms:
         found.repelled, found.seen = _grouped(index.repelling(pod)), index.terms
         found.apart = [one for groups in (found.shunned, found.repelled) for some in groups.values() for one in some]
@@ -142,4 +145,4 @@ def _first(codes: _Codes | None, more: _Codes) -> _Codes:
     return more if codes is None else np.where(codes, codes, more)
 
 
-PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse, _refuses)
+PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse, _judge)

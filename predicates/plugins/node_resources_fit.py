@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from predicates.devices import device_resources
-from predicates.framework import Plugin, Reasons, Refusal, Scope
+from predicates.framework import Judge, Plugin, Reasons, Refusal, Scope
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, PodClass
 from predicates.snapshot import Snapshot
@@ -48,20 +48,25 @@ def _refuse(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     return Refusal(codes, lambda code: _reasons(code, asked)) if codes.any() else None
 
 
-def _refuses(asked: Amounts, snapshot: Snapshot, row: int) -> bool:
+def _judge(asked: Amounts, snapshot: Snapshot) -> Judge:
     table = snapshot.nodes
-    free, columns = table.lines[row].tolist(), table.resources
-    if free[PODS] < 1:
-        return True
-    for resource, amount in asked:
-        column = columns.get(resource)
-        if (column is None or free[column] < amount) and (
-            resource in _ORDER
-            or resource not in device_resources(snapshot)
-            or (column is not None and bool(table.allocatable[row, column] > 0))
-        ):
+    columns = table.resources
+
+    def refuses(row: int) -> bool:
+        free = table.lines[row].tolist()
+        if free[PODS] < 1:
             return True
-    return False
+        for resource, amount in asked:
+            column = columns.get(resource)
+            if (column is None or free[column] < amount) and (
+                resource in _ORDER
+                or resource not in device_resources(snapshot)
+                or (column is not None and bool(table.allocatable[row, column] > 0))
+            ):
+                return True
+        return False
+
+    return refuses
 
 
 def _reasons(code: int, asked: Amounts) -> Reasons:
@@ -69,4 +74,4 @@ def _reasons(code: int, asked: Amounts) -> Reasons:
     return tuple(sentence for bit, sentence in enumerate(sentences) if code >> min(bit, _BITS) & 1)
 
 
-PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse, _refuses)
+PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse, _judge)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Judge, Plugin, Refusal, Scope
 from predicates.indexes.counts import Counts, DomainCounts
 from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
 from predicates.indexes.topology import TopologyIndex
@@ -24,6 +24,9 @@ UNLABELLED: Final = f"{UNEVEN} (missing required label)"
 _UNEVEN, _UNLABELLED = 1, 2
 _REASONS: Final = {_UNEVEN: (UNEVEN,), _UNLABELLED: (UNLABELLED,)}
 _MAX_INT32: Final = 2**31 - 1
+
+#: So few domains are looked through faster than NumPy begins.
+_FEW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class _Constraint:
             return 0
         if not domains:
             return _MAX_INT32
-        return int((counts[:-1] if domains == len(counts) - 1 else counts.take(occupied)).min())
+        some = counts[:-1] if domains == len(counts) - 1 else counts.take(occupied)
+        return min(some.tolist()) if domains < _FEW else int(some.min())
 
 
 def _reads(pod: PodClass) -> PodClass | None:
@@ -73,7 +77,7 @@ def _reads(pod: PodClass) -> PodClass | None:
 
 
 def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    constraints = _constraints(pod, snapshot)
+    constraints = snapshot.index(TopologyIndex).current(_prepare)[pod]
     if isinstance(constraints, str):
         reasons = (constraints,)
         return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
@@ -86,15 +90,14 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _refuses(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
-    constraints = _constraints(pod, snapshot)
-    return isinstance(constraints, str) or any(one.refuses(snapshot, row) for one in constraints)
-
-
-def _constraints(pod: PodClass, snapshot: Snapshot) -> tuple[_Constraint, ...] | str:
+def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
     index = snapshot.index(TopologyIndex)
-    index.refresh()
-    return index.recall(_prepare, pod)
+
+    def refuses(row: int) -> bool:
+        constraints = index.current(_prepare)[pod]
+        return isinstance(constraints, str) or any(one.refuses(snapshot, row) for one in constraints)
+
+    return refuses
 
 
 def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
@@ -126,4 +129,4 @@ def _is_hard(one: TopologySpreadConstraint) -> bool:
     return one.when_unsatisfiable == "DoNotSchedule"
 
 
-PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse, _refuses)
+PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse, _judge)

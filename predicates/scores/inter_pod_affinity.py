@@ -22,8 +22,7 @@ def score(question: Question) -> Numbers | None:
     """None where no term of either side says anything."""
     snapshot, pod = question.snapshot, question.pod
     index = snapshot.index(TopologyIndex)
-    index.refresh()
-    own = index.recall(_preferred, pod)
+    own = index.current(_preferred)[pod]
     others = snapshot.index(Preferences).towards(pod, index.namespaces)
     if not own and not others:
         return None

@@ -57,9 +57,9 @@ def score(question: Question) -> Numbers | None:
     """None without constraints that count."""
     snapshot, rows = question.snapshot, question.rows
     index = snapshot.index(TopologyIndex)
-    index.refresh()
+    prepared = index.current(_prepare)
     given = bool(question.pod.spec.topology_spread_constraints)
-    constraints = index.recall(_prepare, question.pod) if given else _defaults(index, question)
+    constraints = prepared[question.pod] if given else _defaults(index, question)
     if not constraints:
         return None
     lying = [_labelled(one, question) for one in constraints]

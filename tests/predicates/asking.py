@@ -23,8 +23,8 @@ def reasons(plugin: Plugin, pod: PodClass, table: Snapshot) -> dict[str, str]:
     together = _asked(plugin, pod, table, rows)
     assert together == [_asked(plugin, pod, table, rows[i : i + 1])[0] for i in range(len(rows))]
     if (part := plugin.reads(pod)) is not None:
-        refuses = plugin.judge(part)
-        assert [bool(why) for why in together] == [refuses(table, row) for row in rows.tolist()]
+        refuses = plugin.judging(part, table)
+        assert [bool(why) for why in together] == [refuses(row) for row in rows.tolist()]
     return dict(zip([table.nodes.names[row] for row in rows], together, strict=True))
 
 
