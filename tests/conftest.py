@@ -1,5 +1,7 @@
 """What tests of several folders share: certificates, Prometheus's tools, one control plane, emptied between tests."""
 
+import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +20,29 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+# Nor does the environment that the tests are started in: it may hold options of ours, or somebody's cluster. Its ways
+# out are for what is fetched and built, and none to servers of this machine.
+for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "KUBE"))]:
+    del os.environ[name]
+_direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost", "::1"]
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a cluster comes first: workers fill the waits with what only computes."""
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Commands set the log up for their process: here for one test."""
+    root, ours = logging.getLogger(), logging.getLogger("rescheduler")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture(scope="session")

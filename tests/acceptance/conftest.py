@@ -10,16 +10,6 @@ from tests.acceptance.scenes import scene
 from tests.proxy.world import World
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_proxies() -> Iterator[None]:
-    """The servers are on this machine; the environment's way out is none to them."""
-    with pytest.MonkeyPatch.context() as environ:
-        for name in ("http_proxy", "https_proxy", "all_proxy"):
-            environ.delenv(name, raising=False)
-            environ.delenv(name.upper(), raising=False)
-        yield
-
-
 @pytest.fixture(scope="module")
 def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A pool of two machines, of which nothing that is asked of the proxy takes one: their Nodes are protected.

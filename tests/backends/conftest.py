@@ -5,9 +5,6 @@ import pytest
 from rescheduler.clock import SystemClock
 from tests.backends.externalgrpcs import offered
 from tests.backends.shelf import Caller, Shelf
-from tests.direct import no_proxies
-
-__all__ = ["call", "no_proxies", "shelf"]
 
 
 @pytest.fixture

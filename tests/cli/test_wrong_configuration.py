@@ -4,7 +4,6 @@ Files are those of `_furnish`; every secret in them has SECRET in it, and must n
 """
 
 import gzip
-import logging
 import os
 import re
 import signal
@@ -36,16 +35,6 @@ def used() -> Iterator[int]:
 
 
 @pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    """Commands set the log up for their process."""
-    root = logging.getLogger()
-    before = root.handlers, root.level, logging.getLogger("rescheduler").level
-    yield
-    root.handlers, root.level = before[:2]
-    logging.getLogger("rescheduler").setLevel(before[2])
-
-
-@pytest.fixture(autouse=True)
 def _end() -> Iterator[None]:
     """A command that finds nothing wrong would serve for ever."""
 
@@ -53,7 +42,7 @@ def _end() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
+    signal.alarm(120)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

@@ -141,8 +141,6 @@ def test_a_victim_leaves_and_the_minimum_stays(
     system: str, cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Both on-demand nodes could be emptied; the group must keep one, so one drain is all there is."""
-    for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(proxy, raising=False)
     config = tmp_path_factory.mktemp("cloud") / "cloud-config"
     look = Look(cluster)
     world, flags = WORLDS[system]

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -32,16 +31,6 @@ from rescheduler.observe.logs import Logs
 from rescheduler.planning.outcome import Plan
 from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
-
-
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("rescheduler")
-    before = root.handlers, root.level, ours.level
-    yield
-    root.handlers, _, _ = before
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
 
 
 def said(*events: Event, verbosity: int = 2) -> list[str]:

@@ -1,3 +1,0 @@
-from tests.direct import no_proxies
-
-__all__ = ["no_proxies"]
