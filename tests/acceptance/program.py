@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from rescheduler import cli
 
-EXIT_SECONDS: Final = 60
+EXIT_SECONDS: Final = 120
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     ["rescheduler.cli.run", "rescheduler.cli.proxy", "rescheduler.app", "rescheduler.proxy.run", __name__]

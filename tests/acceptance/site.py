@@ -93,7 +93,7 @@ class Site:
         """In the end there are these machines and Nodes, as many are desired, no mark is left, and *pods* run."""
         names = sorted(nodes)
         wanted: tuple[list[str], list[str], int, list[str]] = (names, names, len(names), [])
-        self.look.eventually(lambda: self.state() == wanted, f"{wanted}; it is {self.state()}", seconds=90)
+        self.look.eventually(lambda: self.state() == wanted, f"{wanted}; it is {self.state()}", seconds=180)
         self.look.running(pods)
         assert self.state() == wanted
         assert not [node for node in self.look.places() if not node]

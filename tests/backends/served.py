@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 CALLER_SECONDS = 300
-END_SECONDS = 60
+END_SECONDS = 120
 SERVER_FILES = ("--cert=server.crt", "--key-cert=server.key", "--ca-cert=ca.pem")  #: of `pki`
 CLIENT_FILES = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"}
 

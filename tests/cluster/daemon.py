@@ -30,7 +30,7 @@ QUICK = (
     "-v=3",
 )
 NO_DELAY = "--node-drain-delay=0"
-EXIT_SECONDS = 60
+EXIT_SECONDS = 120
 SOFT = "PreferNoSchedule"
 
 
@@ -185,7 +185,7 @@ class Look:
             if one["involvedObject"]["name"] == name and one["source"].get("component") == by
         }
 
-    def eventually(self, predicate: Any, what: str, seconds: float = 120) -> Any:
+    def eventually(self, predicate: Any, what: str, seconds: float = 180) -> Any:
         return self._plane.wait_for(predicate, what, seconds=seconds)
 
 

@@ -166,7 +166,7 @@ def test_killed_at_any_step_everything_is_finished_or_taken_back(
         body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
         made.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
         made.server.face.inject(*[fault for fault in faults if fault.path != "/pool"])
-        call = client.submit(httpx.post, f"{made.url}/pool/terminate", json=body, timeout=90)
+        call = client.submit(httpx.post, f"{made.url}/pool/terminate", json=body, timeout=180)
         if faults and faults[0].path == "/pool":
             cluster.wait_for(made.tainted, "the drain to begin")
             cluster.wait_for(made.orders, "the order")
@@ -176,7 +176,7 @@ def test_killed_at_any_step_everything_is_finished_or_taken_back(
         with pytest.raises(httpx.TransportError):
             call.result()
         made.start()
-        cluster.wait_for(lambda: not made.tainted() and made.nodes() == nodes, "the end", seconds=90)
+        cluster.wait_for(lambda: not made.tainted() and made.nodes() == nodes, "the end", seconds=180)
         assert (made.running(), made.desired) == (nodes, desired)
 
 
@@ -185,7 +185,7 @@ def test_told_to_stop_an_update_is_taken_back(cluster: ControlPlane, tmp_path: P
         made.deploy("web", 1, on="od-1", annotations={TERMINATE_AFTER: "never"})
         made.post("/pool/terminate", {"machineId": "i-0"})
         body = {"machineId": made.id("od-1")}
-        call = client.submit(httpx.post, f"{made.url}/pool/terminate", json=body, timeout=90)
+        call = client.submit(httpx.post, f"{made.url}/pool/terminate", json=body, timeout=180)
         cluster.wait_for(made.tainted, "the drain to begin")
         assert made.stop() == 0
         assert call.result().status_code == 500

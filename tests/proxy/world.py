@@ -71,7 +71,7 @@ class World:
         ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(self.process, ready))
         self._reader.start()
-        assert ready.wait(timeout=60), self.lines
+        assert ready.wait(timeout=180), self.lines
 
     def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
         assert process.stderr is not None
@@ -87,13 +87,13 @@ class World:
         """End the process by a signal, if it has not ended; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(timeout=60)
+        status = self.process.wait(timeout=120)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
         return status
 
-    def post(self, path: str, body: Any, timeout: float = 90) -> httpx.Response:
+    def post(self, path: str, body: Any, timeout: float = 180) -> httpx.Response:
         """The answer, once the proxy has read the cluster."""
 
         def answered() -> httpx.Response | None:
