@@ -21,6 +21,8 @@ from rescheduler.liqo.connection import Connection
 from rescheduler.observe.server import listen, running
 from rescheduler.settings import Address
 
+HEALTH_FLAG: Final = "--health-address"  #: of the pages in plain text, which are served beside the face
+
 #: Connections at once; the next ones are answered with 503.
 _AT_ONCE: Final = 256
 _IDLE_SECONDS: Final = 75  #: longer than common clients keep a connection for use

@@ -60,15 +60,15 @@ def _statusz(status: Status) -> Callable[[Request], Response]:
 
 
 @contextlib.contextmanager
-def serving(application: Starlette, address: Address) -> Iterator[Address]:
+def serving(application: Starlette, address: Address, flag: str = "--listen-address") -> Iterator[Address]:
     """Serve *application* by a thread of its own for the length of the block; yields the address, port filled in.
 
-    Raises ReschedulerError where the address cannot be listened on.
+    Raises ReschedulerError, which names the *flag*, where the address cannot be listened on.
     """
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection
     )
-    with running(settings, listen(address), "http", _STOP_SECONDS) as port:
+    with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield Address(address.host, port)
 
 
@@ -91,7 +91,7 @@ def running(
         listener.close()
 
 
-def listen(address: Address, flag: str = "--listen-address") -> socket.socket:
+def listen(address: Address, flag: str) -> socket.socket:
     """A listening socket, made here and not by the server so that what is wrong with the address is told.
 
     Raises ReschedulerError, which names the *flag* that the address is of.

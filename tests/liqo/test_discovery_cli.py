@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -129,3 +130,20 @@ def test_what_is_wrong_is_one_line(fact: str, pems: Path) -> None:
             (*DISCOVERY, *flags), cwd=pems, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
         )
     assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")
+
+
+def test_an_address_in_use_is_told_with_its_flag(pems: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for flag in ("--listen", "--health-address"):
+            done = subprocess.run(
+                (*DISCOVERY, *FLAGS, "--namespace=", f"{flag}={address}"),
+                cwd=pems,
+                env=ENVIRONMENT,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            line = f"rescheduler: {flag} {address}: cannot listen there: Address already in use\n"
+            assert (done.returncode, done.stderr) == (1, line)

@@ -135,7 +135,7 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((*PLAIN, "--config=nothing.yaml"), "configuration nothing.yaml: cannot be read: No such file or directory"),
         ((*PLAIN, "--discovery-url=http://10.0.0.1"), "--discovery-url: expected https, or http to a loopback address"),
         ((*PLAIN, "--discovery-url=here"), "--discovery-url: discovery.url: expected http(s)://host"),
-        ((*PLAIN, "--discovery-ca=nothing.pem"), "no usable PEM certificate"),
+        ((*PLAIN, "--discovery-ca=nothing.pem"), "nothing.pem: no usable PEM certificate"),
         (PLAIN, "kubeconfig ~/.kube/config: no such file"),
         (
             (*PLAIN, "--kubeconfig=k", "--database=/nowhere/db"),
@@ -150,6 +150,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(flags: tuple[str, ...], words: st
     (tmp_path / "unpeer.yaml").write_text("unpeerAfter: 1h")
     code, line = run(tmp_path, *flags)
     assert (code, words in line) == (2, True), line
+    assert "caFile" not in line
 
 
 def test_a_cluster_without_liqo_ends_the_start(tmp_path: Path) -> None:

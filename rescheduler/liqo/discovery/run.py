@@ -16,7 +16,7 @@ from rescheduler.liqo.discovery.app import Access, Updates, discovery
 from rescheduler.liqo.discovery.metrics import Metrics
 from rescheduler.liqo.discovery.secrets import Secrets, first_look, reflector, resource
 from rescheduler.liqo.discovery.store import Store
-from rescheduler.liqo.serving import Face, serving
+from rescheduler.liqo.serving import HEALTH_FLAG, Face, serving
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.server import application
@@ -59,7 +59,7 @@ def run(settings: Settings, logs: Logging) -> int:
         registry = CollectorRegistry()
         rounds = Rounds(store, secrets, Metrics(registry), clock)
         parts.enter_context(on_signals(rounds.told))
-        parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages))
+        parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages, HEALTH_FLAG))
         updates = Updates(store, clock, settings.expire_after)
         app = discovery(store, updates, settings.access, clock)
         address = parts.enter_context(serving(app, settings.face, "discovery"))

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from rescheduler.backends.config import Endpoint, check_endpoint
+from rescheduler.backends.credentials import keys_as
 from rescheduler.backends.liqo.config import private
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
@@ -28,7 +29,7 @@ from rescheduler.liqo.nodemanager.peering import Peering
 from rescheduler.liqo.nodemanager.service import Ports, Service
 from rescheduler.liqo.nodemanager.store import Store
 from rescheduler.liqo.nodemanager.upkeep import Upkeep
-from rescheduler.liqo.serving import Face, serving
+from rescheduler.liqo.serving import HEALTH_FLAG, Face, serving
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.server import application
@@ -80,7 +81,7 @@ def run(settings: Settings, logs: Logging) -> int:
         rounds = Rounds(service, upkeep, peering, clock)
         pages = application(registry, rounds.health)
         parts.enter_context(on_signals(rounds.told))
-        parts.enter_context(serving_pages(pages, settings.pages))
+        parts.enter_context(serving_pages(pages, settings.pages, HEALTH_FLAG))
         app: ASGIApp = node_manager(service, post_only=settings.post_only)
         if settings.clients:
             app = Clients(app, settings.clients)
@@ -138,7 +139,9 @@ def first_look(liqo: Liqo) -> None:
 
 
 def _ports(parts: contextlib.ExitStack, settings: Settings, clock: Clock) -> Ports:
-    discovery = Discovery(_endpoint(settings), clock)
+    keys = {"caFile": "--discovery-ca" if settings.discovery_ca else "--tls-client-ca"}
+    with keys_as(lambda key: keys.get(key, key)):
+        discovery = Discovery(_endpoint(settings), clock)
     parts.callback(discovery.close)
     client = connect(settings.connection, clock)
     store = Store(settings.database)
