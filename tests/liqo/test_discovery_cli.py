@@ -58,6 +58,8 @@ def test_it_lists_what_secrets_and_agents_say_and_forgets_nothing_when_it_is_kil
             assert listed(client) == ["milan", "turin"]
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=120)
+        with running(pems, "--namespace=") as (_, client):
+            assert listed(client) == ["turin"]
         assert process.returncode == 0
         assert "SIGTERM: ending, calls under way are answered" in log
         assert "sesame" not in log

@@ -15,7 +15,7 @@ from rescheduler.kube.client import connect
 from rescheduler.liqo.discovery.app import Access, Updates, discovery
 from rescheduler.liqo.discovery.metrics import Metrics
 from rescheduler.liqo.discovery.secrets import Secrets, first_look, reflector, resource
-from rescheduler.liqo.discovery.store import Store
+from rescheduler.liqo.discovery.store import SECRET, Store
 from rescheduler.liqo.serving import HEALTH_FLAG, Face, serving
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.health import Health
@@ -102,6 +102,7 @@ class Rounds:
 
 def _watching(parts: contextlib.ExitStack, settings: Settings, store: Store, clock: Clock) -> Secrets | None:
     if not settings.namespace:
+        store.replace(SECRET, {}, clock.now())  # what was read when there was one
         return None
     client = connect(settings.connection, clock)
     described = resource(settings.namespace, settings.selector)
