@@ -17,11 +17,14 @@ class Waiting:
         self._name, self._poll = name, poll
         self._turn = threading.Lock()
 
-    def pause(self, why: str, deadline: float, stop: threading.Event | None = None) -> None:
-        """Wait one poll interval; DeadlineExceeded where there is no time for it, or *stop* is set."""
-        if self.clock.monotonic() + self._poll >= deadline:
+    def pause(
+        self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
+    ) -> None:
+        """Wait one poll interval, or *seconds*; DeadlineExceeded where there is no time for it, or *stop* is set."""
+        seconds = self._poll if seconds is None else seconds
+        if self.clock.monotonic() + seconds >= deadline:
             raise DeadlineExceeded(f"{self._name}: {why}")
-        if self.clock.wait(self._poll, stop or self.closed):
+        if self.clock.wait(seconds, stop or self.closed):
             raise DeadlineExceeded(f"{self._name}: {why}; we were told to end")
 
     @contextmanager

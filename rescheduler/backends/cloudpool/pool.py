@@ -4,6 +4,7 @@ import datetime as dt
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rescheduler.backends.base import (
     AboveMaximum,
@@ -32,6 +33,9 @@ _STATES = {
     MachineState.RUNNING: InstanceState.RUNNING,
     MachineState.TERMINATING: InstanceState.DELETING,
 }
+#: Of a poll interval, how long is waited for a younger answer; and by how much longer each time.
+_FIRST_PAUSE: Final = 0.125
+_GROWTH: Final = 1.5
 _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 
@@ -66,10 +70,14 @@ class Pool(Waiting):
     def look_since(self, moment: dt.datetime, *, deadline: float, stop: threading.Event | None = None) -> Observation:
         """The machines as the pool saw them at *moment* or later.
 
-        DeadlineExceeded if it does not look again, or if *stop* is set before it does.
+        DeadlineExceeded if it does not look again, or if *stop* is set before it does. It is asked often at first: its
+        answers tell their time to the second, so that one from now may count in a second only.
         """
+        pause = self.config.poll_interval * _FIRST_PAUSE
         while (observation := self.look(deadline=deadline)).observed_at < moment:
-            self.pause(f"the pool's answers are older than {moment.isoformat(timespec='seconds')}", deadline, stop)
+            why = f"the pool's answers are older than {moment.isoformat(timespec='seconds')}"
+            self.pause(why, deadline, stop, seconds=pause)
+            pause = min(pause * _GROWTH, self.config.poll_interval)
         return observation
 
     def desired_size(self, *, deadline: float) -> int:
