@@ -165,7 +165,7 @@ def _is_mark(call: Request) -> bool:
 
 @contextmanager
 def _scene() -> Iterator[_Scene]:
-    with ExitStack() as until, ControlPlane(running=("etcd", "kube-apiserver")) as plane:
+    with ControlPlane(running=("etcd", "kube-apiserver")) as plane, ExitStack() as until:
         folder = Path(until.enter_context(TemporaryDirectory()))
         seed(plane, _workloads(folder / "pods.json"))
         plane.start_component("kwok")
