@@ -68,7 +68,7 @@ def read(path: Path, shape: type[T], what: str = "cloud configuration") -> T:
         document = _parse(text)
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from error
-    return shaped(document, shape, f"{what} {path}")
+    return shaped({} if document is None else document, shape, f"{what} {path}")  # an empty file has no keys
 
 
 def shaped(document: object, shape: type[T], where: str) -> T:

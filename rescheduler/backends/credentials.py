@@ -25,6 +25,11 @@ def keys_as(spelled: Callable[[str], str], where: str = "") -> Iterator[None]:
         raise ConfigError(f"{where}: {text}" if where else text) from error
 
 
+def is_token(text: str) -> bool:
+    """Whether *text* can stand in a header as it is: a header has no blanks at its ends."""
+    return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
+
+
 class Credentials:
     """What an endpoint wants to see: a bearer token or a password, a client certificate; and whom we trust.
 
@@ -127,8 +132,7 @@ class Credentials:
             secret = self._secret_file.read_text(encoding="utf-8").strip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise AuthError(f"{name} {self._secret_file}: cannot be read: {_reason(error)}") from error
-        usable = secret.isprintable() if self._username else secret.isascii() and secret.isprintable()
-        if not secret or not usable:
+        if not (secret and secret.isprintable() if self._username else is_token(secret)):
             raise AuthError(f"{name} {self._secret_file}: expected one line of printable characters")
         return secret
 

@@ -434,14 +434,16 @@ def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) ->
     secret = ENVIRONMENT["BOOTSTRAP_TOKEN_SECRET"]
     user_data = base64.b64encode(f"join abcdef.{secret} 10.0.0.1:6443 pool1 and so on and on".encode()).decode()
     with serving(clock) as server, providing(server, clock) as provider:
-        body = msgspec.json.encode({"code": 401, "message": f"bad token {TOKEN}, sent {user_data}"}).decode()
+        body = msgspec.json.encode(
+            {"code": 401, "message": f"bad token {TOKEN}, sent {user_data}, so {secret}"}
+        ).decode()
         server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=401, body=body))
         with pytest.raises(AuthError) as caught:
             provider.refresh(deadline=MINUTES)
         provider.increase_size(POOL, 1, deadline=MINUTES)
     texts = [str(caught.value), repr(provider), caplog.text]
     assert [secret for secret in (TOKEN, user_data, secret) if any(secret in text for text in texts)] == []
-    assert "bad token ***, sent ***" in texts[0]
+    assert "bad token ***, sent ***, so ***" in texts[0]
 
 
 #: body of an error: what a person reads

@@ -142,6 +142,7 @@ def test_wrong_nodes(fact: str, tmp_path: Path) -> None:
 
 WRONG_ENVIRONMENTS = {
     "no token": ({}, "CHERRY_AUTH_TOKEN: expected a token"),
+    "a token with a blank": ({"CHERRY_AUTH_TOKEN": "secret "}, "CHERRY_AUTH_TOKEN: expected a token"),
     "a token of two lines": ({"CHERRY_AUTH_TOKEN": "se\ncret"}, "CHERRY_AUTH_TOKEN: expected a token"),
     "another backend": (ENVIRONMENT | {"CHERRY_MANAGER": "soap"}, "CHERRY_MANAGER 'soap': expected rest"),
     "no URL": (ENVIRONMENT | {"CHERRY_API_URL": "cherry"}, "environment: CHERRY_API_URL.url: expected http(s)://"),

@@ -42,7 +42,7 @@ GOOD = {
 
 #: fact: (text of the file, what is said after its name)
 BAD = {
-    "nothing": ("", "Expected `object`, got `null`"),
+    "nothing": ("", "Object missing required field `pools`"),
     "no pools": ("pools: []", "pools: expected at least one"),
     "an unknown key": ("pools: []\nfoo: 1", "Object contains unknown field `foo`"),
     "an unknown key of a pool": (

@@ -23,7 +23,7 @@ GOOD: dict[str, tuple[str, ExternalGrpcFile]] = {
 }
 
 BAD: dict[str, tuple[str, str]] = {
-    "nothing": ("", "Expected `object`, got `null`"),
+    "nothing": ("", "Object missing required field `address`"),
     "no address": ("cert: ''", "Object missing required field `address`"),
     "no port": ("address: provider", "address: expected host:port, such as provider:8086 or [::1]:8086"),
     "no host": ("address: ':8086'", "address: expected host:port, such as provider:8086 or [::1]:8086"),

@@ -328,6 +328,11 @@ BAD_SECRETS: dict[str, tuple[dict[str, str], str | None, str]] = {
     ),
     "an empty one": ({"token_file": "secret"}, "\n", "tokenFile {}/secret: expected one line of printable characters"),
     "two lines": ({"token_file": "secret"}, "a\nb", "tokenFile {}/secret: expected one line of printable characters"),
+    "a blank at its end": (
+        {"token_file": "secret"},
+        "a \n",
+        "tokenFile {}/secret: expected one line of printable characters",
+    ),
     "not for a header": (
         {"token_file": "secret"},
         "ä",

@@ -41,6 +41,7 @@ def test_the_token_is_in_no_text_of_the_settings() -> None:
 
 #: fact: (environment's changes, --nodes, what is said)
 WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
+    "a token with a blank": ({"CLUSTER_API_TOKEN": " a"}, (), "CLUSTER_API_TOKEN: expected a token"),
     "no token": ({"CLUSTER_API_TOKEN": ""}, (), "CLUSTER_API_TOKEN: expected a token"),
     "no URL": ({"SPC_API_BASE_URL": ""}, (), "SPC_API_BASE_URL: expected the URL"),
     "a URL that is none": ({"SPC_API_BASE_URL": "spc"}, (), "environment: SPC_API_BASE_URL.url: expected http(s)"),
@@ -82,8 +83,12 @@ def test_wrong_file(text: str, tmp_path: Path) -> None:
     assert f"{file}{said}" in str(caught.value)
 
 
-def test_no_file_means_the_defaults() -> None:
-    assert config.settings(None, GroupFlags(), GOOD).file == File()
+@pytest.mark.parametrize("text", [None, "", "# pollInterval: 15s\n", "{}"])
+def test_no_file_and_no_key_mean_the_defaults(text: str | None, tmp_path: Path) -> None:
+    file = None if text is None else tmp_path / "spc.yaml"
+    if file:
+        file.write_text(text or "")
+    assert config.settings(file, GroupFlags(), GOOD).file == File()
 
 
 #: size: (CPUs, MB)

@@ -1,7 +1,7 @@
 """Cherry Servers' API: paged lists, a pace that the API allows, plans that are asked for once an hour."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,9 +21,15 @@ _PLANS_SERVE = 3600.0  #: seconds
 class CherryClient:
     """Every call has a deadline on the clock's `monotonic`; errors are those of `backends.http`."""
 
-    def __init__(self, endpoint: Endpoint, token: str, clock: Clock) -> None:
+    def __init__(self, endpoint: Endpoint, token: str, clock: Clock, secret: Callable[[], str] = lambda: "") -> None:
+        """*secret* is what else no error may tell, where there is anything."""
+
+        def told(body: bytes) -> str:
+            hidden = secret()
+            return words(body).replace(hidden, "***") if hidden else words(body)
+
         self._clock = clock
-        self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, words, token, self._take_turn)
+        self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, told, token, self._take_turn)
         self._closed = threading.Event()
         self._turn = threading.Lock()
         self._next = clock.monotonic()

@@ -10,6 +10,7 @@ from pathlib import Path
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.cherryservers import ini, templates
 from rescheduler.backends.config import Endpoint, check_endpoint
+from rescheduler.backends.credentials import is_token
 
 API = "https://api.cherryservers.com/v1"
 TOKEN = "CHERRY_AUTH_TOKEN"  # noqa: S105 -- its name
@@ -51,8 +52,10 @@ class Settings:
 def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> Settings:
     """All of it, checked; ConfigError names file and line, flag or variable."""
     token = environ.get(TOKEN, "")
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{TOKEN}: expected a token of Cherry Servers' API in the environment")
+    if not is_token(token):
+        raise ConfigError(
+            f"{TOKEN}: expected a token of Cherry Servers' API in the environment, without blanks at its ends"
+        )
     manager = environ.get("CHERRY_MANAGER") or "rest"
     if manager != "rest":
         raise ConfigError(f"CHERRY_MANAGER {manager!r}: expected rest")

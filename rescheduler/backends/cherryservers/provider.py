@@ -59,7 +59,7 @@ class CherrySystem:
         self.config = config
         self._environ = environ
         self.pools = {pool.group.id: pool for pool in config.pools}
-        self.client = CherryClient(config.endpoint, environ[TOKEN], clock)
+        self.client = CherryClient(config.endpoint, environ[TOKEN], clock, self._bootstrap_secret)
         self.plan_of: Mapping[str, str] = {}  #: the slug of a server's plan, as last listed
 
     def look(self, *, deadline: float) -> View:
@@ -125,11 +125,14 @@ class CherrySystem:
             return ""
         return pool.group.id if server.tag(CLUSTER_TAG) == pool.definition.cluster_name else ""
 
+    def _bootstrap_secret(self) -> str:
+        return self._environ.get("BOOTSTRAP_TOKEN_SECRET", "")
+
     def _order(self, pool: Pool) -> CreateServer:
         definition, name = pool.definition, pool.group.id
         values = {
             "BootstrapTokenID": self._environ.get("BOOTSTRAP_TOKEN_ID", ""),
-            "BootstrapTokenSecret": self._environ.get("BOOTSTRAP_TOKEN_SECRET", ""),
+            "BootstrapTokenSecret": self._bootstrap_secret(),
             "APIServerEndpoint": definition.api_server_endpoint,
             "NodeGroup": name,
         }

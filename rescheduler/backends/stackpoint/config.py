@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
+from rescheduler.backends.credentials import is_token
 
 PREFIX = "autoscaling-"  #: of all group ids
 TOKEN = "CLUSTER_API_TOKEN"  # noqa: S105 -- its name
@@ -48,8 +49,10 @@ class Settings:
 def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> Settings:
     """All of it, checked; ConfigError names file and key, flag or variable."""
     token = environ.get(TOKEN, "")
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{TOKEN}: expected a token of StackPointCloud's API in the environment")
+    if not is_token(token):
+        raise ConfigError(
+            f"{TOKEN}: expected a token of StackPointCloud's API in the environment, without blanks at its ends"
+        )
     name = next((one for one in _URLS if environ.get(one)), _URLS[0])
     if not environ.get(name):
         raise ConfigError(f"{name}: expected the URL of StackPointCloud's API in the environment")
