@@ -25,6 +25,10 @@ pytestmark = pytest.mark.cluster
 #: Every write while one machine is terminated and replaced.
 REPLACEMENT: Final = ("draining", "evict", "evict", "removing", "terminate", "delete")
 
+#: Every write while a machine that the pool protects is made disposable; and where the proxy is killed after one.
+DISPOSAL: Final = ("draining", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
+DOOMED: Final = (3, 4, 5)
+
 #: Who comes when the proxy does not: a daemon that knows nothing of the pool, a proxy of another name.
 HEIRS: Final[dict[str, Callable[[Site], Program]]] = {
     "a daemon": without_pool,
@@ -34,7 +38,9 @@ HEIRS: Final[dict[str, Callable[[Site], Program]]] = {
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT) + len(HEIRS)) as made:
+    with proxies.fleet(
+        control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT) + len(DOOMED) + len(HEIRS)
+    ) as made:
         yield made
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
@@ -55,6 +61,26 @@ def test_killed_before_any_step_of_a_termination(step: int, fleet: Fleet) -> Non
     with Proxy(fleet.site) as proxy:
         # An order of which nobody knows whether it came through is repeated when it cannot be at work any more.
         look.eventually(lambda: proxy.ask("/pool/terminate", terminate).status_code == httpx.codes.OK, "the end")
+        fleet.comes_to(gone=True, replaced=True)
+
+
+@pytest.mark.parametrize("step", DOOMED, ids=lambda step: f"{step + 1}-{DISPOSAL[step]}")
+def test_killed_while_a_protected_machine_is_made_disposable(step: int, fleet: Fleet) -> None:
+    """What is written on the Node tells the next one that the protection is to be taken off."""
+    site, node = fleet.site, fleet.take()
+    machine = site.machine(node)
+    site.pool.set_membership(machine, active=True, evictable=False)
+    disposable = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
+    fleet.edge.hold(step, "after")
+    with Proxy(site) as killed:
+        call = killed.send("/pool/membershipStatus", disposable)
+        site.look.eventually(fleet.edge.reached.is_set, DISPOSAL[step])
+        killed.kill()
+        with pytest.raises(httpx.TransportError):
+            call.result()
+    assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(DISPOSAL[: step + 1])
+    fleet.edge.drop()
+    with Proxy(site):
         fleet.comes_to(gone=True, replaced=True)
 
 
