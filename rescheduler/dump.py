@@ -1,34 +1,22 @@
 """Reads what ``kubectl get … -o json`` printed as a snapshot: a ``kind: List``, gzipped or not."""
 
 import contextlib
-import gzip
-import re
 import sys
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from predicates.objects import Object, Pod
 from predicates.snapshot import Snapshot, key_of
-from predicates.wire import KINDS, Decoder, Interner, WireError
+from predicates.wire import KINDS, Decoder, Interner
+from rescheduler import lists
 from rescheduler.errors import InputError, UsageError
 
-#: How kubectl begins each item; anything else is looked at in full.
-_KIND: Final = re.compile(rb'\s*\{\s*"apiVersion":\s*"[^"]*",\s*"kind":\s*"([^"]*)"')
-
+_CHUNK: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-
-
-class _List(msgspec.Struct):
-    kind: str = ""
-    items: list[msgspec.Raw] | None = None
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
+_GZIP: Final = 31  #: zlib's "wbits" for gzip with the largest window
 
 
 def read(path: str) -> Snapshot:
@@ -41,59 +29,48 @@ def read(path: str) -> Snapshot:
     snapshot = Snapshot()
     decoder = Decoder(Interner())
     seen: dict[tuple[str, str], Object] = {}
+
+    def take(kind: str, item: bytes) -> None:
+        one = decoder.decode(kind, item)
+        _check(kind, one, seen, name)
+        snapshot.upsert(kind, one)
+
     try:
-        for kind, raw in _items(_content(path, name), name):
-            if kind not in KINDS:
-                continue
-            one = decoder.decode(kind, raw)
-            _check(kind, one, seen, name)
-            snapshot.upsert(kind, one)
-    except (WireError, ValueError) as error:
+        lists.each(_unpacked(_chunks(path, name), name), KINDS, take)
+    except ValueError as error:
         raise InputError(f"{name}: {error}") from error
     return snapshot
 
 
-def _content(path: str, name: str) -> bytes:
+def _chunks(path: str, name: str) -> Iterator[bytes]:
     try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
     except OSError as error:
         raise UsageError(f"--snapshot {name}: {error.strerror or error}") from error
-    if content.startswith(_GZIP_MAGIC):
-        try:
-            return gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{name}: not a whole gzip file: {error}") from error
-    return content
 
 
-def _items(content: bytes, name: str) -> Iterator[tuple[str, msgspec.Raw]]:
-    """The items with their kinds. A list as the API itself gives it (``PodList``) does not repeat the kind."""
-    try:
-        whole = msgspec.json.decode(content, type=_List)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{name}: expected a JSON object of kind List, as kubectl get -o json prints: {error}"
-        ) from error
-    if whole.items is None:
-        if not whole.kind.endswith("List"):
-            raise InputError(
-                f"{name}: expected kind List, as kubectl get -o json prints, got {whole.kind or 'no kind'!r}"
-            )
+def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """*chunks*, or what they are of gzipped, where they are that: one member after the other, zeros between them."""
+    first = next(chunks, b"")
+    chunks = chain((first,), chunks)
+    if not first.startswith(_GZIP_MAGIC):
+        yield from chunks
         return
-    inherited = whole.kind.removesuffix("List")
-    for number, raw in enumerate(whole.items):
-        if bytes(memoryview(raw)[:1]) != b"{":
-            raise InputError(f"{name}: item {number} of the List is no object")
-        yield _kind(raw) or inherited, raw
-
-
-def _kind(raw: msgspec.Raw) -> str:
-    view = memoryview(raw)
-    if (found := _KIND.match(view)) is not None:
-        return found[1].decode()
-    with contextlib.suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(raw, type=_Kind).kind
-    return ""
+    member = zlib.decompressobj(_GZIP)
+    try:
+        for chunk in chunks:
+            packed = chunk.lstrip(b"\0") if member.eof else chunk
+            while packed:
+                if member.eof:
+                    member = zlib.decompressobj(_GZIP)
+                yield member.decompress(packed)
+                packed = member.unused_data.lstrip(b"\0")
+    except zlib.error as error:
+        raise InputError(f"{name}: not a whole gzip file: {error}") from error
+    if not member.eof:
+        raise InputError(f"{name}: not a whole gzip file: its end is missing")
 
 
 def _check(kind: str, one: Object, seen: dict[tuple[str, str], Object], name: str) -> None:

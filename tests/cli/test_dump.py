@@ -1,0 +1,93 @@
+"""Dumps: gzipped or not, from a file or standard input; what is there twice, and what has no name."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rescheduler import dump
+from rescheduler.errors import InputError, UsageError
+from tests.planning.builders import node, pod
+
+PODS = [pod("a", "n"), pod("b", "n")]
+TEXT = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n"), *PODS]}, indent=4).encode()
+PACKED = gzip.compress(TEXT)
+
+GOOD: dict[str, bytes] = {
+    "plain": TEXT,
+    "gzipped": PACKED,
+    "gzipped in parts": gzip.compress(TEXT[:100]) + gzip.compress(b"") + gzip.compress(TEXT[100:]),
+    "gzipped and padded": gzip.compress(TEXT[:100]) + bytes(5) + gzip.compress(TEXT[100:]) + bytes(500),
+}
+TORN: dict[str, bytes] = {
+    "cut off": PACKED[:-20],
+    "without its sum": PACKED[:-8],
+    "with another sum": PACKED[:-8] + bytes(8),
+    "with something behind it": PACKED + b"more",
+    "cut off in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
+    "only its beginning": b"\x1f\x8b",
+}
+
+
+@pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
+@pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
+def test_a_dump_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
+    monkeypatch.setattr(dump, "_CHUNK", chunk)
+    (tmp_path / "list").write_bytes(content)
+    assert list(dump.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
+
+
+@pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
+def test_a_dump_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    assert list(dump.read("-").nodes.row) == ["n"]
+
+
+@pytest.mark.parametrize("chunk", [2, 1 << 20])
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+def test_half_a_gzip_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
+) -> None:
+    monkeypatch.setattr(dump, "_CHUNK", chunk)
+    (tmp_path / "list.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"list\.gz: not a whole gzip file: "):
+        dump.read(str(tmp_path / "list.gz"))
+
+
+def _write(path: Path, *items: Any) -> str:
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    return str(path)
+
+
+def test_the_same_object_twice_is_one(tmp_path: Path) -> None:
+    assert len(dump.read(_write(tmp_path / "list", *PODS, *PODS, node("n"), node("n"))).pods) == 2
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ((PODS[0], pod("a", "elsewhere")), "Pod default/a is there twice, with different content"),
+        ((node("n"), node("n", labels={"other": "label"})), "Node n is there twice, with different content"),
+        (({"kind": "Node", "metadata": {}},), "Node without metadata.name"),
+        (({"kind": "Pod", "metadata": {"namespace": "x"}},), "Pod without metadata.name"),
+        (
+            ({"kind": "Pod", "metadata": {"name": "p"}, "spec": 1},),
+            r"Pod p: Expected `object`, got `int` - at `\$.spec`",
+        ),
+    ],
+)
+def test_what_no_cluster_holds_is_refused(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
+    path = _write(tmp_path / "list", *items)
+    with pytest.raises(InputError, match=f"^{path}: {words}"):
+        dump.read(path)
+
+
+def test_no_file_and_no_regular_file_are_wrong_use(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(UsageError, match=f"^--snapshot {path}: "):
+            dump.read(str(path))

@@ -1,0 +1,154 @@
+"""Lists are cut into their items as they come, whoever printed them and wherever the stream is cut."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduler.lists import ListError, each
+
+Json = dict[str, Any]
+
+KINDS = ("Pod", "Node")
+
+
+def _chunks(text: bytes, size: int) -> Iterator[bytes]:
+    return (text[at : at + size] for at in range(0, len(text), size))
+
+
+def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
+    found = []
+
+    def take(kind: str, item: bytes) -> None:
+        try:
+            found.append((kind, msgspec.json.decode(item)))
+        except msgspec.DecodeError as error:
+            raise ValueError("cannot be read") from error
+
+    each(_chunks(text, size), KINDS, take)
+    return found
+
+
+def _item(kind: str, name: str, **more: Any) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+
+
+#: Their text has within it what stands between two items.
+NESTED = [{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "v1", "kind": "Node"}, {"metadata": {}}]
+ITEMS = [
+    _item("Node", "n"),
+    _item("Pod", "plain"),
+    _item("Pod", "nested", owners=NESTED, items=[{"a": 1}]),
+    _item("ReplicaSet", "passed over", template=NESTED),
+    _item("Pod", "text", text='},{"apiVersion":"v1","kind":"Pod"}'),
+    _item("Pod", "last"),
+]
+MIXED: Json = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": ITEMS}
+TYPED: Json = {
+    **MIXED,
+    "kind": "PodList",
+    "items": [{"metadata": {"name": name}, "a": [{"metadata": 1}]} for name in "abc"],
+}
+
+FORMS: dict[str, bytes] = {
+    "kubectl": json.dumps(MIXED, indent=4, sort_keys=True).encode(),
+    "compact": json.dumps(MIXED, separators=(",", ":")).encode(),
+    "Python's": json.dumps(MIXED).encode(),
+    "kind last": json.dumps(MIXED, sort_keys=True).encode(),
+    "tabs": json.dumps(MIXED, indent="\t").encode(),
+    "an item a line": b'{"kind":"List","items":[\n'
+    + b",\n".join(json.dumps(one).encode() for one in ITEMS)
+    + b"\n]}\n",
+    "no two alike": b'{"kind":"List","items":['
+    + b" ,\n".join(json.dumps(one, indent=i or None).encode() for i, one in enumerate(ITEMS))
+    + b"]}",
+    "kind first in items": json.dumps({**MIXED, "items": [dict(reversed(one.items())) for one in ITEMS]}).encode(),
+}
+TYPED_FORMS: dict[str, bytes] = {
+    "the API's": json.dumps(TYPED, separators=(",", ":")).encode(),
+    "indented": json.dumps(TYPED, indent=2).encode(),
+    "kind last": json.dumps(TYPED, sort_keys=True).encode(),
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_every_form_of_a_list_has_its_items(text: bytes, size: int) -> None:
+    assert _read(text, size) == [(one["kind"], one) for one in ITEMS if one["kind"] in KINDS]
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 20])
+@pytest.mark.parametrize("text", TYPED_FORMS.values(), ids=TYPED_FORMS)
+def test_a_list_of_one_kind_tells_the_kind_of_its_items(text: bytes, size: int) -> None:
+    assert _read(text, size) == [("Pod", one) for one in TYPED["items"]]
+
+
+_TEXTS = st.sampled_from(["v1", "Pod", '"},{"apiVersion":', "},\n{", "\\", "\u2028é"])
+_KEYS = st.sampled_from(["apiVersion", "kind", "items", "metadata", "a"])
+_VALUES = st.recursive(
+    _TEXTS | st.none(), lambda one: st.lists(one, max_size=3) | st.dictionaries(_KEYS, one, max_size=3), max_leaves=8
+)
+_ITEMS = st.fixed_dictionaries(
+    {"apiVersion": st.just("v1"), "kind": st.sampled_from(["Pod", "X"])}, optional={"a": _VALUES}
+)
+
+
+@given(st.lists(_ITEMS, max_size=5), st.sampled_from([None, 0, 1]), st.booleans(), st.integers(1, 300))
+def test_any_items_are_found(items: list[Json], indent: int | None, sort_keys: bool, size: int) -> None:
+    text = json.dumps({"kind": "List", "items": items}, indent=indent, sort_keys=sort_keys).encode()
+    assert _read(text, size) == [("Pod", one) for one in items if one["kind"] == "Pod"]
+
+
+@pytest.mark.parametrize("text", [FORMS["kubectl"], FORMS["compact"], FORMS["kind last"]])
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_broken_json_is_refused_where_it_breaks(text: bytes, size: int) -> None:
+    for at in range(1, len(text) - 1, 11):
+        broken = text[:at] + b"\x01" + text[at + 1 :]
+        with pytest.raises(msgspec.DecodeError) as expected:
+            msgspec.json.decode(broken, type=msgspec.Raw)
+        with pytest.raises(ListError, match=r"^expected a JSON object of kind List, as kubectl") as caught:
+            _read(broken, size)
+        assert _byte(caught.value) == _byte(expected.value)
+
+
+def _byte(error: Exception) -> str:
+    return str(error).rpartition(" (byte ")[2]
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_a_list_that_was_cut_off_is_refused(text: bytes) -> None:
+    for end in range(0, len(text.rstrip()) - 1, 13):
+        with pytest.raises(ListError):
+            _read(text[:end], 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[]}', "got them twice"),
+        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[{"a":3}]}', "got them twice"),
+        (b'{"kind":"List","items":[{"kind":"Pod"},5]}', "item 1 of the List is no object"),
+        (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"},null]}', "item 2 of the List is no object"),
+        (b'{"kind":"Pod"}', "expected kind List, as kubectl get -o json prints, got 'Pod'"),
+        (b'{"items":null}', "got 'no kind'"),
+    ],
+)
+def test_what_is_no_list_of_objects_is_told(text: bytes, words: str) -> None:
+    with pytest.raises(ListError, match=words):
+        _read(text)
+
+
+def test_a_list_without_items_has_none() -> None:
+    assert [_read(b'{"kind":"List"%b}' % items) for items in (b"", b',"items":null', b',"items":[]')] == [[], [], []]
+
+
+def test_an_item_that_is_json_and_cannot_be_read_ends_it() -> None:
+    def take(kind: str, item: bytes) -> None:
+        raise ValueError(f"{kind}: {item.decode()}")
+
+    with pytest.raises(ValueError, match=r"^Pod: \{.apiVersion.: .v1., .kind.: .Pod.\}$"):
+        each([b'{"kind":"List","items":[{"apiVersion": "v1", "kind": "Pod"},{"apiVersion": "v1"}]}'], KINDS, take)
