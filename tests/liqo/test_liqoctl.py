@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from rescheduler.errors import UsageError
+from rescheduler.errors import Conflict, UsageError
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 from rescheduler.liqo.nodemanager.liqoctl import Liqoctl, PeeringFailed, Tool
 from rescheduler.liqo.nodemanager.peering import Peering
+from rescheduler.liqo.nodemanager.service import NoCapacity
 from tests.liqo.builders import Bench, cluster
 from tests.liqo.kubeconfigs import kubeconfig
 
@@ -191,9 +192,7 @@ class Peered:
         self.bench.peers = True
         self.bench.restart()
         self.script = script
-        self.peering = Peering(
-            self.bench.ports, script.tool(), self.bench.upkeep, self.bench.service.woken, unpeer_after
-        )
+        self.peering = Peering(self.bench.ports, script.tool(), self.bench.upkeep, self.bench.service, unpeer_after)
 
     def round(self, seconds: float = 0) -> None:
         """What a round does, to the end of what it has begun."""
@@ -248,7 +247,7 @@ def test_a_restart_in_the_middle_peers_again(script: Script, tmp_path: Path) -> 
     bench.restart()
     [name] = bench.service.increase("STANDARD", 1)
     bench.restart()
-    peering = Peering(bench.ports, script.tool(), bench.upkeep, bench.service.woken)
+    peering = Peering(bench.ports, script.tool(), bench.upkeep, bench.service)
     peering.establish(bench.upkeep.step().awaited)
     eventually(lambda: peering.idle() and script.wrote("calls"))
     bench.liqo.peers.add("rome")
@@ -282,6 +281,24 @@ def test_a_peering_of_ours_is_ended_when_its_last_slice_has_long_gone(peered: Pe
     assert peered.script.wrote("calls") == ["call"]
     peered.round(1)
     assert (peered.script.wrote("arguments")[0], bench.store.peerings()) == ("unpeer", [])
+
+
+def test_nothing_is_asked_of_a_cluster_whose_peering_is_being_ended(peered: Peered) -> None:
+    bench = peered.bench
+    bench.liqo.peers.add("rome")
+    bench.store.peered("rome")
+    peered.script.does(SLOW)
+    bench.clock.advance(1)
+    peered.peering.release(())
+    bench.clock.advance(3600)
+    peered.peering.release(())
+    eventually(lambda: peered.script.wrote("child"))
+    with pytest.raises(NoCapacity, match="rome: its peering is ending"):
+        bench.service.increase("STANDARD", 1)
+    peered.peering.close()
+    bench.service.increase("STANDARD", 1)
+    with pytest.raises(Conflict, match="cluster rome: it is used again"), bench.service.sparing("rome"):
+        pass
 
 
 def test_a_peering_of_somebody_else_is_left(peered: Peered) -> None:

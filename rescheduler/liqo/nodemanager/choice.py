@@ -19,6 +19,10 @@ class Offer:
     failures: int = 0  #: in a row
     obstacle: str = ""  #: why it is not asked at present
 
+    def barred(self, obstacle: str) -> "Offer":
+        """The cluster, not to be asked."""
+        return replace(self, obstacle=obstacle)
+
 
 @dataclass(frozen=True, slots=True)
 class Pick:

@@ -84,6 +84,20 @@ class View:
         return [one for one in self.machines.values() if one.cluster == cluster]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is written, what there is, and what both together mean."""
+
+    records: Sequence[Record]
+    seen: Seen
+    view: View
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Clusters that there is a slice of, ours or somebody else's, or one is to come."""
+        return self.seen.lenders.union(one.cluster for one in self.view.machines.values())
+
+
 def view(records: Iterable[Record], seen: Seen, now: dt.datetime) -> View:
     """Records say what was asked for, the cluster says what there is; where both speak, the cluster is right.
 

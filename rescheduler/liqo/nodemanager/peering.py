@@ -11,7 +11,7 @@ from rescheduler.errors import ReschedulerError, Retryable
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
 from rescheduler.liqo.nodemanager.liqoctl import Liqoctl
 from rescheduler.liqo.nodemanager.machines import NO_PEERING
-from rescheduler.liqo.nodemanager.service import Ports
+from rescheduler.liqo.nodemanager.service import Ports, Service
 from rescheduler.liqo.nodemanager.upkeep import Upkeep
 
 #: How long Liqo may take to show in its resources what liqoctl has done.
@@ -28,11 +28,11 @@ class Peering:
         ports: Ports,
         liqoctl: Liqoctl,
         upkeep: Upkeep,
-        woken: threading.Event,
+        service: Service,
         unpeer_after: dt.timedelta | None = None,
     ) -> None:
         """*unpeer_after*: for how long a peering that we made must have had no slice until it is ended."""
-        self._ports, self._liqoctl, self._upkeep, self._woken = ports, liqoctl, upkeep, woken
+        self._ports, self._liqoctl, self._upkeep, self._service = ports, liqoctl, upkeep, service
         self._unpeer_after = unpeer_after
         self._lock = threading.Lock()
         self._busy: set[str] = set()
@@ -90,7 +90,7 @@ class Peering:
         finally:
             with self._lock:
                 self._busy.discard(name)
-            self._woken.set()
+            self._service.woken.set()
 
     def _establish(self, cluster: RemoteCluster) -> None:
         log.info("cluster %s: peering", cluster.name)
@@ -107,7 +107,8 @@ class Peering:
         log.info("cluster %s: peered", cluster.name)
 
     def _release(self, cluster: RemoteCluster) -> None:
-        log.info("cluster %s: no slices are left, ending the peering", cluster.name)
-        self._liqoctl.unpeer(cluster)
-        self._ports.store.unpeered(cluster.name)
+        with self._service.sparing(cluster.name):
+            log.info("cluster %s: no slices are left, ending the peering", cluster.name)
+            self._liqoctl.unpeer(cluster)
+            self._ports.store.unpeered(cluster.name)
         self._unused.pop(cluster.name, None)

@@ -186,7 +186,7 @@ def _peering(
         namespace=settings.liqo_namespace,
         arguments=settings.liqoctl_arguments,
     )
-    peering = Peering(ports, Liqoctl(tool), upkeep, service.woken, file.unpeer_after)
+    peering = Peering(ports, Liqoctl(tool), upkeep, service, file.unpeer_after)
     parts.callback(peering.close)
     return peering
 

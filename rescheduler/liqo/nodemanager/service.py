@@ -28,9 +28,9 @@ from rescheduler.liqo.nodemanager.catalog import Catalog
 from rescheduler.liqo.nodemanager.choice import Offer, Shortage, choose
 from rescheduler.liqo.nodemanager.cluster import Liqo
 from rescheduler.liqo.nodemanager.groups import Group
-from rescheduler.liqo.nodemanager.machines import Machine, Record, View, view
+from rescheduler.liqo.nodemanager.machines import Look, Machine, Record, View, view
 from rescheduler.liqo.nodemanager.offers import offers
-from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Seen, slice_manifest
+from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, slice_manifest
 from rescheduler.liqo.nodemanager.store import Store
 
 _PATIENCE: Final = 30.0  #: seconds for the change before ours to come to its end
@@ -53,15 +53,6 @@ class Ports:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is written, what there is, and what both together mean."""
-
-    records: Sequence[Record]
-    seen: Seen
-    view: View
-
-
 class Service:
     """Reads look at the cluster anew; changes exclude each other, and each is decided on a look of its own."""
 
@@ -71,6 +62,7 @@ class Service:
         self._configured = {group.id: group for group in groups}
         self._peers = peers
         self._changing = threading.Lock()
+        self._spared: set[str] = set()
         self.woken = threading.Event()  #: there is something to do for upkeep
 
     # -- what there is
@@ -141,7 +133,8 @@ class Service:
 
     def _offers(self, found: View, peerings: Mapping[str, str]) -> Sequence[Offer]:
         failures, now = self._store.failures(), self._clock.now()
-        return offers(self._catalog.clusters(), found, peerings, failures, now, peers=self._peers)
+        made = offers(self._catalog.clusters(), found, peerings, failures, now, peers=self._peers)
+        return [one if one.cluster.name not in self._spared else one.barred("its peering is ending") for one in made]
 
     def _order_soon(self, record: Record, peerings: Mapping[str, str]) -> None:
         """Now, or by upkeep where there is no peering yet or it does not work now."""
@@ -210,6 +203,18 @@ class Service:
             if members := self.view().members(name):
                 raise Conflict(f"group {name}: it has {len(members)} machines")
             self._store.delete_group(name)
+
+    @contextmanager
+    def sparing(self, cluster: str) -> Iterator[None]:
+        """In the block nothing is asked of *cluster*. Conflict where there is a slice of it, or one is to come."""
+        with self.changing():
+            if cluster in self.look().used:
+                raise Conflict(f"cluster {cluster}: it is used again")
+            self._spared.add(cluster)
+        try:
+            yield
+        finally:
+            self._spared.discard(cluster)
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -140,7 +140,7 @@ class Clusters:
     """What a step leaves to do with clusters."""
 
     awaited: frozenset[str]  #: there is no peering yet, and a reservation waits for it
-    used: frozenset[str]  #: there is a slice, ours or somebody else's, or one is to come
+    used: frozenset[str]  #: as of `Look.used`
 
 
 class Upkeep:
@@ -168,7 +168,7 @@ class Upkeep:
         self._metrics.seen(self._service.groups(), look.view)
         return Clusters(
             awaited=frozenset(one.cluster for one in actions if isinstance(one, Peer)),
-            used=look.seen.lenders.union(one.cluster for one in look.view.machines.values()),
+            used=look.used,
         )
 
     def failed(self, cluster: str, code: str, message: str) -> None:
