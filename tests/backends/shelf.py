@@ -130,7 +130,18 @@ class Caller:
         kind = GetMessageClass(wire.POOL.FindServiceByName(SERVICE).methods_by_name[rpc].output_type)
         return kind.FromString(self.raw(rpc, request.SerializeToString(), timeout))
 
-    def failure(self, rpc: str, request: Any) -> tuple[str, str]:
+    def failure(self, rpc: str, request: Any, timeout: float | None = 120) -> tuple[str, str]:
         with pytest.raises(grpc.RpcError) as caught:
-            self(rpc, request)
+            self(rpc, request, timeout)
         return caught.value.code().name, caught.value.details()
+
+    def failure_in_time(self, rpc: str, request: Any, timeout: float, words: str) -> tuple[str, str]:
+        """The failure that the service tells, in *words* of its own, just before the *timeout* of its caller.
+
+        On a busy machine that may come too late, though hardly ever five times.
+        """
+        for _ in range(5):
+            code, said = self.failure(rpc, request, timeout)
+            if words in said:
+                break
+        return code, said

@@ -9,7 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server
@@ -69,11 +76,10 @@ def eventually(predicate: object, seconds: float = 60) -> None:
 
 def test_a_read_that_takes_too_long_says_so_in_time(world: World) -> None:
     """By its words the answer is the service's, not the caller's own watch."""
-    world.server.face.inject(Fault(method="GET", path="/pool", kind="hang", times=10))
-    with pytest.raises(grpc.RpcError) as caught:
-        world.call("NodeGroupNodes", world.request, timeout=5)
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert "on-demand" in caught.value.details()
+    world.server.face.inject(Fault(method="GET", path="/pool", kind="hang", times=50))
+    code, said = world.call.failure_in_time("NodeGroupNodes", world.request, 5, "on-demand")
+    assert code == "DEADLINE_EXCEEDED"
+    assert "on-demand" in said
     world.server.face.forget()
     assert len(world.instances()) == 3
 
@@ -83,7 +89,9 @@ def test_an_order_that_takes_too_long_goes_on_and_is_not_given_again(world: Worl
     victim = world.server.pool.machines()[0]
     world.server.face.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
     request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])
-    world.call("NodeGroupDeleteNodes", request, timeout=5)
+    # On a busy machine the answer may come too late, though hardly ever five times.
+    asked = Retrying(retry=retry_if_exception_type(grpc.RpcError), stop=stop_after_attempt(5), reraise=True)
+    asked(world.call, "NodeGroupDeleteNodes", request, timeout=5)
     eventually(lambda: victim.provider_id not in world.instances())
     world.call("NodeGroupDeleteNodes", request, timeout=60)
     assert (world.target(), world.asked("/pool/terminate")) == (2, 1)

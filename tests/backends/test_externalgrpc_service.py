@@ -240,9 +240,8 @@ class Stuck(NoProvider):
 def test_a_backend_that_is_stuck_answers_within_the_callers_time_in_its_own_words() -> None:
     with offered(Stuck(), SystemClock()) as address:
         call = Caller(address)
-        with pytest.raises(grpc.RpcError) as caught:
-            call("Refresh", wire.RefreshRequest(), timeout=4)
-        assert (caught.value.code().name, caught.value.details()) == ("DEADLINE_EXCEEDED", "the system is silent")
+        words = "the system is silent"
+        assert call.failure_in_time("Refresh", wire.RefreshRequest(), 4, words) == ("DEADLINE_EXCEEDED", words)
         call.channel.close()
 
 
