@@ -23,7 +23,7 @@ from rescheduler.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A view and its index, taken at a moment of ``monotonic()``."""
+    """A view and its index; *at* a moment of ``monotonic()`` the look began."""
 
     view: View
     index: Index
@@ -38,6 +38,7 @@ class Fleet(Waiting):
         self.system, self.pace = system, pace
         self.ledger = Ledger()
         self._look: Look | None = None
+        self._changes = 0
 
     def close(self) -> None:
         self.closed.set()
@@ -52,14 +53,17 @@ class Fleet(Waiting):
 
     def look(self, *, deadline: float) -> Look:
         """The system as it is; a failure leaves the last look in place."""
+        at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())
-        look = Look(view, Index(view.machines, self.system.key_of), self.clock.monotonic())
-        self._look = look
+        look = Look(view, Index(view.machines, self.system.key_of), at)
+        if self._changes == changes:  # otherwise it may show what was before the change
+            self._look = look
         return look
 
     def forget(self) -> None:
         """Something was changed: the next reader looks again."""
+        self._changes += 1
         self._look = None
 
     @contextmanager
