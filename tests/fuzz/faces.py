@@ -78,7 +78,7 @@ def pages(folder: Path) -> Iterator[Pages]:
 
 @dataclass
 class Liqo:
-    """Discovery, or the node manager without a cluster to share: plain text on loopback, for whoever is there."""
+    """Discovery, or the node manager without a cluster to share; in plain text for whoever is there, or mutual TLS."""
 
     process: Watched
     port: int
@@ -121,25 +121,30 @@ def _groups() -> st.SearchStrategy[Any]:
 
 
 @contextlib.contextmanager
-def liqo(folder: Path, part: str) -> Iterator[Liqo]:
+def liqo(folder: Path, part: str, *, tls: bool = False) -> Iterator[Liqo]:
     token = f"secret-{secrets.token_hex(8)}"
+    context, listening = None, ["--insecure-plaintext"]
+    if tls:
+        context = _certified(folder)
+        files = {"cert": "server.crt", "key": "server.key", "client-ca": "ca.pem"}
+        listening = [f"--tls-{flag}={folder / name}" for flag, name in files.items()]
     with ApiServer().running() as api:
         flags = (
             "liqo",
             part,
             f"--kubeconfig={kubeconfig(folder, api, token)}",
-            "--insecure-plaintext",
+            *listening,
             "--listen=127.0.0.1:0",
             "--health-address=127.0.0.1:0",
             f"--database={folder / 'liqo.db'}",
         )
         discovery = part == "discovery"
-        more = () if discovery else ("--discovery-url=http://127.0.0.1:1",)
+        more = () if discovery else ("--discovery-url=https://127.0.0.1:1",)
         with watched((*flags, *more, "-v=4"), {}, [token]) as process:
             port = int(process.said(r"serving .* on 127\.0\.0\.1:([1-9]\d*), ")[1])
             paths = _DISCOVERY if discovery else _NODE_MANAGER
             documents = _updates() if discovery else _groups()
-            yield Liqo(process, port, paths, paths[0], part, documents=documents)
+            yield Liqo(process, port, paths, paths[0], part, context, documents=documents)
 
 
 _DISCOVERY: Final = ("/list", "/update", "/healthz")
@@ -302,13 +307,11 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s"}
     context = None
     if tls:
-        pki.make(folder)
+        context = _certified(folder)
         files = {"certPath": "server.crt", "keyPath": "server.key", "clientCaPath": "ca.pem"}
         listening["tls"] = {key: str(folder / name) for key, name in files.items()}
         login = {"username": "us", "passwordPath": str(folder / "ours")}
         settings = {"username": "us", "password_file": "ours"}
-        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-        context.load_cert_chain(folder / "client.pem")
     else:
         listening["bearerTokenPath"] = str(folder / "theirs")
         login = {"tokenPath": str(folder / "ours")}
@@ -334,6 +337,14 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
         made = Proxy(name, api, server, process, headers, context)
         made.furnish()
         yield made
+
+
+def _certified(folder: Path) -> ssl.SSLContext:
+    """Certificates of `pki.make` in *folder*, and what a client of them shows."""
+    pki.make(folder)
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    context.load_cert_chain(folder / "client.pem")
+    return context
 
 
 def ask(face: Face, method: str, path: str, body: Any = None) -> tuple[int, bytes]:

@@ -36,6 +36,8 @@ FACES: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
     "proxy-tls": lambda folder: _http(faces.proxy(folder, tls=True)),
     "liqo-discovery": lambda folder: _http(faces.liqo(folder, "discovery")),
     "liqo-node-manager": lambda folder: _http(faces.liqo(folder, "node-manager")),
+    "liqo-discovery-tls": lambda folder: _http(faces.liqo(folder, "discovery", tls=True)),
+    "liqo-node-manager-tls": lambda folder: _http(faces.liqo(folder, "node-manager", tls=True)),
     "provider-cherryservers": lambda folder: _grpc(providers.cherryservers(folder)),
     "provider-stackpoint": lambda folder: _grpc(providers.stackpoint(folder)),
     "provider-cloudpool": lambda folder: _grpc(providers.cloudpool(folder)),

@@ -8,7 +8,14 @@ from tests.fuzz.attack import Tally
 from tests.fuzz.registry import FACES
 
 #: Fewer where an example may drain a node or wait for a cloud.
-EXAMPLES = {"proxy": 6, "proxy-tls": 4, "provider-cherryservers": 8, "provider-cloudpool": 15}
+EXAMPLES = {
+    "proxy": 6,
+    "proxy-tls": 4,
+    "liqo-discovery-tls": 15,
+    "liqo-node-manager-tls": 15,
+    "provider-cherryservers": 8,
+    "provider-cloudpool": 15,
+}
 
 
 @pytest.mark.parametrize("name", FACES)
