@@ -178,8 +178,8 @@ class Filters:
 
     def _met(self, pod: PodClass) -> _Class:
         parts = _parts(self._plugins, pod)
-        near = tuple(one for one in parts if one[0].scope is not Scope.CLUSTER)
         far = tuple(one for one in parts if one[0].scope is Scope.CLUSTER)
+        near = tuple(one for one in parts if one not in far)
         if (found := self._by_parts.get(near)) is None:
             found = self._by_parts[near] = _Near(near, self._snapshot)
         return _Class(found, far, self._snapshot)
@@ -214,7 +214,7 @@ class Filters:
 
 
 def _parts(plugins: Iterable[Plugin], pod: PodClass) -> _Parts:
-    return tuple((plugin, part) for plugin in plugins if (part := plugin.reads(pod)) is not None)
+    return tuple([(plugin, part) for plugin in plugins if (part := plugin.reads(pod)) is not None])
 
 
 def _refused(judges: Iterable[Judge], row: int) -> bool:

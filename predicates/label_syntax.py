@@ -7,6 +7,7 @@ scheduler repeats these words where it gives up on a pod because of a broken sel
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 _NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
@@ -33,7 +34,8 @@ _DOMAIN_RULE: Final = (
 )
 
 
-def key_errors(key: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def key_errors(key: str) -> Sequence[str]:
     """What is wrong with *key* as the key of a label; empty where nothing is."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
@@ -50,10 +52,12 @@ def key_errors(key: str) -> list[str]:
     return errors
 
 
-def value_errors(value: str) -> list[str]:
+def value_errors(value: str) -> Sequence[str]:
     """What is wrong with *value* as the value of a label; empty where nothing is."""
+    if not value or (_IS_NAME.fullmatch(value) and len(value) <= _LONGEST_NAME):
+        return ()
     errors = [_too_long(_LONGEST_NAME)] if _bytes(value) > _LONGEST_NAME else []
-    if value and not _IS_NAME.fullmatch(value):
+    if not _IS_NAME.fullmatch(value):
         errors.append(_VALUE_RULE)
     return errors
 

@@ -93,10 +93,16 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     """None matches nothing, an empty selector everything; a broken one matches nothing and says what is wrong."""
     if selector is None:
         return NOTHING
+    return _compiled(tuple(selector.match_labels.items()), selector.match_expressions)
+
+
+@lru_cache(maxsize=8192)
+def _compiled(labels: tuple[Pair, ...], expressions: tuple[Requirement, ...]) -> Selector:
+    """Workloads name the same pods in budgets and in terms of every kind."""
     pairs = []
     tests = []
-    equals = [Requirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items()]
-    for one in (*equals, *selector.match_expressions):
+    equals = (Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
+    for one in (*equals, *expressions):
         if error := _label_error(one):
             return Selector(nothing=True, error=error)
         if one.operator == "In" and len(one.values) == 1:

@@ -5,9 +5,11 @@ each at the cost of what it touches; a trial changes it and takes everything bac
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
 
 from predicates.changes import alike, node_of
 from predicates.nodes import NodeTable, Numbers
@@ -62,8 +64,8 @@ class _Effects:
         self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
 
 
-#: Of which class, what it takes, row, +1 or -1, and whether it counts in ``claimants``.
-Step: TypeAlias = tuple[_Effects, Numbers, int, int, bool]
+#: Of which classes, what they take together, row, +1 or -1, and whether it counts in ``claimants``.
+Step: TypeAlias = tuple[Sequence[_Effects], Numbers, int, int, bool]
 
 
 class Snapshot:
@@ -101,6 +103,9 @@ class Snapshot:
     def replace(self, kind: str, objects: Iterable[Object]) -> None:
         """*objects* are all there are of *kind*; others of it are gone."""
         fresh = {key_of(one): one for one in objects}
+        if kind == "Pod" and not self.pods and not self._indexes:
+            self._fill(cast("dict[str, Pod]", fresh))
+            return
         for key in [key for key in self._all(kind) if key not in fresh]:
             self.delete(kind, key)
         for one in fresh.values():
@@ -187,10 +192,10 @@ class Snapshot:
         assert journal is not None
         settled: dict[int, None] = {}
         while len(journal) > start:
-            effects, vector, row, by, claims = journal.pop()
-            self._shift(effects, vector, row, -by)
+            pods, taken, row, by, claims = journal.pop()
+            self._shift(pods, taken, row, -by)
             if claims:
-                self._claim(effects.pod, row, -by)
+                self._claim(pods[0].pod, row, -by)
             if len(journal) < self._kept:
                 settled[row] = None
         if settled:
@@ -198,16 +203,22 @@ class Snapshot:
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
 
-    def _move(self, pod: PodClass, row: int, by: int, taken: Amounts | None = None) -> None:
-        """A pod comes to *row*, as its controller makes it, or leaves it; *taken* is what one took that stood there."""
-        assert self._journal is not None
-        effects = self._effects_of(pod)
-        vector = effects.vector if taken is None or taken is pod.requests else self.vector(taken)
-        self._shift(effects, vector, row, by)
-        claims = taken is None and bool(pod.claims)
+    def _make(self, pod: PodClass, row: int, by: int) -> None:
+        """A pod of the class comes to *row* (+1), as its controller makes it, or is taken back (-1)."""
+        effects, claims = self._effects_of(pod), bool(pod.claims)
         if claims:
             self._claim(pod, row, by)
-        self._journal.append((effects, vector, row, by, claims))
+        self._move((effects,), effects.vector, row, by, claims)
+
+    def _evict(self, pods: Sequence[Pod]) -> None:
+        """The pods, which all stand on one node, leave it."""
+        effects, taken = zip(*map(self._taken_by, pods), strict=True)
+        self._move(effects, np.add.reduce(taken), self.nodes.row[pods[0].node_name], -1, False)
+
+    def _move(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int, claims: bool) -> None:
+        assert self._journal is not None
+        self._shift(pods, taken, row, by)
+        self._journal.append((pods, taken, row, by, claims))
         self.touched[row] = None
 
     def _claim(self, pod: PodClass, row: int, by: int) -> None:
@@ -292,6 +303,27 @@ class Snapshot:
         if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
             self._settle(pod, row, +1)
 
+    def _fill(self, pods: Mapping[str, Pod]) -> None:
+        """The first pods there are, all at once: what is free is reckoned by class, and nobody has to be told."""
+        unlike = []
+        for key, pod in pods.items():
+            if pod.finished:
+                continue
+            effects = self._effects_of(pod.cls)
+            self.pods[key] = self.pods_on[pod.node_name][key] = pod
+            if (row := self.nodes.row.get(pod.node_name)) is None:
+                continue
+            if pod.load is pod.cls.requests:
+                effects.rows[row] = effects.rows.get(row, 0) + 1
+            else:
+                unlike.append((pod, row))
+        for effects in self._effects.values():
+            if effects.rows:
+                self.nodes.free[[*effects.rows]] -= np.outer([*effects.rows.values()], effects.vector)
+        self.invalidate()
+        for pod, row in unlike:
+            self._settle(pod, row, +1)
+
     def _drop_pod(self, key: str) -> None:
         if (pod := self.pods.pop(key, None)) is None:
             return
@@ -325,9 +357,13 @@ class Snapshot:
         self._log(self.facts, (row,))
 
     def _settle(self, pod: Pod, row: int, by: int) -> None:
-        effects = self._effects_of(pod.cls)
-        self._shift(effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load), row, by)
+        effects, taken = self._taken_by(pod)
+        self._shift((effects,), taken, row, by)
         self._log(self.changed, (row,))
+
+    def _taken_by(self, pod: Pod) -> tuple[_Effects, Numbers]:
+        effects = self._effects_of(pod.cls)
+        return effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load)
 
     def _effects_of(self, pod: PodClass) -> _Effects:
         """What a pod of the class changes; its resources get their columns here, never within a trial."""
@@ -348,21 +384,22 @@ class Snapshot:
             effects.vector = self.vector(pod.requests)
         self.invalidate()
 
-    def _shift(self, effects: _Effects, vector: Numbers, row: int, by: int) -> None:
-        """One pod comes to *row* (+1) or leaves it (-1)."""
+    def _shift(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int) -> None:
+        """Pods that take so much together come to *row* (+1) or leave it (-1)."""
         free = self.nodes.lines[row]
         if by > 0:
-            free -= vector
+            free -= taken
         else:
-            free += vector
-        rows = effects.rows
-        if count := rows.get(row, 0) + by:
-            rows[row] = count
-        else:
-            rows.pop(row, None)
-        for watchers in effects.watchers:
-            for told in watchers.told:
-                told(row, by)
+            free += taken
+        for effects in pods:
+            rows = effects.rows
+            if count := rows.get(row, 0) + by:
+                rows[row] = count
+            else:
+                rows.pop(row, None)
+            for watchers in effects.watchers:
+                for told in watchers.told:
+                    told(row, by)
 
 
 class Trial:
@@ -376,16 +413,16 @@ class Trial:
 
     def place(self, pod: PodClass, row: int) -> None:
         """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._snapshot._move(pod, row, +1)  # noqa: SLF001
+        self._snapshot._make(pod, row, +1)  # noqa: SLF001
 
     def displace(self, pod: PodClass, row: int) -> None:
         """Take back one :meth:`place`, whatever was placed in between."""
-        self._snapshot._move(pod, row, -1)  # noqa: SLF001
+        self._snapshot._make(pod, row, -1)  # noqa: SLF001
 
-    def evict(self, pod: Pod) -> None:
-        """A pod leaves its node."""
-        row = self._snapshot.nodes.row[pod.node_name]
-        self._snapshot._move(pod.cls, row, -1, pod.load)  # noqa: SLF001
+    def evict(self, *pods: Pod) -> None:
+        """Pods leave their node; it must be the same of all."""
+        if pods:
+            self._snapshot._evict(pods)  # noqa: SLF001
 
     def mark(self) -> int:
         """A point to come back to with :meth:`back`."""

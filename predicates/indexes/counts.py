@@ -1,5 +1,7 @@
 """How many pods of a kind stand where: on each node, and in each topology domain."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,15 @@ class Counter:
         for one in self.drawn:
             if row < len(one.slots):  # Else the row came after these were drawn: they are drawn again when asked.
                 one.cells[one.slots[row]] += by
+
+    def start(self, rows: Mapping[int, int]) -> None:
+        """So many pods stand on *rows*. To be called before anybody asked about topologies."""
+        mine = self.rows
+        if not mine:
+            mine.update(rows)
+            return
+        for row, count in rows.items():
+            mine[row] = mine.get(row, 0) + count
 
 
 class DomainCounts:

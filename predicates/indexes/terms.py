@@ -1,6 +1,7 @@
 """Terms of pod affinity and anti-affinity as the scheduler reads them (``kube-scheduler/framework/types.go``)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from predicates.indexes.scopes import Scope
@@ -57,6 +58,13 @@ def affinity_terms(pod: PodClass) -> AffinityTerms:
     """The class's terms (``framework.NewPodInfo``): the preferred ones are read as well, for their errors."""
     if (affinity := pod.spec.affinity) is None or affinity.pod_affinity is affinity.pod_anti_affinity is None:
         return _NO_TERMS
+    return _terms(pod)
+
+
+@lru_cache(maxsize=8192)
+def _terms(pod: PodClass) -> AffinityTerms:
+    affinity = pod.spec.affinity
+    assert affinity is not None
     near, far = affinity.pod_affinity, affinity.pod_anti_affinity
     required, first = _read(pod, near.required if near else ())
     repelled, second = _read(pod, far.required if far else ())

@@ -149,7 +149,7 @@ class TopologyIndex:
         for pod in self._classes.matching(first):
             if kind.matches(pod):
                 self._routes[pod].told += (counter.shift,)
-                self._snapshot.catch_up(Watchers(counter.shift), pod)
+                counter.start(self._snapshot.rows_of(pod))
         return counter
 
     def _domains_of(self, topology: Topology) -> Domains:

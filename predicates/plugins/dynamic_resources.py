@@ -6,6 +6,7 @@ repeated here. A pod that needs such a search is refused everywhere, in words of
 movable where nobody has proved it. The same goes for a claim that only this pod uses: it is freed with the pod.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from predicates.devices import CLASS_PREFIX, device_resources
 from predicates.framework import Codes, Plugin, Refusal, Scope
 from predicates.nodes import Rows
-from predicates.objects import PodClass, PodResourceClaim, ResourceClaim
+from predicates.objects import Amounts, PodClass, PodResourceClaim, ResourceClaim
 from predicates.requests import is_extended
 from predicates.selectors import node_selector_mask, parses
 from predicates.snapshot import Snapshot
@@ -37,10 +38,15 @@ class _Asked(NamedTuple):
 
 
 def _reads(pod: PodClass) -> _Asked | None:
-    resources = tuple(name for name, _ in pod.requests if is_extended(name) or name.startswith(CLASS_PREFIX))
+    resources = _given_by_devices(pod.requests)
     if not (pod.spec.resource_claims or resources):
         return None
     return _Asked(pod.namespace, pod.name, pod.spec.resource_claims, resources)
+
+
+@lru_cache(maxsize=4096)
+def _given_by_devices(requests: Amounts) -> tuple[str, ...]:
+    return tuple(name for name, _ in requests if is_extended(name) or name.startswith(CLASS_PREFIX))
 
 
 def _reads_claims(pod: PodClass) -> _Asked | None:

@@ -11,7 +11,8 @@ from predicates.snapshot import Snapshot
 
 
 def _reads(pod: PodClass) -> tuple[str, ...] | None:
-    return tuple(gate.name for gate in pod.spec.scheduling_gates) or None
+    gates = pod.spec.scheduling_gates
+    return tuple(gate.name for gate in gates) if gates else None
 
 
 def _refuse(gates: tuple[str, ...], snapshot: Snapshot, rows: Rows) -> Refusal:

@@ -26,7 +26,7 @@ class Budgets:
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
         selectors: list[tuple[str, str, Selector]] = []
-        for key, one in sorted(snapshot.of("PodDisruptionBudget").items()):
+        for key, one in snapshot.of("PodDisruptionBudget").items():
             assert isinstance(one, PodDisruptionBudget)
             self._budgets[key] = one
             # In policy/v1 an absent selector selects nothing, an empty one everything.

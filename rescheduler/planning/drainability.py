@@ -58,8 +58,10 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
 
 
 def _judged(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
-    opinions = (rule(pod, context) for rule in rules)
-    return next((one for one in opinions if one is not None), Fate.MOVES)
+    for rule in rules:
+        if (opinion := rule(pod, context)) is not None:
+            return opinion
+    return Fate.MOVES
 
 
 def _mirror(pod: Pod, _: Context) -> Opinion:

@@ -73,8 +73,7 @@ class Forecaster:
         """What becomes of *plan*, which was made of the snapshot as it is, trial under way included."""
         pods = [self._snapshot.pods[str(one.pod)] for one in plan.placements]
         with self._snapshot.trial() as trial:
-            for pod in pods:
-                trial.evict(pod)
+            trial.evict(*pods)
             trial.drain(self._snapshot.nodes.row[plan.node])
             seen = [self._play(plan.node, number, pods, trial) for number in range(PLAYS)]
         return self._summed_up(pods, seen)

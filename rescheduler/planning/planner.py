@@ -213,8 +213,7 @@ class Planner:
         return self._plan(candidate, placed)
 
     def _empty(self, candidate: Candidate, trial: Trial) -> None:
-        for pod in candidate.movers:
-            trial.evict(pod)
+        trial.evict(*candidate.movers)
         trial.drain(candidate.row)
 
     def _plan(self, candidate: Candidate, placed: Iterable[tuple[Pod, int]]) -> Plan:

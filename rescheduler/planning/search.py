@@ -200,8 +200,7 @@ class Search:
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:
-        for pod in candidate.movers:
-            self._trial.evict(pod)
+        self._trial.evict(*candidate.movers)
         self._trial.drain(candidate.row)
 
     def _refill(self, candidate: Candidate, mark: int) -> None:
