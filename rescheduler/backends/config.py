@@ -66,7 +66,7 @@ def read(path: Path, shape: type[T], what: str = "cloud configuration") -> T:
         raise ConfigError(f"{what} {path}: cannot be read: {reason}") from error
     try:
         document = _parse(text)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from error
     return shaped({} if document is None else document, shape, f"{what} {path}")  # an empty file has no keys
 

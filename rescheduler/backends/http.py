@@ -130,7 +130,7 @@ class JsonClient:
     def decode(self, answer: Answer, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
             return msgspec.json.decode(answer.body, type=shape, strict=strict)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
 
     def send(

@@ -67,7 +67,7 @@ def read(node: Node) -> Intent | None:
         shape = msgspec.json.decode(text, type=_Shape)
         since = _read(shape.since)
         until = _read(shape.until) if shape.until else None
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until)
 

@@ -15,6 +15,7 @@ from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server
 from rescheduler import errors
 from rescheduler.backends.base import AuthError, ConfigError, DeadlineExceeded, RateLimited
+from rescheduler.backends.cloudpool.messages import PoolStatus
 from rescheduler.backends.config import Duration, Endpoint
 from rescheduler.backends.credentials import Credentials
 from rescheduler.backends.http import BadAnswer, JsonClient, Missing, Rejected, ServerFault, Unanswered, Unsent
@@ -214,12 +215,15 @@ def test_a_closed_client_says_so(clock: StepClock) -> None:
             http.get("/status", dict[str, bool], deadline=SOON)
 
 
-@pytest.mark.parametrize("body", ["", "null", "[]", '{"started": 1}', "<html>", '{"started"', "\udcff"])
+DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 10_000 + "}"
+
+
+@pytest.mark.parametrize("body", ["", "null", "[]", '{"started": 1}', "<html>", '{"started"', "\udcff", DEEP])
 def test_an_answer_that_is_not_what_was_promised(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
         with pytest.raises(BadAnswer, match="system: GET /status: the answer is not what the API promises: "):
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", PoolStatus, deadline=SOON)
 
 
 def test_an_answer_that_is_too_large(clock: StepClock) -> None:

@@ -42,6 +42,7 @@ def test_people_can_read_it() -> None:
         '{"holder":"me"}',
         '{"holder":"me","step":"x","since":"2026"}',
         '{"holder":"me","step":"draining","since":"some day"}',
+        '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","x":' + "[" * 10_000 + "]" * 10_000 + "}",
         '{"holder":"me","step":"removing","since":"9999-12-31T23:59:59Z"}',
         '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","until":"some day"}',
     ],
