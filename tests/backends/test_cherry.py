@@ -51,6 +51,19 @@ def test_servers_are_listed_page_by_page() -> None:
         assert len(server.face.requests) == 3
 
 
+def test_a_server_that_moves_to_an_earlier_page_is_not_missed() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        made = [add(server) for _ in range(150)]
+        documents = [one.document(clock.now()) for one in made]
+        path = f"/v1/projects/{PROJECT}/servers"
+        body, headers = json.dumps(documents[:100]), {"x-total-count": "150"}
+        server.face.inject(Fault(method="GET", path=path, status=200, headers=headers, body=body))
+        server.cloud.end(made[0].id)  # between the pages: the 101st is the 100th now
+        found = provider.instances(POOL, deadline=MINUTES)
+        assert {one.id for one in found} >= {f"cherryservers://{one.id}" for one in made[1:]}
+
+
 def test_an_api_that_does_not_page_is_asked_no_third_time() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock, pool(maximum=500)) as provider:

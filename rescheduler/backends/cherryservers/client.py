@@ -9,11 +9,12 @@ import msgspec
 from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cherryservers.messages import CreateServer, Plan, Server, words
 from rescheduler.backends.config import Endpoint
-from rescheduler.backends.http import BadAnswer, JsonClient, Missing
+from rescheduler.backends.http import Answer, BadAnswer, JsonClient, Missing
 from rescheduler.clock import Clock
 
 _PAGE = 100
 _MOST_PAGES = 1000
+_DIGITS = 10  #: of a number of servers that is believed
 _PAUSE = 0.25  #: seconds between two requests: more than four a second may be answered 429
 _PLANS_SERVE = 3600.0  #: seconds
 
@@ -40,9 +41,19 @@ class CherryClient:
         self._http.close()
 
     def servers(self, project: int, *, deadline: float) -> Sequence[Server]:
-        """All servers of the project, page by page; one that moved between two pages is there once."""
+        """All servers of the project.
+
+        Where one goes while pages are read, another moves to a page that was read before: then all are read again.
+        """
+        servers, most = self._pages(project, deadline)
+        if len(servers) < most:
+            servers, _ = self._pages(project, deadline)
+        return servers
+
+    def _pages(self, project: int, deadline: float) -> tuple[Sequence[Server], int]:
+        """The servers, page by page, each once; and how many there were at most, as far as the API says."""
         found: dict[int, Server] = {}
-        offset = 0
+        offset = most = 0
         for _ in range(_MOST_PAGES):
             params = {"limit": str(_PAGE), "offset": str(offset)}
             path = f"/projects/{project}/servers"
@@ -51,12 +62,12 @@ class CherryClient:
             fresh = any(server.id not in found for server in servers)
             found |= {server.id: server for server in servers}
             offset += len(servers)
-            total = answer.headers.get("x-total-count", "")
+            total = _total(answer)
+            most = max(most, total or 0)
             # Without a total, an API that does not page gives the same servers again and again.
-            counted = total.isascii() and total.isdigit()
-            last = offset >= int(total) if counted else len(servers) < _PAGE or not fresh
+            last = len(servers) < _PAGE or not fresh if total is None else offset >= total
             if last or not servers:
-                return list(found.values())
+                return list(found.values()), most
         raise BadAnswer(f"Cherry Servers: project {project}: the list of servers does not end")
 
     def server(self, key: str, *, deadline: float) -> Server | None:
@@ -96,3 +107,8 @@ class CherryClient:
             self._next = turn + _PAUSE
         if pause > 0:
             self._clock.wait(pause, self._closed)
+
+
+def _total(answer: Answer) -> int | None:
+    text = answer.headers.get("x-total-count", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
