@@ -26,20 +26,28 @@ def read(path: str) -> Snapshot:
     :class:`~rescheduler.errors.InputError` naming the file and the object where its content is broken.
     """
     name = "standard input" if path == "-" else path
-    snapshot = Snapshot()
     decoder = Decoder(Interner())
-    seen: dict[tuple[str, str], Object] = {}
+    found: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
 
     def take(kind: str, item: bytes) -> None:
         one = decoder.decode(kind, item)
-        _check(kind, one, seen, name)
-        snapshot.upsert(kind, one)
+        if (other := found[kind].setdefault(_key(kind, one, name), one)) is not one and other != one:
+            raise InputError(f"{name}: {kind} {key_of(one)} is there twice, with different content")
 
     try:
         lists.each(_unpacked(_chunks(path, name), name), KINDS, take)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
+    snapshot = Snapshot()
+    for kind, objects in found.items():
+        snapshot.replace(kind, objects.values())
     return snapshot
+
+
+def _key(kind: str, one: Object, name: str) -> str:
+    if not (one.name if isinstance(one, Pod) else one.metadata.name):
+        raise InputError(f"{name}: {kind} without metadata.name")
+    return key_of(one)
 
 
 def _chunks(path: str, name: str) -> Iterator[bytes]:
@@ -71,12 +79,3 @@ def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
         raise InputError(f"{name}: not a whole gzip file: {error}") from error
     if not member.eof:
         raise InputError(f"{name}: not a whole gzip file: its end is missing")
-
-
-def _check(kind: str, one: Object, seen: dict[tuple[str, str], Object], name: str) -> None:
-    """Nameless objects and two of one name are what no API server holds."""
-    key = key_of(one)
-    if not (one.name if isinstance(one, Pod) else one.metadata.name):
-        raise InputError(f"{name}: {kind} without metadata.name")
-    if (other := seen.setdefault((kind, key), one)) is not one and other != one:
-        raise InputError(f"{name}: {kind} {key} is there twice, with different content")
