@@ -149,10 +149,11 @@ class Reflector:
     def _follow(self, stream: Stream) -> None:
         self._sink.failing(self._resource.kind, None)
         for change in self._codecs.of(stream.content_type).changes(stream.chunks()):
-            self._came_in()
-            self._version = change.resource_version or self._version
             if change.type != "BOOKMARK":
                 self._sink.changed(self._resource.kind, change)
+            # Not before the sink has it: what a sink could not take comes again.
+            self._version = change.resource_version or self._version
+            self._came_in()
 
     def _came_in(self) -> None:
         self._failures = self._broken = 0

@@ -68,8 +68,10 @@ def status_of(error: ReschedulerError) -> int:
 
 
 def _failed(request: Request, error: ReschedulerError) -> Response:
-    log.info("%s %s: %s", request.method, request.url.path, error)
-    found = problem(status_of(error), str(error))
+    status = status_of(error)
+    ours = status == HTTPStatus.INTERNAL_SERVER_ERROR
+    log.log(logging.WARNING if ours else logging.INFO, "%s %s: %s", request.method, request.url.path, error)
+    found = problem(status, str(error))
     if (after := getattr(error, "retry_after", None)) is not None:
         found.headers["retry-after"] = str(int(after))
     return found

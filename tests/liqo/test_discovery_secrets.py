@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rescheduler.clock import Clock
-from rescheduler.errors import Forbidden, UsageError
+from rescheduler.errors import Forbidden, InputError, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.liqo.discovery.messages import Said
@@ -120,6 +120,25 @@ def test_a_watch_that_ends_is_taken_up_again(
     )
     with watching(client, clock, store):
         becomes(store, clock, {"one", "two", "three"})
+
+
+def test_what_the_database_could_not_take_is_asked_for_again(
+    edge: Edge, client: Client, clock: HastyClock, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [InputError("the disk is full")]
+
+    def change(source: str, words: Any, *more: Any) -> int:
+        if words and failures:
+            raise failures.pop()
+        return Store.change(store, source, words, *more)
+
+    monkeypatch.setattr(store, "change", change)
+    edge.on("GET", SECRETS.path, page())
+    two = event("ADDED", secret("two", version="11"))
+    edge.on_watch(SECRETS.path, Events((two,), end="hang"), Events((two,), end="hang"))
+    with watching(client, clock, store):
+        becomes(store, clock, {"two"})
+    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)][:2] == ["10", "10"]
 
 
 def test_what_went_while_nobody_watched_goes_with_the_next_list(
