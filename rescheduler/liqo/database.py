@@ -30,15 +30,15 @@ def opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
     try:
         _prepare(connection, schema, version)
+        if path != MEMORY:
+            _make_private(path)  # now that it is known to be ours
     except sqlite3.Error as error:
         connection.close()
-        kind = UsageError if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else InputError
-        raise kind(f"--database {path}: no usable database: {error}") from error
+        foreign = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+        raise (UsageError if foreign else InputError)(f"--database {path}: no usable database: {error}") from error
     except ReschedulerError as error:
         connection.close()
         raise type(error)(f"--database {path}: {error}") from error
-    if path != MEMORY:
-        Path(path).chmod(_PRIVATE)  # now that it is known to be ours
     return connection
 
 
@@ -85,3 +85,10 @@ def _make(path: str) -> None:
     with os.fdopen(handle, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UsageError(f"--database {path}: expected a file")
+
+
+def _make_private(path: str) -> None:
+    try:
+        Path(path).chmod(_PRIVATE)
+    except OSError as error:
+        raise UsageError(f"cannot be kept from others' eyes: {error.strerror}") from error

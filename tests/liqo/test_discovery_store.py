@@ -1,6 +1,7 @@
 """The database: sources beside each other, expiry, restarts, and files that are of no use."""
 
 import datetime as dt
+import errno
 import os
 import sqlite3
 import stat
@@ -129,6 +130,15 @@ def test_nobody_else_may_read_it(store: Store, path: str, tmp_path: Path) -> Non
     Path(path).chmod(0o644)
     Store(path).close()
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+def test_a_file_that_others_may_go_on_reading_is_not_used(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chmod(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with pytest.raises(UsageError, match=f"--database {path}: cannot be kept from others' eyes: Operation not"):
+        Store(path)
 
 
 def test_two_processes_do_not_share_it(store: Store, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
