@@ -1,6 +1,7 @@
 """StackPointCloud's backend against the stand-in: who is never deleted, both generations, ends that are awaited."""
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,17 @@ def test_masters_and_members_of_etcd_keep_no_minimum(sign: dict[str, str], clock
         assert len(provider.instances(FIRST, deadline=MINUTES)) == 1
         (outcome,) = provider.delete_nodes(FIRST, [worker], deadline=MINUTES).values()
         assert outcome == Refused(Refusal.BELOW_MINIMUM, f"group {FIRST} must keep 1, 0 would be left")
+
+
+@pytest.mark.parametrize(("state", "counts"), [("running", True), ("provisioned", False), ("failed", False)])
+def test_only_a_build_that_failed_does_not_keep_the_minimum(state: str, counts: bool, clock: StepClock) -> None:
+    with serving(clock) as server, providing(server, clock, "1:5:t2.medium:od") as provider:
+        made = server.cloud.add(group_name=FIRST)
+        document = {"pk": made.pk, "instance_id": made.instance_id, "role": "worker", "group_name": FIRST}
+        body = json.dumps([document | {"state": state, "is_failed": True}])
+        server.face.inject(Fault(method="GET", path=f"{ROOT}/nodes", status=200, body=body, times=9))
+        refused = provider.refusals(FIRST, [node_of(made)], deadline=MINUTES)
+        assert [one.reason for one in refused.values()] == [Refusal.BELOW_MINIMUM] * counts
 
 
 def test_a_node_whose_label_says_master_is_refused(clock: StepClock) -> None:

@@ -89,7 +89,7 @@ class Fleet(Waiting):
 
     def sound(self, look: Look, group: str) -> int:
         """Of the size, what has not failed: a machine that will never run does not keep the minimum."""
-        failed = [one for one in look.view.members(group) if one.alive and one.error and not self.leaving(one)]
+        failed = [one for one in look.view.members(group) if one.alive and one.failed and not self.leaving(one)]
         return self.size(look, group) - len(failed)
 
     def leaving(self, machine: Machine) -> bool:

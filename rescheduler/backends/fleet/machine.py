@@ -30,6 +30,11 @@ class Machine:
         return not self.gone and self.state is not InstanceState.DELETING
 
     @property
+    def failed(self) -> bool:
+        """It will never run. One that runs is of use, whatever else the system says of it."""
+        return self.error is not None and self.state is not InstanceState.RUNNING
+
+    @property
     def instance(self) -> Instance:
         return Instance(self.id, self.state, self.error, self.spot, self.terminates_at)
 

@@ -78,7 +78,7 @@ class Removal:
             elif isinstance(machine, Refused):
                 refused[node.name] = machine
             elif machine.alive and not self._fleet.leaving(machine):
-                rest = left - (machine.error is None)
+                rest = left - (not machine.failed)
                 refusal = self._refusal(machine, rest, minimum, deadline)
                 if refusal:
                     refused[node.name] = refusal
@@ -156,13 +156,13 @@ class Removal:
             return None
         if order is not None and self._clock.now() < order.at + self._patience(order):
             return None
-        counted = machine.error is None and not self._fleet.leaving(machine)
+        counted = not (machine.failed or self._fleet.leaving(machine))
         left = self._fleet.sound(look, machine.group) - counted
         refusal = self._refusal(machine, left, minimum, deadline)
         return refusal or self._order(node, machine, order, deadline)
 
     def _refusal(self, machine: Machine, left: int, minimum: int, deadline: float) -> Refused | None:
-        if left < minimum and machine.error is None:
+        if left < minimum and not machine.failed:
             detail = f"group {machine.group} must keep {minimum}, {left} would be left"
             return Refused(Refusal.BELOW_MINIMUM, detail)
         return self._system.forbids(machine, deadline=deadline)
