@@ -66,13 +66,23 @@ def connect(named: Connection, clock: Clock) -> "Client":
 
 
 class Client:
-    """One cluster's API server. Safe for use by many threads."""
+    """One cluster's API server. Safe for use by many threads.
 
-    def __init__(self, source: Source, clock: Clock, user_agent: str = f"spot-rescheduler/{VERSION}") -> None:
+    An answer, or the next part of one, is waited for so many *read_seconds*, unless a call says otherwise.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        user_agent: str = f"spot-rescheduler/{VERSION}",
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         """Reads the credentials; raises UsageError or Unauthorized. Sends nothing yet."""
         self._source = source
         self._clock = clock
         self._user_agent = user_agent
+        self._read_seconds = read_seconds
         self._lock = threading.Lock()
         self._login = source.login()
         self._read_at = clock.monotonic()
@@ -91,7 +101,7 @@ class Client:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
-        read_seconds: float = READ_SECONDS,
+        read_seconds: float | None = None,
     ) -> Answer:
         """Send one request and read the whole answer, whatever its code.
 
@@ -99,7 +109,8 @@ class Client:
         Retryable when no answer came, Permanent where the server is not to be trusted.
         """
         with self._speaking(act):
-            response = self._open(method, _url(path, query), body, content_type, accept, read_seconds)
+            seconds = self._read_seconds if read_seconds is None else read_seconds
+            response = self._open(method, _url(path, query), body, content_type, accept, seconds)
             try:
                 return Answer(
                     code=response.status,

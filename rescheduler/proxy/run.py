@@ -63,7 +63,8 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
     """
     clock = SystemClock()
     with contextlib.ExitStack() as parts:
-        client = Client(parts.enter_context(source(file.api_server)), clock, f"{NAME}/{VERSION}")
+        login = parts.enter_context(source(file.api_server))
+        client = Client(login, clock, f"{NAME}/{VERSION}", read_seconds=file.api_server.timeout)
         state = ClusterState(client, clock, PROTOBUF)
         health = Health(clock, SWEEP_SECONDS, lambda: state.synced and standing.listening and not standing.stopping)
         standing = Standing(health)

@@ -75,7 +75,7 @@ class Proxy(Program):
 
     def __init__(self, site: Site, **sections: Any) -> None:
         document = {
-            "apiServer": {"url": site.edge.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}},
+            "apiServer": {"url": site.edge.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}, "timeout": "5s"},
             "backend": {"url": site.edge.url, "timeout": "2s", "settleTime": "2s", "pollInterval": "200ms"},
             "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "2s"},
         }

@@ -21,6 +21,7 @@ FAULTS: Final[dict[str, tuple[Fault, int]]] = {
     "the taint: 409": (Fault("draining {}", 409), DONE),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), 503),
     "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), 503),
+    "the taint: silent": (Fault("draining {}", SILENT), 503),
     "an eviction: 403": (Fault("evict", 403), 500),
     "an eviction: 404, the pod is there": (Fault("evict", 404), DONE),
     "an eviction: 429 of a budget": (Fault("evict", 429, body=BUDGET), DONE),

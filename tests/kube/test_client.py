@@ -1,7 +1,10 @@
 """Requests: every way in which an API server, or the way to it, can fail becomes one of our errors."""
 
+from pathlib import Path
+
 import pytest
 
+from rescheduler.clock import SystemClock
 from rescheduler.errors import (
     Conflict,
     Expired,
@@ -13,7 +16,9 @@ from rescheduler.errors import (
     Unauthorized,
 )
 from rescheduler.kube.client import Client
+from rescheduler.kube.connection import Kubeconfig
 from rescheduler.version import VERSION
+from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
 
 REFUSALS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
@@ -86,6 +91,13 @@ def test_a_server_that_goes_silent_is_retryable(edge: Edge, client: Client) -> N
     edge.on("GET", "/x", Stall())
     with pytest.raises(Retryable, match=f"^list pods: {edge.url} went silent$"):
         client.request("list pods", "GET", "/x", read_seconds=0.05)
+
+
+def test_how_long_an_answer_is_waited_for_is_the_client_s_unless_a_call_says_so(edge: Edge, tmp_path: Path) -> None:
+    hasty = Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url))), SystemClock(), read_seconds=0.05)
+    edge.on("GET", "/x", Stall())
+    with pytest.raises(Retryable, match=f"^list pods: {edge.url} went silent$"):
+        hasty.request("list pods", "GET", "/x")
 
 
 def test_a_body_that_is_cut_off_is_retryable(edge: Edge, client: Client) -> None:
