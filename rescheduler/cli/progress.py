@@ -10,7 +10,7 @@ from rich.console import Console
 def progress(what: str) -> Iterator[None]:
     """Show *what* is being done as long as it takes; silent where standard error is no terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.file.isatty():  # rich takes any file for a terminal where FORCE_COLOR is set
         yield
         return
     with console.status(f"{what} …"):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from rescheduler.cli import main
 from tests.planning.builders import ON_DEMAND, budget, node, pod
@@ -45,3 +46,19 @@ def test_a_budget_is_good_for_one_eviction_after_the_other(
     [verdict] = found["nodes"]
     assert {one["pod"]: one["node"] for one in verdict["placements"]} == {"default/w-1": "s", "default/w-2": "s"}
     assert (verdict["drainable"], found["summary"]["pods_to_move"]) == (True, 2)
+
+
+def test_a_pipe_gets_whole_lines_and_no_animation_even_where_colours_are_forced(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printed() -> tuple[str, bytes]:
+        with pytest.raises(SystemExit):
+            main(["plan", "--snapshot", str(dump)])
+        found = capfdbinary.readouterr()
+        return Text.from_ansi(found.out.decode()).plain, found.err
+
+    plain = printed()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert printed() == plain
+    assert "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are here" in plain[0]
+    assert plain[1] == b""

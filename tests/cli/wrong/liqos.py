@@ -21,7 +21,7 @@ LIQO: dict[str, Wrong] = {
         "authority no PEM": wrong(f"{start} {PEMS.replace('ca.pem', 'secret')}", "--tls-client-ca secret"),
         "database a directory": wrong(f"{start} {PEMS} --database=folder", "--database folder"),
         "database in no folder": wrong(f"{start} {PEMS} --database=absent/db", "--database absent/db"),
-        "database no database": wrong(f"{start} {PEMS} --database=ca.pem", "--database ca.pem", status=1),
+        "database no database": wrong(f"{start} {PEMS} --database=ca.pem", "--database ca.pem"),
         "listener in use": wrong(
             f"{start} {PEMS} --database=db".replace("--listen=127.0.0.1:0", "--listen=127.0.0.1:{used}"),
             "--listen 127.0.0.1:{used}",
