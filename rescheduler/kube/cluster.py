@@ -72,13 +72,16 @@ class Cluster:
         raise Conflict(f"{refused} (tried {PATCH_ATTEMPTS} times)")
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete the Node object, if it still is the one with *uid*; one that is gone is no error."""
+        """Delete the Node object with *uid*; one that is gone, or was replaced by another of that name, is no error."""
         act = f"delete node {name}"
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             self._client.request(act, "DELETE", _node(name), body=options)
         except NotFound:
             return
+        except Conflict:
+            if self._is_there(name, uid):
+                raise
 
     def pods_on(self, node: str) -> tuple[PodOnNode, ...]:
         """The pods bound to *node*, ended ones included. Raises Unauthorized, Retryable."""
@@ -120,6 +123,12 @@ class Cluster:
         except ReschedulerError as error:
             return Failed(str(error), retryable=True)
         return Failed(f"{act}: written to by somebody else (409)", retryable=True, code=409) if there else Gone()
+
+    def _is_there(self, name: str, uid: str) -> bool:
+        try:
+            return bool(msgspec.json.decode(self._get_node(name))["metadata"]["uid"] == uid)
+        except NotFound:
+            return False
 
     def _get_node(self, name: str) -> bytes:
         return self._client.request(f"get node {name}", "GET", _node(name)).body
