@@ -67,7 +67,10 @@ class _Class:
         """Whether *row*, of which the mask said so before the trial, takes a pod as things are."""
         if row in self._snapshot.touched and _refused(self.near.judges, row):
             return False
-        return not _refused(self._judges, row)
+        for refuses in self._judges:  # noqa: SIM110 - as below
+            if refuses(row):
+                return False
+        return True
 
 
 class Filters:
@@ -114,8 +117,11 @@ class Filters:
 
     def settle(self, pods: Iterable[PodClass]) -> None:
         """Bring what is kept for these classes up to date; cheapest while nothing is touched by a trial."""
+        classes, moment = self._classes, self._snapshot.moment
         for pod in pods:
-            self._known(pod)
+            known = classes.get(pod)
+            if known is None or known.near.moment != moment:
+                self._known(pod)
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Whether *row* takes a pod of the class, as things are, by all plugins."""

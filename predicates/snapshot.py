@@ -208,14 +208,14 @@ class Snapshot:
         effects, claims = self._effects_of(pod), bool(pod.claims)
         if claims:
             self._claim(pod, row, by)
-        self._move((effects,), effects.vector, row, by, claims)
+        self._move((effects,), effects.vector, row, by, claims=claims)
 
     def _evict(self, pods: Sequence[Pod]) -> None:
         """The pods, which all stand on one node, leave it."""
         effects, taken = zip(*map(self._taken_by, pods), strict=True)
-        self._move(effects, np.add.reduce(taken), self.nodes.row[pods[0].node_name], -1, False)
+        self._move(effects, np.add.reduce(taken), self.nodes.row[pods[0].node_name], -1, claims=False)
 
-    def _move(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int, claims: bool) -> None:
+    def _move(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int, *, claims: bool) -> None:
         assert self._journal is not None
         self._shift(pods, taken, row, by)
         self._journal.append((pods, taken, row, by, claims))
@@ -413,11 +413,11 @@ class Trial:
 
     def place(self, pod: PodClass, row: int) -> None:
         """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._snapshot._make(pod, row, +1)  # noqa: SLF001
+        self._snapshot._make(pod, row, +1)
 
     def displace(self, pod: PodClass, row: int) -> None:
         """Take back one :meth:`place`, whatever was placed in between."""
-        self._snapshot._make(pod, row, -1)  # noqa: SLF001
+        self._snapshot._make(pod, row, -1)
 
     def evict(self, *pods: Pod) -> None:
         """Pods leave their node; it must be the same of all."""

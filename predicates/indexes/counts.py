@@ -22,8 +22,7 @@ class Counter:
     def shift(self, row: int, by: int) -> None:
         """*by* pods came to *row*, or left it."""
         rows = self.rows
-        count = rows.get(row, 0) + by
-        if count:
+        if count := rows.get(row, 0) + by:
             rows[row] = count
         else:
             rows.pop(row, None)

@@ -37,17 +37,11 @@ class Directory:
 
     def __init__(self) -> None:
         self._spaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
+        self._added: defaultdict[str, list[PodClass]] = defaultdict(list)  #: not entered by their labels yet
 
     def add(self, pod: PodClass) -> None:
-        """Enter a class that was not here before. Costs O(its labels)."""
-        if (here := self._spaces.get(pod.namespace)) is None:
-            here = self._spaces[pod.namespace] = {None: []}
-        here[None].append(pod)
-        for pair in pod.labels.items():
-            if (having := here.get(pair)) is None:
-                here[pair] = [pod]
-            else:
-                having.append(pod)
+        """Enter a class that was not here before. Costs O(its labels) once somebody looks into its namespace."""
+        self._added[pod.namespace].append(pod)
 
     def matching(self, scope: Scope) -> Iterator[PodClass]:
         """The classes that are meant. Costs O(those that share the rarest of the selector's pairs)."""
@@ -55,11 +49,21 @@ class Directory:
         if selector.nothing:
             return
         ways = _ways(selector)
-        for name in self._spaces if scope.namespaces is None else scope.namespaces:
-            if (here := self._spaces.get(name)) is not None:
+        for name in {**self._spaces, **self._added} if scope.namespaces is None else scope.namespaces:
+            if here := self._here(name):
                 listed = [[here.get(pair, []) for pair in way] for way in ways]
                 for found in min(listed, key=lambda lists: sum(map(len, lists))):
                     yield from (pod for pod in found if selector.matches(pod.labels))
+
+    def _here(self, namespace: str) -> dict[Pair | None, list[PodClass]]:
+        here = self._spaces.get(namespace, {})
+        if added := self._added.pop(namespace, None):
+            self._spaces[namespace] = here
+            here.setdefault(None, []).extend(added)
+            for pod in added:
+                for pair in pod.labels.items():
+                    here.setdefault(pair, []).append(pod)
+        return here
 
 
 class Register(Generic[_T]):
@@ -81,6 +85,8 @@ class Register(Generic[_T]):
     def candidates(self, pod: PodClass) -> Iterator[_T]:
         """What may select the class, each thing once; whether it does is for the caller to see."""
         things, namespace = self._things, pod.namespace
+        if not things:
+            return
         for pair in (None, *pod.labels.items()):
             yield from things.get((namespace, pair), ())
             yield from things.get((None, pair), ())

@@ -125,9 +125,10 @@ class TopologyIndex:
         self._classes.add(pod)
         self._routes[pod] = route
         counters = [counter for kind, counter in self._kinds.candidates(pod) if kind.matches(pod)]
-        # A term that stands twice repels no more than one that stands once.
-        counters += [self._carriers(term) for term in dict.fromkeys(affinity_terms(pod).anti_affinity)]
-        route.told = tuple(counter.shift for counter in counters)
+        if repelled := affinity_terms(pod).anti_affinity:
+            # A term that stands twice repels no more than one that stands once.
+            counters += [self._carriers(term) for term in dict.fromkeys(repelled)]
+        route.told = tuple([counter.shift for counter in counters])
 
     def _meet_again(self, pod: PodClass, route: Watchers, row: int, by: int) -> None:
         """A pod comes of a class that was dropped."""

@@ -25,10 +25,12 @@ class Budgets:
         # Under the rarest label that its pods must have, so that a class is asked about few; under None without any.
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
+        self.allowed: dict[str, int] = {}  #: evictions that the API says each allows now
         selectors: list[tuple[str, str, Selector]] = []
         for key, one in snapshot.of("PodDisruptionBudget").items():
             assert isinstance(one, PodDisruptionBudget)
             self._budgets[key] = one
+            self.allowed[key] = one.status.disruptions_allowed
             # In policy/v1 an absent selector selects nothing, an empty one everything.
             selectors.append((key, one.metadata.namespace, compile_selector(one.spec.selector)))
         common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
@@ -84,7 +86,10 @@ class Purse:
             elif pod.ready or not self._goes_free(keys[0]):
                 wanted.setdefault(keys[0], []).append(pod)
         for key, guarded in wanted.items():
-            blockers += self._shortage(key, guarded)
+            allowed = self.budgets.allowed[key]
+            left = allowed - self.spent.get(key, 0)
+            if left < len(guarded) and not (allowed > 0 and self.in_steps):
+                blockers += _shortage(key, guarded, max(left, 0))
         if not blockers:
             for key, guarded in wanted.items():
                 self.spent[key] = self.spent.get(key, 0) + len(guarded)
@@ -100,13 +105,10 @@ class Purse:
             return True
         return one.status.current_healthy >= one.status.desired_healthy > 0
 
-    def _shortage(self, key: str, pods: list[Pod]) -> list[Blocker]:
-        allowed = self.budgets.get(key).status.disruptions_allowed
-        left = allowed - self.spent.get(key, 0)
-        if (allowed > 0 and self.in_steps) or left >= len(pods):
-            return []
-        detail = f"PodDisruptionBudget {key} allows {max(left, 0)} evictions now, {len(pods)} of its pods are here"
-        return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[max(left, 0) :]]
+
+def _shortage(key: str, pods: list[Pod], left: int) -> list[Blocker]:
+    detail = f"PodDisruptionBudget {key} allows {left} evictions now, {len(pods)} of its pods are here"
+    return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[left:]]
 
 
 def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from predicates.filters import Filters, Targets
-from predicates.objects import Amounts, Pod, PodClass
+from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 
 #: How many questions a second of planning is taken for.
@@ -60,12 +60,12 @@ class Sizes:
         rows = targets.rows
         total = table.free[rows].sum(axis=0) if len(rows) else None
         self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
-        self._seen: dict[Amounts, float] = {}
+        self._seen: dict[PodClass, float] = {}
 
     def of(self, pod: PodClass) -> float:
-        if (size := self._seen.get(pod.requests)) is None:
+        if (size := self._seen.get(pod)) is None:
             shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
-            size = self._seen[pod.requests] = max(shares, default=0.0)
+            size = self._seen[pod] = max(shares, default=0.0)
         return size
 
 
@@ -88,13 +88,11 @@ class Packing:
         self._targets = room.targets
         self._sizes = room.sizes
         self._trial = trial
-        self._row: dict[str, int] = {}  #: by pod key, in the order of placing
-        self._pods: dict[str, Pod] = {}
-        self._on: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        self._at: dict[str, tuple[Pod, int]] = {}  #: by pod key, in the order of placing
 
     @property
     def placed(self) -> Placed:
-        return [(self._pods[key], row) for key, row in self._row.items()]
+        return list(self._at.values())
 
     def first_fit(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place what fits, each on the first target that takes it; what did not fit.
@@ -126,7 +124,7 @@ class Packing:
             if self.every_way(rest, effort):
                 return True
             self._trial.back(mark)
-            self._forget(pod, row)
+            del self._at[pod.key]
         return False
 
     def replay(self, placed: Placed) -> bool:
@@ -145,9 +143,7 @@ class Packing:
     def clear(self, mark: int) -> None:
         """Undo everything since *mark*, which must be older than the first placement."""
         self._trial.back(mark)
-        self._row.clear()
-        self._pods.clear()
-        self._on.clear()
+        self._at.clear()
 
     def _put(self, pod: Pod, row: int) -> bool:
         if not self._filters.fits(pod.cls, row):
@@ -170,16 +166,17 @@ class Packing:
             return True
         if depth == 0:
             return False
-        return any(self._take_over(pod, row, depth, effort) for row in list(self._on))
+        rows = dict.fromkeys(row for _, row in self._at.values())
+        return any(self._take_over(pod, row, depth, effort) for row in rows)
 
     def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
         """Clear *row* of pods placed here, smallest first, until *pod* fits; then find them other places."""
-        before = dict(self._row)
+        before = dict(self._at)
         mark = self._trial.mark()
         size = self._sizes.of(pod.cls)
-        tenants = sorted((self._pods[key] for key in self._on[row]), key=lambda one: (self._sizes.of(one.cls), one.key))
+        tenants = [one for one, at in self._at.values() if at == row]
         moved: list[Pod] = []
-        for tenant in tenants:
+        for tenant in sorted(tenants, key=lambda one: (self._sizes.of(one.cls), one.key)):
             if self._sizes.of(tenant.cls) >= size and moved:
                 break
             self._remove(tenant, row)
@@ -192,31 +189,16 @@ class Packing:
                     return True
                 break
         self._trial.back(mark)
-        self._restore(before, [pod, *moved])
+        self._at = before
         return False
 
     def _add(self, pod: Pod, row: int) -> None:
-        key = pod.key
         self._trial.place(pod.cls, row)
-        self._row[key] = row
-        self._pods[key] = pod
-        self._on[row][key] = None
+        self._at[pod.key] = pod, row
 
     def _remove(self, pod: Pod, row: int) -> None:
         self._trial.displace(pod.cls, row)
-        self._forget(pod, row)
-
-    def _forget(self, pod: Pod, row: int) -> None:
-        key = pod.key
-        del self._row[key]
-        del self._on[row][key]
-
-    def _restore(self, rows: dict[str, int], pods: Iterable[Pod]) -> None:
-        self._pods |= {pod.key: pod for pod in pods}
-        self._row = rows
-        self._on.clear()
-        for key, row in rows.items():
-            self._on[row][key] = None
+        del self._at[pod.key]
 
 
 def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS) -> Placed | Stuck:

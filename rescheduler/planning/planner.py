@@ -218,12 +218,12 @@ class Planner:
 
     def _plan(self, candidate: Candidate, placed: Iterable[tuple[Pod, int]]) -> Plan:
         names = self._snapshot.nodes.names
-        placements = (
+        placements = [
             Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds) for pod, row in placed
-        )
-        leaving = (
+        ]
+        leaving = [
             _ref(pod) for pod in self._snapshot.pods_on[candidate.node].values() if pod.deletion_timestamp is not None
-        )
+        ]
         return Plan(candidate.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
     def _shown(self, verdict: Verdict, ground: Ground, effort: Effort) -> Verdict:
