@@ -161,7 +161,8 @@ def test_files_of_no_use_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"--database {newer}: it is of version 7, expected 1"):
         Store(str(newer))
     pipe = tmp_path / "pipe"
-    os.mkfifo(pipe, 0o644)
+    os.mkfifo(pipe)
+    pipe.chmod(0o644)
     with pytest.raises(UsageError, match=f"--database {pipe}: expected a file"):
         Store(str(pipe))
     assert stat.S_IMODE(pipe.stat().st_mode) == 0o644
