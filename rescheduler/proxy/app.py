@@ -132,11 +132,16 @@ class Proxy:
         if self._token is None:
             return None
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, token = shown.partition(b" ")
         try:
-            expected = f"Bearer {self._token()}".encode()
+            expected = self._token().encode()
         except AuthError as failure:
             return error(500, "the proxy cannot check who asks", str(failure))
-        return None if hmac.compare_digest(shown, expected) else error(401, "a bearer token is needed")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected):
+            return None
+        refused = error(401, "a bearer token is needed")
+        refused.headers["www-authenticate"] = "Bearer"
+        return refused
 
     async def _update(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:

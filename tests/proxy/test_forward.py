@@ -292,13 +292,18 @@ def test_what_would_reflect_our_credentials_is_not_forwarded(method: str, backen
     assert backend.seen == []
 
 
-@pytest.mark.parametrize("shown", [None, "Bearer wrong", "bearer right", "Basic right", "Bearer right "])
+#: Blanks around a value mean nothing, nor does the case of a scheme (RFC 9110, 5.5 and 11.1).
+RIGHT = ("Bearer right", "Bearer right ", "bearer  right")
+
+
+@pytest.mark.parametrize("shown", [None, "", "Bearer", "Bearer wrong", "right", "Basic right", *RIGHT])
 def test_who_shows_no_token_gets_nothing(shown: str | None, backend: Backend) -> None:
     headers = [] if shown is None else [f"Authorization: {shown}"]
     with proxying(backend.url, token=lambda: "right") as url:
         found = raw(url, line("GET", "/pool", *headers))
-    expected = b"HTTP/1.1 200" if shown == "Bearer right " else b"HTTP/1.1 401"  # blanks around values mean nothing
+    expected = b"HTTP/1.1 200" if shown in RIGHT else b"HTTP/1.1 401"
     assert found.startswith(expected)
+    assert (b"\r\nwww-authenticate: Bearer\r\n" in found) is (shown not in RIGHT)
 
 
 def test_the_token_that_was_meant_for_us_goes_no_further(backend: Backend) -> None:
