@@ -240,3 +240,10 @@ def test_a_service_that_is_not_there_means_that_nothing_was_ordered() -> None:
         (outcome,) = provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 5).values()
     assert isinstance(outcome, Failed)
     assert (outcome.retryable, "UNAVAILABLE" in outcome.error) == (True, True)
+
+
+def test_a_proxy_of_the_environment_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(Foreign()) as address, connected(address, StepClock()) as provider:
+        assert provider.target_size("g", deadline=60) == 2

@@ -16,6 +16,7 @@ from rescheduler.backends.certificates import Certificates, File, Pems
 from rescheduler.backends.externalgrpc import outcomes, statuses, wire
 from rescheduler.backends.externalgrpc.config import ExternalGrpcFile
 from rescheduler.clock import Clock
+from rescheduler.settings import Address
 
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
@@ -147,10 +148,12 @@ class Channel:
         return self._channel
 
     def _open(self, pems: Pems | None) -> Any:
+        # As in Go, the environment's proxy is not for this machine.
+        direct = (("grpc.enable_http_proxy", 0),) if Address.parse(self.address).loopback else ()
         if pems is None:
-            return grpc.insecure_channel(self.address, options=_OPTIONS)
+            return grpc.insecure_channel(self.address, options=_OPTIONS + direct)
         credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
-        return grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+        return grpc.secure_channel(self.address, credentials, options=_OPTIONS + direct)
 
 
 def _seconds(text: str | bytes | None) -> float | None:
