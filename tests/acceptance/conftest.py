@@ -22,7 +22,7 @@ def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
             annotation = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
             control_plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotation}})
 
-    config = {"server": {"timeout": "2s", "updateTimeout": "6s"}, "backend": {"timeout": "5s"}}
+    config = {"server": {"timeout": "10s", "updateTimeout": "15s"}, "backend": {"timeout": "5s"}}
     folder = tmp_path_factory.mktemp("guarded")
     with scene(control_plane, folder, 2, before=protect, config=config) as made:
         made.post("/pool/size", {"desiredSize": 1})

@@ -167,7 +167,7 @@ def restarted(made: World, **config: Any) -> None:
 
 def a_cluster_that_cannot_be_read(made: World) -> None:
     """The API server does not know the certificate: growing needs no cluster, and all else says what is missing."""
-    assert httpx.post(f"{made.url}/pool/size", json={"desiredSize": 2}).status_code == 200
+    assert httpx.post(f"{made.url}/pool/size", json={"desiredSize": 2}, timeout=60).status_code == 200
     made.plane.wait_for(lambda: "(403)" in asked(made, "/pool/size", desiredSize=1).text, "the refusal")
     for path, message, body in (
         ("/pool/size", answers.SET_SIZE, {"desiredSize": 1}),

@@ -48,14 +48,14 @@ def test_the_calls_of_the_api_that_remove_nothing(guarded: World) -> None:
     for method, path, body, expected in CALLS:
         content = None if body is None else json.dumps(body, indent=1).encode()
         guarded.server.face.requests.clear()
-        answer = httpx.request(method, f"{guarded.url}{path}", content=content, headers=JSON)
+        answer = httpx.request(method, f"{guarded.url}{path}", content=content, headers=JSON, timeout=60)
         assert (answer.status_code, bool(answer.content)) == (200, expected is not None), path
         if expected is not None:
             assert expected.items() <= answer.json().items()
             assert answer.headers["content-type"] == "application/json"
         (arrived,) = seen(guarded)
         assert (arrived.method, arrived.path, arrived.body) == (method, path, content or b"")
-    machines = httpx.get(f"{guarded.url}/pool").json()["machines"]
+    machines = httpx.get(f"{guarded.url}/pool", timeout=60).json()["machines"]
     assert [one["id"] for one in machines] == [guarded.id("od-1"), guarded.id("od-2")]
 
 
@@ -63,7 +63,7 @@ def test_the_calls_on_machines_that_remove_nothing(guarded: World) -> None:
     machine = guarded.id("od-1")
 
     def post(path: str, **body: Any) -> None:
-        answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine, **body})
+        answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine, **body}, timeout=60)
         assert (answer.status_code, answer.content) == (200, b"")
 
     post("/pool/serviceState", serviceState="OUT_OF_SERVICE")
@@ -91,7 +91,7 @@ def test_paths_and_queries_arrive_to_the_byte(guarded: World) -> None:
 @pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate"])
 def test_other_methods_are_the_pools_to_refuse(method: str, path: str, guarded: World) -> None:
     through, direct = (
-        httpx.request(method, f"{url}{path}", content=b'{"desiredSize": 0}')
+        httpx.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', timeout=60)
         for url in (guarded.url, guarded.server.url)
     )
     assert (through.status_code, through.content) == (direct.status_code, direct.content)
@@ -101,7 +101,7 @@ def test_other_methods_are_the_pools_to_refuse(method: str, path: str, guarded: 
 def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(guarded: World) -> None:
     kept = {"authorization": "Basic eDp5", "cookie": "a=b", "x-some": "thing", "x-forwarded-for": "192.0.2.1"}
     dropped = {"connection": "keep-alive, x-hop", "x-hop": "1", "te": "trailers", "proxy-authorization": "secret"}
-    httpx.get(f"{guarded.url}/pool", headers={**kept, **dropped})
+    httpx.get(f"{guarded.url}/pool", headers={**kept, **dropped}, timeout=60)
     (arrived,) = seen(guarded)
     names = {name for name, _ in arrived.headers}
     assert {name: arrived.all(name) for name in kept} == {
@@ -144,7 +144,7 @@ def test_large_bodies_pass(guarded: World) -> None:
     body = b"0123456789abcdef" * (1 << 20)
     guarded.server.face.inject(Fault(path="/big", status=200, body=body.decode()))
     answer = httpx.post(
-        f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16))
+        f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16)), timeout=60
     )
     (arrived,) = seen(guarded)
     digests = [hashlib.sha256(one).hexdigest() for one in (body, arrived.body, answer.content)]

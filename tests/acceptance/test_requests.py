@@ -131,7 +131,7 @@ def test_a_body_that_does_not_arrive(guarded: World) -> None:
     found = raw(guarded.url, line("POST", "/pool/size", "Content-Length: 20") + b'{"desired')
     head, _, rest = found.partition(b"\r\n\r\n")
     assert head.split()[1] == b"400"
-    assert rest == document("failed to read request body", "it did not arrive within 2 s")
+    assert rest == document("failed to read request body", "it did not arrive within 10 s")
 
 
 def test_a_machine_that_nobody_knows(guarded: World) -> None:
@@ -144,14 +144,16 @@ def test_a_machine_that_the_pool_protects(guarded: World) -> None:
     machine = guarded.id("od-1")
     guarded.server.pool.set_membership(machine, active=True, evictable=False)
     try:
-        guarded.plane.wait_for(lambda: "false" in httpx.get(f"{guarded.server.url}/pool").text, "the pool to tell")
+        guarded.plane.wait_for(
+            lambda: "false" in httpx.get(f"{guarded.server.url}/pool", timeout=60).text, "the pool to tell"
+        )
         for path in ("/pool/terminate", "/pool/detach"):
-            answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine})
+            answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine}, timeout=60)
             assert (answer.status_code, answer.json()["detail"]) == (
                 500,
                 f"machine {machine}: its membership status says that it is not evictable",
             )
-        assert httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}).json()["detail"] == (
+        assert httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60).json()["detail"] == (
             f"node od-2: {REASON}; machine {machine}: its membership status says that it is not evictable"
         )
     finally:

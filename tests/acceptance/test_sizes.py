@@ -156,7 +156,7 @@ def test_a_pool_that_answers_from_a_cache(cluster: ControlPlane, tmp_path: Path)
         first, second = made.id("od-1"), made.id("od-2")
         for desired in (3, 2):
             assert ask(made, desired) == (200, "")
-            listed = {one["id"] for one in httpx.get(f"{made.server.url}/pool").json()["machines"]}
+            listed = {one["id"] for one in httpx.get(f"{made.server.url}/pool", timeout=60).json()["machines"]}
             assert {first, second} <= listed
         assert (made.running(), made.desired) == (["od-3", "od-4"], 2)
         for machine in (first, second):
