@@ -189,9 +189,9 @@ class JsonClient:
         deadline: float,
     ) -> Answer:
         what = f"{method} {path}"
+        self._turn(deadline)
         if self._closed.is_set():
             raise Unsent(self._line(what, "closed"))
-        self._turn(deadline)
         now = self._clock.monotonic()
         left = min(deadline - now, self._endpoint.timeout)
         if left <= 0:
