@@ -24,12 +24,14 @@ class PodReader:
         seen = schema.PodKey.FromString(raw)
         meta, node_name = seen.metadata, seen.spec.nodeName
         status = schema.StatusKey.FromString(seen.status)
+        ready, unschedulable_since, resize = _conditions(status.conditions)
+        given = schema.LoadKey.FromString(seen.status)
+        given.DiscardUnknownFields()
         cls, taken, owner = self._interner.shared(
             _class_key(meta, seen.spec),
-            (tuple(meta.ownerReferences), _given(seen.status, status.conditions)),
+            (tuple(meta.ownerReferences), given.SerializeToString(), resize),
             lambda: self._whole(schema.Pod.FromString(raw)),
         )
-        ready, unschedulable_since = _conditions(status.conditions)
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
@@ -50,41 +52,33 @@ class PodReader:
 
 def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
     """All that decides the class. Takes what does not out of *spec*, and what is left in one piece."""
-    read = [one for one in spec.volumes if one.volumeSource.WhichOneof("unread") is None]
-    if len(read) != len(spec.volumes):
-        del spec.volumes[:]
-        spec.volumes.extend(read)
-    spec.ClearField("nodeName")
     spec.DiscardUnknownFields()
+    volumes = [one for one in spec.volumes if one.volumeSource.WhichOneof("unread") is None]
     # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
-    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in read)
+    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in volumes)
+    read = tuple(one.SerializeToString() for one in volumes) if volumes else ()
+    spec.ClearField("volumes")
+    spec.ClearField("nodeName")
     return (
         meta.namespace,
         tuple(meta.labels),
         meta.deletionTimestamp.seconds > 0,
         meta.name if named else None,
+        read,
         spec.SerializeToString(),
     )
 
 
-def _given(status: bytes, conditions: Iterable[schema.PodCondition]) -> Hashable | None:
-    """The bytes that decide what the pod takes beside its class; None where the status says nothing."""
-    seen = schema.LoadKey.FromString(status)
-    statuses = (*seen.containerStatuses, *seen.initContainerStatuses)
-    if not seen.HasField("resources") and not any(one.HasField("resources") for one in statuses):
-        return None
-    seen.DiscardUnknownFields()
-    resize = next((one.reason for one in conditions if one.type == RESIZE_PENDING), None)
-    return seen.SerializeToString(), resize
-
-
-def _conditions(conditions: Iterable[schema.PodCondition]) -> tuple[bool, str | None]:
-    """Whether nothing says that the pod is not ready, and since when the scheduler finds no place for it."""
-    ready, since = True, None
+def _conditions(conditions: Iterable[schema.PodCondition]) -> tuple[bool, str | None, str | None]:
+    """Whether nothing says that it is not ready, since when it finds no place, and why its resize is pending."""
+    ready, since, resize = True, None, None
     for one in conditions:
         kind = one.type
         if kind == "Ready":
             ready = one.status == "True"
-        elif kind == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable":
-            since = moment(one.lastTransitionTime) or ""
-    return ready, since
+        elif kind == "PodScheduled":
+            if one.status == "False" and one.reason == "Unschedulable":
+                since = moment(one.lastTransitionTime) or ""
+        elif kind == RESIZE_PENDING and resize is None:
+            resize = one.reason
+    return ready, since, resize

@@ -23,6 +23,10 @@ from rescheduler.kube import schema
 #: Messages that share a struct with a larger one, and what they lack of it.
 _LACKING: Final = {"ExactDeviceRequest": "name"}
 
+#: Messages that are alike in many pods, and how many of them are remembered.
+_ALIKE: Final = frozenset({"Container", "ContainerStatus", "PodCondition", "Toleration", "Volume"})
+_REMEMBERED: Final = 4096
+
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Read = Callable[[Any], Any]
 
@@ -101,7 +105,23 @@ def _converter(hint: Any, field: FieldDescriptor) -> Read:
 
 def _struct(hint: Any, message: Descriptor) -> Read:
     inner = next(one for one in _leaves(hint) if one is not types.NoneType and one is not Ellipsis)
-    return _reader(inner, message)
+    read = _reader(inner, message)
+    return _remembering(read) if message.name in _ALIKE else read
+
+
+def _remembering(read: Read) -> Read:
+    """*read*, once for equal messages: what it gives is frozen, so that many may have it."""
+    seen: dict[bytes, Any] = {}
+
+    def look(given: Message) -> Any:
+        text = given.SerializeToString()
+        if (found := seen.get(text)) is None:
+            if len(seen) == _REMEMBERED:
+                seen.clear()
+            found = seen[text] = read(given)
+        return found
+
+    return look
 
 
 def _leaves(hint: Any) -> list[Any]:
@@ -124,7 +144,12 @@ def moment(given: schema.Time) -> str | None:
     """A time as JSON shows it (RFC 3339, whole seconds, UTC); None for the zero time."""
     if not given.seconds and not given.nanos:
         return None
-    return dt.datetime.fromtimestamp(given.seconds, dt.UTC).isoformat().removesuffix("+00:00") + "Z"
+    return _shown(given.seconds)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def _int_or_string(given: schema.IntOrString) -> int | str:
