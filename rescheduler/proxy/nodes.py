@@ -53,7 +53,7 @@ class ProxyView(View):
 
 
 class ClusterNodes:
-    """See `updates.Nodes`."""
+    """See `removal.Nodes`."""
 
     def __init__(self, view: ProxyView, state: State, access: Access, report: Report, stop: threading.Event) -> None:
         """Of *access*, its provider is not asked. Once *stop* is set, nothing is waited for."""

@@ -1,15 +1,17 @@
 """One removal of machines from the pool: done node by node, and told in one answer."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.backends.cloudpool.messages import Machine
 from rescheduler.draining.state import Drain, Why
+from rescheduler.errors import ReschedulerError
 from rescheduler.planning.outcome import Plan
 from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.victims import Choice
 
 ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
 
@@ -49,6 +51,34 @@ class Ways:
     keep: Way  #: not touched
 
 
+class Nodes(Protocol):
+    """The cluster, as far as updates need it."""
+
+    def unfit(self) -> str:
+        """Why nothing can be decided from what is known of the cluster; "" where it can."""
+        ...
+
+    def refs(self) -> Sequence[NodeRef]:
+        """All Nodes, as they are."""
+        ...
+
+    def leaving(self) -> Collection[str]:
+        """Nodes whose machines we, or the process before us, may have ordered away."""
+        ...
+
+    def choose(self, nodes: Sequence[str], most: int) -> Choice:
+        """See `victims.Victims.choose`."""
+        ...
+
+    def taint(self, nodes: Sequence[str]) -> None:
+        """Keep new pods off *nodes*. Raises ReschedulerError, after which some may be tainted."""
+        ...
+
+    def release(self, nodes: Sequence[str]) -> None:
+        """Take our taint off nodes that were not drained after all; what fails is tried again later."""
+        ...
+
+
 @dataclass(slots=True)
 class Removal:
     """How a removal of one or several machines went so far."""
@@ -67,6 +97,27 @@ class Removal:
         """The node's machine was ordered away, and there is no more to do about it."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
+
+    def drain_all(self, plans: Sequence[Plan], nodes: Nodes, way: Way, late: Callable[[], bool]) -> list[Outcome]:
+        """All are tainted before the first one is drained; none is begun when it is *late*."""
+        left = {plan.node for plan in plans}
+        outcomes: list[Outcome] = []
+        try:
+            nodes.taint([plan.node for plan in plans])
+            for plan in plans:
+                if late():
+                    self.failed(504, f"node {plan.node}: the update's time is out")
+                    outcomes.append(Outcome.BROKEN)
+                    continue
+                outcomes.append(self.drain(plan, way))
+                if outcomes[-1] is Outcome.GOES:
+                    left.remove(plan.node)
+        except ReschedulerError as error:
+            self.failed(503, str(error))
+            outcomes.append(Outcome.BROKEN)
+        finally:
+            nodes.release(sorted(left))
+        return outcomes
 
     def drain(self, plan: Plan, way: Way) -> Outcome:
         """Empty the plan's node, and let its machine go the way."""

@@ -1,11 +1,12 @@
 """Sets sizes and terminates machines, draining first: the pool's numbers, the planner's victims, the drainer's work."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 from rescheduler import errors
-from rescheduler.backends.base import DeadlineExceeded, NodeRef
+from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cloudpool.client import Observation
 from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.backends.cloudpool.pool import Pool
@@ -13,38 +14,9 @@ from rescheduler.backends.http import Missing
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members, surely_nodeless
-from rescheduler.proxy.removal import ORDERED, Outcome, Removal, Way, Ways
-from rescheduler.proxy.victims import Choice
+from rescheduler.proxy.removal import ORDERED, Nodes, Outcome, Removal, Way, Ways
 
 T = TypeVar("T")
-
-
-class Nodes(Protocol):
-    """The cluster, as far as updates need it."""
-
-    def unfit(self) -> str:
-        """Why nothing can be decided from what is known of the cluster; "" where it can."""
-        ...
-
-    def refs(self) -> Sequence[NodeRef]:
-        """All Nodes, as they are."""
-        ...
-
-    def leaving(self) -> Collection[str]:
-        """Nodes whose machines we, or the process before us, may have ordered away."""
-        ...
-
-    def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        """See `victims.Victims.choose`."""
-        ...
-
-    def taint(self, nodes: Sequence[str]) -> None:
-        """Keep new pods off *nodes*. Raises ReschedulerError, after which some may be tainted."""
-        ...
-
-    def release(self, nodes: Sequence[str]) -> None:
-        """Take our taint off nodes that were not drained after all; what fails is tried again later."""
-        ...
 
 
 class PoolUpdates:
@@ -144,7 +116,7 @@ class PoolUpdates:
         """Take *wanted* nodes; in place of those that cannot be emptied others are tried, each of them once."""
         while wanted:
             choice = self._nodes.choose(sorted(found.nodes.keys() - tried), wanted)
-            outcomes = self._drained(choice.plans, removal, deadline)
+            outcomes = removal.drain_all(choice.plans, self._nodes, self._ways.shrink, partial(self._late, deadline))
             short = len(choice.plans) < wanted
             wanted -= outcomes.count(Outcome.GOES)
             tried |= {plan.node for plan in choice.plans}
@@ -154,23 +126,6 @@ class PoolUpdates:
                 for why in (*_rejections(choice.rejected), *found.reasons):
                     removal.failed(500, why)
             return
-
-    def _drained(self, plans: Sequence[Plan], removal: Removal, deadline: float) -> list[Outcome]:
-        """All are tainted before the first one is drained."""
-        left = {plan.node for plan in plans}
-        outcomes: list[Outcome] = []
-        try:
-            self._nodes.taint([plan.node for plan in plans])
-            for plan in plans:
-                outcomes.append(self._drained_in_time(plan, removal, deadline))
-                if outcomes[-1] is Outcome.GOES:
-                    left.remove(plan.node)
-        except errors.ReschedulerError as error:
-            removal.failed(503, str(error))
-            outcomes.append(Outcome.BROKEN)
-        finally:
-            self._nodes.release(sorted(left))
-        return outcomes
 
     def _settle(self, desired: int, left: int, removal: Removal, deadline: float) -> None:
         """See that the pool wants what there is, or what was asked for: never fewer than are left undrained.
@@ -247,11 +202,8 @@ class PoolUpdates:
             raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))
         return choice.plans[0]
 
-    def _drained_in_time(self, plan: Plan, removal: Removal, deadline: float) -> Outcome:
-        if self._pool.clock.monotonic() < deadline:
-            return removal.drain(plan, self._ways.shrink)
-        removal.failed(504, f"node {plan.node}: the update's time is out")
-        return Outcome.BROKEN
+    def _late(self, deadline: float) -> bool:
+        return self._pool.clock.monotonic() >= deadline
 
     def _deadline(self) -> float:
         return self._pool.clock.monotonic() + self._patience
