@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
-from rescheduler.backends.cloudpool.deletion import Answer, Limits, Order, Send, Verdict, Wait, give_up, judge, lowers
+from rescheduler.backends.cloudpool.deletion import (
+    Answer,
+    Ending,
+    Limits,
+    Order,
+    Send,
+    Verdict,
+    Wait,
+    give_up,
+    judge,
+    lowers,
+)
 from rescheduler.backends.cloudpool.messages import Machine
 from tests.backends.clocks import START
 
@@ -138,6 +149,24 @@ GIVEN_UP: dict[str, tuple[Machine | None, Order | None, float, object]] = {
         Accepted("an earlier process may have ordered it; the pool's answers are older than this process"),
     ),
 }
+
+
+@pytest.mark.parametrize("answer", [Answer.FAULT, Answer.UNSENT])
+def test_a_machine_that_the_pool_ends_by_itself_is_never_given_back(answer: Answer) -> None:
+    last = order(answer, words="no")
+    assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
+    assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_protected_machines_go_only_to_be_disposed_of(ending: Ending) -> None:
+    for membership in (PROTECTED, {"active": False, "evictable": False}, "unreadable"):
+        one = machine(membership=membership)
+        verdict = judge(one, None, observed_at=at(5), not_before=at(5), now=at(5), limits=LIMITS, ending=ending)
+        assert (verdict == Send()) is (ending is Ending.DISPOSE)
+    strange = machine("SUSPENDED", PROTECTED)
+    verdict = judge(strange, None, observed_at=at(5), not_before=at(5), now=at(5), limits=LIMITS, ending=ending)
+    assert isinstance(verdict, Refused)
 
 
 @pytest.mark.parametrize("fact", GIVEN_UP)
