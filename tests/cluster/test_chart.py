@@ -1,5 +1,6 @@
 """The chart is the kustomization with values: by Helm's engine, taken by the API server, refusing what cannot work."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,23 @@ def test_a_component_goes_on_top_of_the_base(component: str, tmp_path: Path) -> 
     ours = {"resources": ["../base"], "components": [f"../components/{component}"]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(ours))
     assert len(kustomization(folder)) > len(kustomization("base"))
+
+
+def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    page = (DEPLOY.parent / "docs" / "cloudpool.md").read_text(encoding="utf-8")
+    file, ours = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    local = ours.replace("github.com/YOU/spot-rescheduler/", "../").replace("?ref=main", "")
+    (folder / "kustomization.yaml").write_text(local)
+    for name in ("cloudpool.yaml", "ca.pem", "password"):
+        (folder / name).write_text(file)
+    made = kustomization(folder)
+    [mount] = container(made)["volumeMounts"]
+    assert f"--cloud-config={mount['mountPath']}/cloudpool.yaml" in container(made)["args"]
+    [volume] = one(made, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    secret = one(made, "Secret")
+    assert (volume["name"], volume["secret"]["secretName"]) == (mount["name"], secret["metadata"]["name"])
+    assert set(secret["data"]) == {"cloudpool.yaml", "ca.pem", "password"}
+    assert "spot-rescheduler-machines" in {each["metadata"]["name"] for each in made}
