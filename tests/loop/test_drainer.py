@@ -280,6 +280,16 @@ class TestProvider:
             told = "its provider ID is that of od-1 too: it cannot be told whose machine would go"
             assert ended(here).failure == Failure(Why.REFUSED, told)
 
+    def test_the_provider_hears_of_nodes_that_may_be_of_the_same_machine(self) -> None:
+        address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}
+        both = [node(name, ON_DEMAND) for name in ("od-1", "od-2")]
+        same = [{**one, "status": {**one["status"], **address}} for one in both]
+        with world(*same, CLUSTER[1]) as here:
+            pool = Pool([AlreadyGone()])
+            here.loop(provider=pool).round()
+            [order] = pool.orders
+            assert (order.name, [rival.name for rival in order.rivals]) == ("od-1", ["od-2"])
+
     def test_what_is_refused_was_not_ordered(self) -> None:
         with world(*CLUSTER) as here:
             here.loop(provider=Pool([Refused(Refusal.BELOW_MINIMUM, "1 of 1")])).round()
