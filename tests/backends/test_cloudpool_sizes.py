@@ -12,7 +12,8 @@ from rescheduler.backends.base import (
     NotSupported,
     UnknownGroup,
 )
-from rescheduler.backends.http import ServerFault
+from rescheduler.backends.cloudpool.client import CloudPoolClient, Observation
+from rescheduler.backends.http import ServerFault, Unanswered
 from tests.backends.cloudpools import GROUP, document, settings
 from tests.backends.pools import LATER, pool
 
@@ -93,6 +94,25 @@ def test_a_view_from_before_the_call_gives_up_no_request() -> None:
         with pytest.raises(DeadlineExceeded, match="the pool's answers are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=world.clock.monotonic() + 60)
         assert world.orders() == []
+
+
+@pytest.mark.parametrize(("passes", "error"), [(20, DeadlineExceeded), (1, Unanswered)])
+def test_a_last_look_that_got_no_answer_for_lack_of_time_says_nothing_of_the_pool(
+    passes: float, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = CloudPoolClient.pool
+    with pool(settings(pool=document(requestDelay="1h"), desired_size=1, refresh_interval=3600)) as world:
+        end = world.clock.monotonic() + 60
+
+        def late(client: CloudPoolClient, *, deadline: float) -> Observation:
+            if world.clock.monotonic() > end - 20:
+                world.clock.advance(passes)
+                raise Unanswered("no answer: timed out")
+            return really(client, deadline=deadline)
+
+        monkeypatch.setattr(CloudPoolClient, "pool", late)
+        with pytest.raises(error, match="no answer" if error is Unanswered else "the pool's answers are older than"):
+            world.provider.decrease_target_size(GROUP, -1, deadline=end)
 
 
 def test_no_template_is_not_supported() -> None:

@@ -8,7 +8,9 @@ from typing import Final
 
 from rescheduler.backends.base import (
     AboveMaximum,
+    BackendUnavailable,
     BelowMinimum,
+    DeadlineExceeded,
     Instance,
     InstanceError,
     InstanceState,
@@ -74,10 +76,18 @@ class Pool(Waiting):
         answers tell their time to the second, so that one from now may count in a second only.
         """
         pause = self.config.poll_interval * _FIRST_PAUSE
-        while (observation := self.look(deadline=deadline)).observed_at < moment:
+        observation = self.look(deadline=deadline)
+        while observation.observed_at < moment:
             why = f"the pool's answers are older than {moment.isoformat(timespec='seconds')}"
             self.pause(why, deadline, stop, seconds=pause)
             pause = min(pause * _GROWTH, self.config.poll_interval)
+            try:
+                observation = self.look(deadline=deadline)
+            except (BackendUnavailable, DeadlineExceeded) as error:
+                if self.clock.monotonic() < deadline:
+                    raise
+                # The last look had what was left of the time: that it got no answer says nothing of the pool.
+                raise DeadlineExceeded(f"{self._name}: {why}") from error
         return observation
 
     def desired_size(self, *, deadline: float) -> int:
