@@ -5,70 +5,22 @@ each at the cost of what it touches; a trial changes it and takes everything bac
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
 
 import numpy as np
 
 from predicates.changes import alike, node_of
-from predicates.nodes import NodeTable, Numbers
-from predicates.objects import Amounts, Node, Object, Pod, PodClass, Taint
+from predicates.objects import Node, Object, Pod, PodClass
+from predicates.trials import DRAIN_TAINT, Trial, Tried
 
-#: The taint of ours that a node carries while it is drained. Cluster Autoscaler leaves taints of this prefix
-#: out of node templates, so ours cannot poison a scale-up from zero (kubernetes/autoscaler#6452).
-DRAIN_TAINT: Final = Taint(
-    key="status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining", effect="NoSchedule"
-)
+__all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
 
 #: Kinds that no filter reads.
 _UNFILTERED: Final = ("PodDisruptionBudget",)
 
-#: The longest list of changes that is kept; past it everything cached is computed anew.
-_LOG_LIMIT = 200_000
 
-
-#: Is told on which row how many pods of a class came (+n) or went (-n).
-Watcher: TypeAlias = Callable[[int, int], None]
-
-
-class Watchers:
-    """Who is told of the pods of one class. The index that gave it may change it at any time."""
-
-    __slots__ = ("told",)
-
-    def __init__(self, *told: Watcher) -> None:
-        self.told = told
-
-
-class Index(Protocol):
-    """A view of the placed pods that is kept right by every placement: ports, volumes, counts by domain."""
-
-    def watch(self, pod: PodClass) -> Watchers | None:
-        """Who is told of pods of the class; None where they do not matter."""
-        ...
-
-
-_I = TypeVar("_I", bound=Index)
-
-
-class _Effects:
-    """What placing one pod of a class changes."""
-
-    __slots__ = ("pod", "rows", "vector", "watchers")
-
-    def __init__(self, pod: PodClass, watchers: list[Watchers], vector: Numbers) -> None:
-        self.pod = pod
-        self.watchers = watchers
-        self.vector = vector  #: what a pod of the class requests
-        self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
-
-
-#: Of which classes, what they take together, row, +1 or -1, and whether it counts in ``claimants``.
-Step: TypeAlias = tuple[Sequence[_Effects], Numbers, int, int, bool]
-
-
-class Snapshot:
+class Snapshot(Tried):
     """All that is known of a cluster. Single-threaded.
 
     Costs: ``upsert`` of a pod O(its indexes); of a node O(columns + its pods); ``place`` and ``evict``
@@ -77,26 +29,12 @@ class Snapshot:
     """
 
     def __init__(self) -> None:
-        self.nodes = NodeTable()
+        super().__init__()
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; finished ones are left out
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name ("" = no node yet)
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
         self.generation = 0  #: grows when classes were forgotten
-        self.moment = 0  #: grows with each change but those of a trial that are not kept
-        self.epoch = 0  #: grows when nothing cached may be kept
-        self.facts: list[int] = []  #: rows whose node changed, or what its CSINode says or is attached, in this epoch
-        self.changed: list[int] = []  #: rows whose pods changed, in this epoch
-        self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
-        self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
-        #: By class and row: pods with claims that the trial under way has placed.
-        self.claimants: dict[tuple[PodClass, int], int] = {}
-        self._effects: dict[PodClass, _Effects] = {}
-        self._vectors: dict[Amounts, Numbers] = {}
-        self._indexes: list[Index] = []
-        self._singletons: dict[object, Any] = {}
-        self._journal: list[Step] | None = None
-        self._kept = 0
 
     # What the cluster says
 
@@ -156,125 +94,6 @@ class Snapshot:
             self.invalidate()
         else:
             self._log(self.facts, (row for name in nodes if (row := self.nodes.row.get(name or "")) is not None))
-
-    def invalidate(self) -> None:
-        """Forget all that was cached of this snapshot."""
-        self.moment += 1
-        self.epoch += 1
-        self.facts.clear()
-        self.changed.clear()
-
-    # Trials
-
-    @contextmanager
-    def trial(self) -> Iterator["Trial"]:
-        """What is placed and evicted inside is undone on the way out, unless kept for the trial around it."""
-        outermost = self._journal is None
-        if self._journal is None:
-            self._journal = []
-        trial = Trial(self, len(self._journal))
-        ghosts = dict(self.ghosts)
-        try:
-            yield trial
-        finally:
-            self._undo(trial.start)
-            self.ghosts = ghosts
-            if outermost:
-                self._journal, self._kept = None, 0
-                self.touched.clear()
-
-    def _mark(self) -> int:
-        assert self._journal is not None
-        return len(self._journal)
-
-    def _undo(self, start: int) -> None:
-        journal = self._journal
-        assert journal is not None
-        settled: dict[int, None] = {}
-        while len(journal) > start:
-            pods, taken, row, by, claims = journal.pop()
-            self._shift(pods, taken, row, -by)
-            if claims:
-                self._claim(pods[0].pod, row, -by)
-            if len(journal) < self._kept:
-                settled[row] = None
-        if settled:
-            self._log(self.changed, settled)
-        self._kept = min(self._kept, start)
-        self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
-
-    def _make(self, pod: PodClass, row: int, by: int) -> None:
-        """A pod of the class comes to *row* (+1), as its controller makes it, or is taken back (-1)."""
-        effects, claims = self._effects_of(pod), bool(pod.claims)
-        if claims:
-            self._claim(pod, row, by)
-        self._move((effects,), effects.vector, row, by, claims=claims)
-
-    def _evict(self, pods: Sequence[Pod]) -> None:
-        """The pods, which all stand on one node, leave it."""
-        effects, taken = zip(*map(self._taken_by, pods), strict=True)
-        self._move(effects, np.add.reduce(taken), self.nodes.row[pods[0].node_name], -1, claims=False)
-
-    def _move(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int, *, claims: bool) -> None:
-        assert self._journal is not None
-        self._shift(pods, taken, row, by)
-        self._journal.append((pods, taken, row, by, claims))
-        self.touched[row] = None
-
-    def _claim(self, pod: PodClass, row: int, by: int) -> None:
-        if count := self.claimants.get((pod, row), 0) + by:
-            self.claimants[pod, row] = count
-        else:
-            del self.claimants[pod, row]
-
-    def _keep(self) -> None:
-        assert self._journal is not None
-        self._log(self.changed, self.touched)
-        self._kept = len(self._journal)
-        self.touched.clear()
-
-    # Indexes
-
-    def add_index(self, index: Index) -> None:
-        """Keep *index* right from here on; it is told of all pods placed already."""
-        self._indexes.append(index)
-        for pod, effects in self._effects.items():
-            if (watchers := index.watch(pod)) is not None:
-                effects.watchers.append(watchers)
-                self.catch_up(watchers, pod)
-
-    def index(self, kind: Callable[["Snapshot"], _I]) -> _I:
-        """The snapshot's own index of this *kind*: made and registered when first asked for, the same ever after."""
-        found: _I | None = self._singletons.get(kind)
-        if found is None:
-            found = self._singletons[kind] = kind(self)
-            self.add_index(found)
-        return found
-
-    def classes(self) -> Iterable[PodClass]:
-        """The classes of which a pod is, or was, placed."""
-        return self._effects.keys()
-
-    def rows_of(self, pod: PodClass) -> Mapping[int, int]:
-        """How many pods of the class stand on each row; rows without any are left out."""
-        effects = self._effects.get(pod)
-        return effects.rows if effects else {}
-
-    def catch_up(self, watchers: Watchers, pod: PodClass) -> None:
-        """Tell them of the pods of the class that are placed."""
-        for told in watchers.told:
-            for row, count in self.rows_of(pod).items():
-                told(row, count)
-
-    def vector(self, amounts: Amounts) -> Numbers:
-        """*amounts* and one pod, as a row of the node table."""
-        width = len(self.nodes.resources)
-        vector = self._vectors.get(amounts)
-        if vector is None or len(vector) != width:
-            vector = self._vectors[amounts] = self.nodes.vector(amounts)
-            if len(vector) != width:
-                self._widen()
-        return vector
 
     # How events land
 
@@ -360,95 +179,6 @@ class Snapshot:
         effects, taken = self._taken_by(pod)
         self._shift((effects,), taken, row, by)
         self._log(self.changed, (row,))
-
-    def _taken_by(self, pod: Pod) -> tuple[_Effects, Numbers]:
-        effects = self._effects_of(pod.cls)
-        return effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load)
-
-    def _effects_of(self, pod: PodClass) -> _Effects:
-        """What a pod of the class changes; its resources get their columns here, never within a trial."""
-        if (effects := self._effects.get(pod)) is None:
-            watchers = [some for index in self._indexes if (some := index.watch(pod)) is not None]
-            effects = self._effects[pod] = _Effects(pod, watchers, self.vector(pod.requests))
-        return effects
-
-    def _log(self, log: list[int], rows: Iterable[int]) -> None:
-        self.moment += 1
-        log.extend(rows)
-        if len(log) > _LOG_LIMIT:
-            self.invalidate()
-
-    def _widen(self) -> None:
-        """A resource was met for the first time."""
-        for pod, effects in self._effects.items():
-            effects.vector = self.vector(pod.requests)
-        self.invalidate()
-
-    def _shift(self, pods: Sequence[_Effects], taken: Numbers, row: int, by: int) -> None:
-        """Pods that take so much together come to *row* (+1) or leave it (-1)."""
-        free = self.nodes.lines[row]
-        if by > 0:
-            free -= taken
-        else:
-            free += taken
-        for effects in pods:
-            rows = effects.rows
-            if count := rows.get(row, 0) + by:
-                rows[row] = count
-            else:
-                rows.pop(row, None)
-            for watchers in effects.watchers:
-                for told in watchers.told:
-                    told(row, by)
-
-
-class Trial:
-    """Placements that are being tried; made by :meth:`Snapshot.trial`."""
-
-    __slots__ = ("_snapshot", "start")
-
-    def __init__(self, snapshot: Snapshot, start: int) -> None:
-        self._snapshot = snapshot
-        self.start = start
-
-    def place(self, pod: PodClass, row: int) -> None:
-        """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._snapshot._make(pod, row, +1)
-
-    def displace(self, pod: PodClass, row: int) -> None:
-        """Take back one :meth:`place`, whatever was placed in between."""
-        self._snapshot._make(pod, row, -1)
-
-    def evict(self, *pods: Pod) -> None:
-        """Pods leave their node; it must be the same of all."""
-        if pods:
-            self._snapshot._evict(pods)  # noqa: SLF001
-
-    def mark(self) -> int:
-        """A point to come back to with :meth:`back`."""
-        return self._snapshot._mark()  # noqa: SLF001
-
-    def back(self, mark: int) -> None:
-        """Undo what was done since *mark*; nothing may have been kept in between."""
-        self._snapshot._undo(mark)  # noqa: SLF001
-
-    def drain(self, row: int) -> None:
-        """The node stands from here on as a ghost: it carries :data:`DRAIN_TAINT`, its domain still counts.
-
-        A node that vanished would take its topology domain along (kubernetes/autoscaler#9287).
-        """
-        self._snapshot.ghosts[row] = None
-
-    def undrain(self, row: int) -> None:
-        """Take back one :meth:`drain`."""
-        self._snapshot.ghosts.pop(row, None)
-
-    def keep(self) -> None:
-        """What was done so far is the ground that further questions stand on, until the outermost trial ends.
-
-        Cached answers are brought up to date once, instead of being corrected at each question.
-        """
-        self._snapshot._keep()  # noqa: SLF001
 
 
 def key_of(one: Object) -> str:

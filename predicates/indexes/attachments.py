@@ -15,7 +15,8 @@ from predicates.csi_translation import DRIVERS, UNMIGRATED, CSIVolume, Translati
 from predicates.csi_translation import persistent_volume as csi_volume
 from predicates.nodes import Numbers
 from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume, VolumeAttachment
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 from predicates.storage import claim_key, class_name, find_claim, find_class, find_volume, no_such_claim, not_owned
 
 NAMELESS: Final = "PersistentVolumeClaim had no name"

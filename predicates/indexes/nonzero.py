@@ -11,7 +11,8 @@ import numpy as np
 
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import PodClass
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 
 
 class NonZero:

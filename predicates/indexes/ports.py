@@ -9,7 +9,8 @@ import numpy as np
 
 from predicates.nodes import Flags, Rows
 from predicates.objects import HostPort, PodClass
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 
 #: The address that stands for all of a node's addresses. Any other is compared as text, ``::`` too, as upstream.
 WILDCARD: Final = "0.0.0.0"  # noqa: S104

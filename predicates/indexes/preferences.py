@@ -13,7 +13,8 @@ from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.scopes import Register
 from predicates.indexes.terms import AffinityTerm, attracting_terms
 from predicates.objects import PodClass
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 
 
 class Preferences:

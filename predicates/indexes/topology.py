@@ -13,7 +13,8 @@ from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.scopes import Directory, Register, Scope
 from predicates.indexes.terms import AffinityTerm, affinity_terms
 from predicates.objects import Namespace, PodClass
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 
 _T = TypeVar("_T")
 

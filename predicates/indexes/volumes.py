@@ -5,7 +5,8 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from predicates.objects import PodClass, Volume
-from predicates.snapshot import Snapshot, Watchers
+from predicates.placed import Watchers
+from predicates.snapshot import Snapshot
 from predicates.storage import own_claims
 
 #: What tells one disk from another: its kind first. An RBD image has one for each monitor.
