@@ -11,6 +11,9 @@ from rescheduler import dump
 from rescheduler.cli.go_flags import Option
 from rescheduler.settings import Connection
 
+#: So many more objects made than freed before garbage is looked for.
+_SELDOM: Final = 200_000
+
 snapshot_option: Final = Option(
     "--snapshot",
     metavar="FILE",
@@ -47,3 +50,4 @@ class Source:
         finally:
             gc.enable()
             gc.freeze()
+            gc.set_threshold(_SELDOM)  # What is planned and explained next mostly stays, too.
