@@ -1,0 +1,88 @@
+"""What is left on a node, whatever came and went there, is what it has less what its pods take, in 64 bits."""
+
+from typing import Final
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predicates.objects import Pod, PodClass
+from predicates.plugins import node_resources_fit
+from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
+from tests.conformance.builders import node, pod
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import reasons
+
+NODES: Final = ("a", "b")
+_AMOUNT: Final = st.sampled_from(("0", "1", "2", "3", "9223372036854775807"))
+_OFFER: Final = st.dictionaries(st.sampled_from(("cpu", "memory", "pods", "b.c/d", "b.c/e")), _AMOUNT)
+_REQUEST: Final = st.dictionaries(st.sampled_from(("cpu", "memory", "b.c/d", "b.c/f")), _AMOUNT)
+_STEP: Final = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(NODES), _OFFER),
+    st.tuples(st.just("pod"), st.integers(0, 5), st.sampled_from((*NODES, "")), _REQUEST),
+    st.tuples(st.just("no node"), st.sampled_from(NODES)),
+    st.tuples(st.just("no pod"), st.integers(0, 5)),
+)
+
+
+@given(st.lists(_STEP, max_size=12), st.lists(_REQUEST, min_size=1, max_size=3))
+def test_what_is_free_is_what_nobody_takes(steps: list[tuple[object, ...]], asked: list[Json]) -> None:
+    table, decoder = Snapshot(), Decoder(Interner())
+    for step in steps:
+        _do(step, table, decoder)
+    waiting = [_pod(decoder, f"asked-{number}", "", requests) for number, requests in enumerate(asked)]
+    for one in waiting:
+        table.upsert("Pod", one)
+    classes = [one.cls for one in waiting]
+    _check(table, classes)
+    with table.trial() as trial:
+        for one in table.pods.values():
+            if one.node_name in table.nodes.row:
+                trial.evict(one)
+        for cls in classes:
+            for row in table.nodes.row.values():
+                trial.place(cls, row)
+        for cls in classes:
+            reasons(node_resources_fit.PLUGIN, cls, table)  # rows together and one by one agree
+    _check(table, classes)
+
+
+def _do(step: tuple[object, ...], table: Snapshot, decoder: Decoder) -> None:
+    match step:
+        case ("node", str(name), dict(offer)):
+            table.upsert("Node", decoder.decode("Node", msgspec.json.encode(node(name, allocatable=offer))))
+        case ("pod", int(number), str(on), dict(requests)):
+            table.upsert("Pod", _pod(decoder, f"p{number}", on, requests))
+        case ("no node", str(name)):
+            table.delete("Node", name)
+        case ("no pod", int(number)):
+            table.delete("Pod", f"default/p{number}")
+
+
+def _check(table: Snapshot, classes: list[PodClass]) -> None:
+    for cls in classes:
+        found = reasons(node_resources_fit.PLUGIN, cls, table)
+        assert {name: bool(why) for name, why in found.items()} == {name: _short(table, name, cls) for name in found}
+
+
+def _short(table: Snapshot, name: str, cls: PodClass) -> bool:
+    row = table.nodes.row[name]
+    here = [dict(one.load) for one in table.pods_on[name].values()]
+    free = {
+        resource: int(table.nodes.allocatable[row, column]) - sum(one.get(resource, 0) for one in here)
+        for resource, column in table.nodes.resources.items()
+    }
+    if free["pods"] - len(here) < 1:
+        return True
+    return any(amount > 0 and _wrapped(free.get(resource, 0)) < amount for resource, amount in cls.requests)
+
+
+def _wrapped(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _pod(decoder: Decoder, name: str, on: str, requests: Json) -> Pod:
+    found = decoder.decode("Pod", msgspec.json.encode(pod(name, on, requests=requests)))
+    assert isinstance(found, Pod)
+    return found
