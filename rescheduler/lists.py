@@ -66,7 +66,7 @@ class _Reader:
     def __init__(self, kinds: Container[str], take: Take) -> None:
         self._kinds = kinds
         self._take = take
-        self._inherited = ""  #: the kind of all items; "" where each tells its own
+        self._inherited: str | None = None  #: the kind of all items; "" where each tells its own, None while unknown
         self._head = (b"{", "")  #: how the last item that was cut out began, and so its kind
         self._number = 0  #: items cut out
         self._passed = 0  #: bytes they took
@@ -77,10 +77,9 @@ class _Reader:
             begun = msgspec.json.decode(text + b"]}", type=_List)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
-        if begun.kind is UNSET or begun.items is None:
-            return False
-        self._inherited = begun.kind.removesuffix("List")
-        return True
+        if begun.kind is not UNSET:
+            self._inherited = begun.kind.removesuffix("List")
+        return begun.items is not None
 
     def cut(self, text: bytes, stream: Iterator[bytes], gap: bytes, start: bytes) -> bytes:
         """Cut out items between *gap* and *start* as long as that works; what is left of *text*."""
@@ -97,8 +96,11 @@ class _Reader:
             text += chunk
 
     def _taken(self, item: bytes) -> bool:
-        """Whether *item* was whole JSON, and so was taken or passed over."""
-        if (kind := self._inherited or self._kind(item)) not in self._kinds:
+        """Whether *item* was whole JSON of a known kind, and so was taken or passed over."""
+        kind = self._inherited or self._kind(item)
+        if not kind and self._inherited is None:
+            return False
+        if kind not in self._kinds:
             return _is_json(item)
         try:
             self._take(kind, item)

@@ -87,6 +87,23 @@ def test_a_list_of_one_kind_tells_the_kind_of_its_items(text: bytes, size: int) 
     assert _read(text, size) == [("Pod", one) for one in TYPED["items"]]
 
 
+STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "an item a line")}
+
+
+@pytest.mark.parametrize("text", STREAMED.values(), ids=STREAMED)
+def test_items_are_given_while_the_list_is_being_read(text: bytes) -> None:
+    found: list[str] = []
+    counts = []
+
+    def chunks() -> Iterator[bytes]:
+        for chunk in _chunks(text, 200):
+            counts.append(len(found))
+            yield chunk
+
+    each(chunks(), KINDS, lambda kind, item: found.append(msgspec.json.decode(item)["kind"] + kind))
+    assert (counts[0], counts[-1] > 0) == (0, True)
+
+
 _TEXTS = st.sampled_from(["v1", "Pod", '"},{"apiVersion":', "},\n{", "\\", "\u2028é"])
 _KEYS = st.sampled_from(["apiVersion", "kind", "items", "metadata", "a"])
 _VALUES = st.recursive(
