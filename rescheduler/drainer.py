@@ -6,18 +6,21 @@ on. What the requests bring back waits in one queue.
 
 import queue
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Protocol
 
 from predicates.objects import Node
 from rescheduler import refs
-from rescheduler.acts import Access, Acts, Answer, Listed
+from rescheduler.acts import PROVIDER_SECONDS, Access, Acts, Answer, Listed
 from rescheduler.clock import Clock
 from rescheduler.draining import intent, machine
 from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain, Looked, LookFailed, Seen, Stop
 from rescheduler.draining.state import Drain, Limits, Phase, Result
-from rescheduler.observe.events import DrainEnded, DrainStarted, NodeRef, Report, Sweep, Swept
+from rescheduler.errors import ReschedulerError
+from rescheduler.observe.events import DrainEnded, DrainStarted, ErrorKind, NodeRef, Report, Sweep, Swept, Trouble
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan
 from rescheduler.threads import Threads
@@ -62,6 +65,15 @@ class Drainer:
     def takes_machines(self) -> bool:
         """Whether emptied nodes are handed to a provider."""
         return self._access.provider.name != "none"
+
+    def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
+        """Which of *nodes* the provider knows to end soon, and when; none where it does not answer."""
+        provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
+        try:
+            return provider.notices([refs.ref(node) for node in nodes], deadline=deadline)
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.PROVIDER, f"{provider.name}: {error}"))
+            return {}
 
     def drain(self, plan: Plan) -> Drain | None:
         """Carry *plan* out; how it ended, None where the node is gone already."""

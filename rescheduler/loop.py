@@ -209,7 +209,21 @@ class Loop:
             self._judge(complete=True)
 
     def _plan(self) -> Plan | None:
-        """The plan to carry out, if there is one; pods that leave by themselves are no reason for a drain."""
+        """The plan to carry out, if there is one; none counts on a node that the cloud is about to take away."""
+        self._view.ending = frozenset()
+        plan = self._first_plan()
+        if plan is None or not plan.placements:
+            return plan
+        ending = self._drainer.notices(self._view.spot_nodes())
+        if ending.keys().isdisjoint(one.node for one in plan.placements):
+            return plan
+        ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
+        log.warning("planned anew without spot nodes that the provider says will end: %s", ends)
+        self._view.ending = frozenset(ending)
+        return self._first_plan()
+
+    def _first_plan(self) -> Plan | None:
+        """Pods that leave by themselves are no reason for a drain."""
         planning = self._judge(complete=self._dry_run)
         return next((plan for plan in planning.plans if plan.placements or self._is_offered(plan.node)), None)
 

@@ -49,6 +49,7 @@ class View:
     ) -> None:
         """*optional*: the kinds without which a plan is still true; *own_node*: the one that we run on."""
         self.cooldowns = CoolDowns()
+        self.ending: frozenset[str] = frozenset()  #: nodes that the cloud takes away soon, as far as it was asked
         self._state = state
         self._optional = frozenset(optional)
         self._policy = policy
@@ -81,7 +82,7 @@ class View:
         circumstances = self._circumstances()
         cooling = {name: until for name, until in circumstances.cooling.items() if name != node}
         return self._planner.look_again(
-            node, Circumstances(circumstances.now, cooling, self._holder, own=self._own_node)
+            node, Circumstances(circumstances.now, cooling, self._holder, own=self._own_node, ending=self.ending)
         )
 
     def waiting(self, patience: timedelta) -> list[Pod]:
@@ -136,6 +137,10 @@ class View:
                 found[str(label)][node.name] = sum(map(_counts, snapshot.pods_on[node.name].values()))
         return found
 
+    def spot_nodes(self) -> list[Node]:
+        """All spot nodes, by name."""
+        return [node for name, node in sorted(self.nodes().items()) if self.is_spot(name)]
+
     def is_on_demand(self, node: Node) -> bool:
         return self._label_of(node) == self._policy.on_demand_label
 
@@ -155,7 +160,9 @@ class View:
 
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
-        return Circumstances(now, self.cooldowns.active(now), self._holder, self._own_node, self._ordered())
+        return Circumstances(
+            now, self.cooldowns.active(now), self._holder, self._own_node, self._ordered(), self.ending
+        )
 
     def _ordered(self) -> frozenset[str]:
         """Nodes whose machines may have been ordered away: a drain begun anew would forget when."""

@@ -316,6 +316,10 @@ class CloudProvider(Protocol):
         """What `delete_nodes` would refuse if it were asked for all *nodes* at once; it orders nothing."""
         return {}
 
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
+        """Of *nodes*, by name, those whose machines the system will end by itself, and when: what spot is told."""
+        return {}
+
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         raise NotSupported(f"{self.name} knows no template of group {group}")
 

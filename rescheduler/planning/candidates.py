@@ -1,6 +1,6 @@
 """Which nodes are on-demand and which are spot, which on-demand nodes may be emptied, and in what order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -55,13 +55,16 @@ class Groups:
         return len(self.spot_rows)
 
 
-def groups(snapshot: Snapshot, policy: Policy) -> Groups:
-    """Sort the nodes of *snapshot* by the policy's labels; one with both labels is spot."""
+def groups(snapshot: Snapshot, policy: Policy, ending: Collection[str] = ()) -> Groups:
+    """Sort the nodes of *snapshot* by the policy's labels; one with both labels is spot.
+
+    No pods are sent to those that are *ending*.
+    """
     spot_rows = _labelled(snapshot, policy.spot_label)
     on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
-    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row))
+    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row, ending))
     return Groups(
         on_demand=tuple(name for _, name in first),
         spot=Targets([row for _, _, row in targets]),
@@ -151,6 +154,6 @@ def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:
     return np.flatnonzero(column.ids == column.number.get(label.value, -2))
 
 
-def _takes_pods(snapshot: Snapshot, row: int) -> bool:
+def _takes_pods(snapshot: Snapshot, row: int, ending: Collection[str]) -> bool:
     node = snapshot.nodes.nodes[row]
-    return node is not None and why_not_target(node) is None
+    return node is not None and node.name not in ending and why_not_target(node) is None

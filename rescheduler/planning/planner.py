@@ -293,7 +293,7 @@ class Planner:
     def _new_ground(self, circumstances: Circumstances) -> Ground:
         if self._budgets.made_of != Budgets.version(self._snapshot):
             self._budgets = Budgets(self._snapshot)
-        found = groups(self._snapshot, self._policy)
+        found = groups(self._snapshot, self._policy, circumstances.ending)
         context = Context(self._policy, circumstances.now, self._budgets.guards)
         room = Room(self._snapshot, self._filters, found.spot, Sizes(self._snapshot, found.spot))
         spot = np.zeros(len(self._snapshot.nodes), np.bool_)

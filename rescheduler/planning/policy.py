@@ -58,3 +58,4 @@ class Circumstances:
     holder: str = ""  #: who we are in the marks on drained nodes
     own: str = ""  #: the node that we run on; "" outside of the cluster
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away
+    ending: frozenset[str] = frozenset()  #: nodes whose machines will soon be taken away by the cloud

@@ -118,6 +118,8 @@ def test_states_errors_spot_and_notices() -> None:
         with providing(server, clock) as provider:
             found = provider.instances(POOL, deadline=MINUTES)
             size = provider.target_size(POOL, deadline=MINUTES)
+            nodes = [NodeRef(str(one.id), f"cherryservers://{one.id}") for one in (spot, young)]
+            notices = provider.notices([*nodes, NodeRef("elsewhere", "cherryservers://1")], deadline=MINUTES)
     error = InstanceError("FAILED_DEPLOYMENT", "the deployment of the server failed")
     assert list(found) == [
         Instance(f"cherryservers://{deploying.id}", InstanceState.CREATING, spot=False),
@@ -127,6 +129,7 @@ def test_states_errors_spot_and_notices() -> None:
         Instance(f"cherryservers://{young.id}", InstanceState.CREATING, spot=False),
     ]
     assert size == 4  # what is ending does not count
+    assert notices == {str(spot.id): end}
 
 
 @pytest.mark.parametrize("text", ["None", "", None, "soon"])

@@ -2,8 +2,9 @@
 
 import datetime as dt
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from unittest.mock import ANY
 
 import pytest
 
@@ -91,6 +92,57 @@ def test_an_empty_node_that_no_provider_owns_keeps_none_waiting() -> None:
         assert [3600 <= after - before < 3700 for before, after in itertools.pairwise(again)] == [True, True]
         assert [node.name for node in here.cluster.nodes] == ["od-1", "spot-1"]
         assert here.marked == []
+
+
+class Notified(Pool):
+    """A cloud that takes nodes away, or does not answer."""
+
+    ends: tuple[str, ...] = ()
+    silent = False
+
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
+        if self.silent:
+            raise Retryable("silence")
+        assert (deadline, [one.name for one in nodes]) == (ANY, ["spot-1", "spot-2"])
+        return {one.name: START + timedelta(seconds=90) for one in nodes if one.name in self.ends}
+
+
+LARGER_SPOT = (*TWO_NODES, node("spot-2", cpu="8"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "silent", "goes_to"),
+    [
+        ((), False, {"spot-1"}),
+        (("spot-2",), False, {"spot-1"}),
+        (("spot-1",), False, {"spot-2"}),
+        ((), True, {"spot-1"}),
+    ],
+)
+def test_no_plan_counts_on_a_node_that_the_cloud_takes_away(
+    ends: tuple[str, ...], silent: bool, goes_to: set[str]
+) -> None:
+    with world(*LARGER_SPOT, pod("much", "spot-1", cpu="4")) as here:
+        provider = Notified([Deleted()])
+        provider.ends, provider.silent = ends, silent
+        here.loop(provider=provider).round()
+        (started,) = here.of(DrainStarted)
+        assert started.plan is not None
+        assert {one.node for one in started.plan.placements} == goes_to
+        assert bool(here.of(Trouble)) is silent
+
+
+def test_where_the_cloud_takes_all_spot_nodes_away_nothing_is_drained_until_it_does_not() -> None:
+    with world(*LARGER_SPOT) as here:
+        provider = Notified([Deleted()])
+        provider.ends = ("spot-1", "spot-2")
+        loop = here.loop(provider=provider)
+        assert loop.round() is Outcome.IDLE
+        assert (here.of(DrainStarted), here.marked) == ([], [])
+        (verdict, *_) = here.of(Planned)[-1].planning.verdicts
+        assert "2 more are leaving" in str(verdict)
+        provider.ends = ()
+        assert loop.round() is Outcome.DRAINED
 
 
 def test_no_delay_means_the_next_round() -> None:

@@ -55,6 +55,10 @@ class FleetProvider(CloudProvider):
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         self._fleet.decrease_unfulfilled(group, self._positive(-delta), deadline=deadline)
 
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
+        machines = self._fleet.recent(deadline=deadline).index.match(nodes).machines
+        return {name: one.terminates_at for name, one in machines.items() if one.terminates_at is not None}
+
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
         machine = self.machine(node, deadline=deadline)
         if machine is not None:
