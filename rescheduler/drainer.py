@@ -67,13 +67,14 @@ class Drainer:
         return self._access.provider.name != "none"
 
     def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
-        """Which of *nodes* the provider knows to end soon, and when; none where it does not answer."""
+        """Which of *nodes* the provider, looking anew, knows to end soon, and when. Raises ReschedulerError."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         try:
+            provider.refresh(deadline=deadline)
             return provider.notices([refs.ref(node) for node in nodes], deadline=deadline)
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.PROVIDER, f"{provider.name}: {error}"))
-            return {}
+            raise
 
     def drain(self, plan: Plan) -> Drain | None:
         """Carry *plan* out; how it ended, None where the node is gone already."""

@@ -177,8 +177,7 @@ class Loop:
             self._survey()
             self._report(held)
             return Outcome.HELD
-        plan = self._plan()
-        return Outcome.IDLE if plan is None or self._dry_run else self._drain(plan)
+        return self._act()
 
     def _observe(self) -> None:
         now, nodes = self._clock.now(), frozenset(self._view.nodes())
@@ -208,19 +207,27 @@ class Loop:
         if self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds():
             self._judge(complete=True)
 
-    def _plan(self) -> Plan | None:
-        """The plan to carry out, if there is one; none counts on a node that the cloud is about to take away."""
+    def _act(self) -> Outcome:
+        """Drain the first node that can be emptied; a dry run only looks for it.
+
+        The provider is asked before: one that is silent now says nothing about the node, and no plan counts on a
+        node that the cloud is about to take away.
+        """
         self._view.ending = frozenset()
         plan = self._first_plan()
-        if plan is None or not plan.placements:
-            return plan
-        ending = self._drainer.notices(self._view.spot_nodes())
-        if ending.keys().isdisjoint(one.node for one in plan.placements):
-            return plan
-        ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
-        log.warning("planned anew without spot nodes that the provider says will end: %s", ends)
-        self._view.ending = frozenset(ending)
-        return self._first_plan()
+        if plan is None or self._dry_run:
+            return Outcome.IDLE
+        try:
+            ending = self._drainer.notices(self._view.spot_nodes())
+        except ReschedulerError as error:
+            self._report(Held(Waiting.PROVIDER_SILENT, f"the provider cannot be asked now: {error}"))
+            return Outcome.BROKEN
+        if not ending.keys().isdisjoint(one.node for one in plan.placements):
+            ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
+            log.warning("planned anew without spot nodes that the provider says will end: %s", ends)
+            self._view.ending = frozenset(ending)
+            plan = self._first_plan()
+        return Outcome.IDLE if plan is None else self._drain(plan)
 
     def _first_plan(self) -> Plan | None:
         """Pods that leave by themselves are no reason for a drain."""

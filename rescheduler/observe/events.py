@@ -29,6 +29,7 @@ class Waiting(enum.StrEnum):
     DRAIN_DELAY = "drain-delay"
     PENDING_PODS = "pending-pods"
     RETURNED_PODS = "returned-pods"
+    PROVIDER_SILENT = "provider-silent"
 
 
 class EvictionResult(enum.StrEnum):
