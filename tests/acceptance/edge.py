@@ -236,7 +236,7 @@ def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
         server_header=False,
         date_header=False,  # the pool's own is handed on
         proxy_headers=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=30,  # as a rule what is under way ends with its client, at once
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="edge")
