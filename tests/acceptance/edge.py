@@ -157,9 +157,9 @@ class Edge:
         if fault is None or fault.acted:
             await passing(faults.keeping(answer))
             self.answers.append((write, int(answer[0]["status"])))
-            if fault is None and self.answers[-1][1] == httpx.codes.CONFLICT:
-                self._unnoted(write, moment)
-                moment = None
+            if self.answers[-1][1] == httpx.codes.CONFLICT:
+                self._unnoted(write, moment, fault)
+                moment = fault = None
         if moment == "after":
             self.reached.set()
             if not await self._held.passed():
@@ -183,11 +183,13 @@ class Edge:
             self._held.close()
             return self._hold[1], fault
 
-    def _unnoted(self, write: Write, moment: Moment | None) -> None:
-        """Somebody else wrote in between: the write that is made again counts in its place."""
+    def _unnoted(self, write: Write, moment: Moment | None, fault: Fault | None) -> None:
+        """Somebody else wrote in between: the write that is made again counts in its place, and has its *fault*."""
         with self._lock:
             if write in self.writes:
                 self.writes.remove(write)
+            if fault is not None:
+                self._faults.insert(0, fault)
         if moment == "after":
             self._others.open(passing=True)
             self._held.open(passing=True)
