@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import httpx
 import msgspec
@@ -20,6 +20,9 @@ from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials
 from rescheduler.backends.transport import Bounds, Transport, way_out
 from rescheduler.clock import Clock
+
+#: What decoding an answer raises: it is no JSON, of another shape, or nested without end.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
@@ -130,7 +133,7 @@ class JsonClient:
     def decode(self, answer: Answer, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
             return msgspec.json.decode(answer.body, type=shape, strict=strict)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
 
     def send(

@@ -4,7 +4,7 @@ import base64
 import contextlib
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server
 from rescheduler import errors
 from rescheduler.backends.base import AuthError, ConfigError, DeadlineExceeded, RateLimited
+from rescheduler.backends.cherryservers.messages import words as cherry_words
+from rescheduler.backends.cloudpool.client import error_words as cloudpool_words
 from rescheduler.backends.cloudpool.messages import PoolStatus
 from rescheduler.backends.config import Duration, Endpoint
 from rescheduler.backends.credentials import Credentials
 from rescheduler.backends.http import BadAnswer, JsonClient, Missing, Rejected, ServerFault, Unanswered, Unsent
+from rescheduler.backends.liqo.client import words as liqo_words
+from rescheduler.backends.stackpoint.messages import words as stackpoint_words
 from tests.backends.clocks import StepClock
 from tests.backends.cloudpools import serving, settings
 from tests.proxy.backend import Backend, running
@@ -415,3 +419,8 @@ def test_bodies_are_json_and_said_to_be(clock: StepClock) -> None:
         http.send("POST", "/pool/size", {"desiredSize": 4}, deadline=SOON)
         assert json.loads(server.face.requests[-1].body) == {"desiredSize": 4}
         assert server.pool.size()["desiredSize"] == 4
+
+
+@pytest.mark.parametrize("words", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
+def test_an_error_that_is_nested_without_end_is_told_in_words(words: Callable[[bytes], str]) -> None:
+    assert isinstance(words(DEEP.encode()), str)

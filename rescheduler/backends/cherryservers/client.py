@@ -9,7 +9,7 @@ import msgspec
 from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cherryservers.messages import CreateServer, Plan, Server, words
 from rescheduler.backends.config import Endpoint
-from rescheduler.backends.http import Answer, BadAnswer, JsonClient, Missing
+from rescheduler.backends.http import UNREADABLE, Answer, BadAnswer, JsonClient, Missing
 from rescheduler.clock import Clock
 
 _PAGE = 100
@@ -81,7 +81,7 @@ class CherryClient:
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
             return msgspec.json.decode(answer.body, type=Server, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     def delete(self, key: str, *, deadline: float) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from rescheduler.backends.base import InstanceError, InstanceState
 from rescheduler.backends.fleet.machine import Machine
+from rescheduler.backends.http import UNREADABLE
 
 SCHEME = "cherryservers://"
 CLUSTER_TAG, POOL_TAG = "k8s-cluster", "k8s-nodepool"
@@ -147,7 +148,7 @@ def words(body: bytes) -> str:
     try:
         found = msgspec.json.decode(body, type=Errors)
         text = "; ".join(part for part in (*(found.errors or ()), found.error, found.message) if part)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         text = body.decode("utf-8", "replace")
     return _ENCODED.sub("***", text)
 

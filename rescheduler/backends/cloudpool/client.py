@@ -22,7 +22,7 @@ from rescheduler.backends.cloudpool.messages import (
     ServiceState,
     moment,
 )
-from rescheduler.backends.http import Answer, JsonClient, ServerFault
+from rescheduler.backends.http import UNREADABLE, Answer, JsonClient, ServerFault
 from rescheduler.clock import Clock
 
 #: How far two clocks are taken to be apart where the pool does not tell its own.
@@ -117,7 +117,7 @@ def error_words(body: bytes) -> str:
     """An error's message and the first line of its detail (the rest is a stack trace), or the bare text."""
     try:
         error = msgspec.json.decode(body, type=ErrorMessage)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return body.decode("utf-8", "replace")
     first_line = (error.detail or "").strip().partition("\n")[0]
     return f"{error.message}: {first_line}" if first_line and first_line != error.message else error.message
@@ -127,7 +127,7 @@ def from_pool(fault: ServerFault) -> bool:
     """Whether the pool itself reports the failure, and so is done with the request; a gateway may be before it."""
     try:
         msgspec.json.decode(fault.answer.body, type=ErrorMessage)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return fault.answer.status != http.HTTPStatus.GATEWAY_TIMEOUT
 

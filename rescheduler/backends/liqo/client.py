@@ -23,7 +23,7 @@ from rescheduler.backends.base import (
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.fleet.machine import Machine, View
 from rescheduler.backends.fleet.provider import hours
-from rescheduler.backends.http import Answer, BadAnswer, JsonClient, Missing
+from rescheduler.backends.http import UNREADABLE, Answer, BadAnswer, JsonClient, Missing
 from rescheduler.backends.liqo import messages
 from rescheduler.backends.liqo.messages import SCHEME
 from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
@@ -203,7 +203,7 @@ def words(body: bytes) -> str:
     """The line of an error of ours; the text that the first node manager answers with, as it is."""
     try:
         return msgspec.json.decode(body, type=_Problem).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return body.decode("utf-8", "replace")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from rescheduler.backends.http import JsonClient, Missing
+from rescheduler.backends.http import UNREADABLE, JsonClient, Missing
 from rescheduler.backends.stackpoint.config import Settings
 from rescheduler.backends.stackpoint.messages import Eligible, Node, NodeAdd, NodePool, words
 from rescheduler.clock import Clock
@@ -47,5 +47,5 @@ class StackpointClient:
         answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
             return msgspec.json.decode(answer.body, type=list[Node], strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return ()

@@ -8,6 +8,7 @@ import msgspec
 
 from rescheduler.backends.base import InstanceError, InstanceState, Refusal, Refused
 from rescheduler.backends.fleet.machine import Machine
+from rescheduler.backends.http import UNREADABLE
 
 SCHEME = "spc://"
 _STATES = {
@@ -95,7 +96,7 @@ def machines(nodes: Sequence[Node], groups: Sequence[str], now: dt.datetime, pat
 def words(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=Detail).detail or ""
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return body.decode("utf-8", "replace")
 
 

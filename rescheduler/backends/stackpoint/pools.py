@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rescheduler.backends.base import NodeGroup, NodeTemplate, NotSupported
+from rescheduler.backends.http import UNREADABLE
 from rescheduler.backends.stackpoint import sizes
 from rescheduler.backends.stackpoint.config import PREFIX, Spec
 from rescheduler.backends.stackpoint.messages import Node, NodeAdd, NodePool
@@ -71,7 +72,7 @@ def mounted(path: Path) -> Sequence[NodePool] | None:
     """The pools of the mounted ConfigMap; `None` where it is missing or is not what it should be."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[NodePool], strict=False)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return None
 
 
