@@ -157,6 +157,12 @@ class _PodKey(Wire, frozen=True):
     status: _StatusKey = _StatusKey()
 
 
+#: Made here, as no two threads may have msgspec meet a struct at once.
+_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if name != "Pod"}
+_POD_KEYS: Final = msgspec.json.Decoder(_PodKey)
+_PODS: Final = msgspec.json.Decoder(PodObject)
+
+
 class Shared(NamedTuple):
     """What a pod has in common with others."""
 
@@ -223,9 +229,6 @@ class Decoder:
 
     def __init__(self, interner: Interner) -> None:
         self._interner = interner
-        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if name != "Pod"}
-        self._pod_keys = msgspec.json.Decoder(_PodKey)
-        self._pods = msgspec.json.Decoder(PodObject)
 
     def decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
         """One object of *kind* (a key of :data:`KINDS`). Raises :class:`WireError`."""
@@ -245,17 +248,17 @@ class Decoder:
     def _decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
         if kind == "Pod":
             return self._pod(raw)
-        one = self._decoders[kind].decode(raw)
+        one = _DECODERS[kind].decode(raw)
         if (amounts := _AMOUNTS.get(kind)) is not None:
             parsed(amounts(one))
         return one
 
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
-        seen = self._pod_keys.decode(raw)
+        seen = _POD_KEYS.decode(raw)
         meta, spec, status = seen.metadata, seen.spec, seen.status
         ready, unschedulable_since, resize = _conditions(status.conditions)
         own = _own_key(meta, status, resize)
-        cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: self._pods.decode(raw))
+        cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,

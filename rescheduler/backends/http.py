@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import tenacity
 
-from rescheduler import errors
+from rescheduler import errors, shapes
 from rescheduler.backends.base import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials
@@ -132,7 +132,7 @@ class JsonClient:
 
     def decode(self, answer: Answer, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
-            return msgspec.json.decode(answer.body, type=shape, strict=strict)
+            return shapes.decode(answer.body, shape, strict=strict)
         except UNREADABLE as error:
             raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
 

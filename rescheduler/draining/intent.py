@@ -52,6 +52,10 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     until: str = ""
 
 
+#: Made here, once: see :mod:`rescheduler.shapes`.
+_SHAPES: Final = msgspec.json.Decoder(_Shape)
+
+
 def taint(holder: str) -> Taint:
     """The taint of a node that *holder* drains; its value tells people who that is."""
     value = _NOT_IN_LABELS.sub("-", holder)[:_LONGEST_LABEL].strip("-._")
@@ -64,7 +68,7 @@ def read(node: Node) -> Intent | None:
     if text is None:
         return None
     try:
-        shape = msgspec.json.decode(text, type=_Shape)
+        shape = _SHAPES.decode(text)
         since = _read(shape.since)
         until = _read(shape.until) if shape.until else None
     except (msgspec.MsgspecError, ValueError, RecursionError):

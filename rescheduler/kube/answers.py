@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.errors import (
     Conflict,
     Expired,
@@ -57,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True):
         if self.content_type.startswith(envelope.CONTENT_TYPE):
             return _from_message(self.body, self.code)
         try:
-            return msgspec.json.decode(self.body, type=Status, strict=False)
+            return shapes.decode(self.body, Status, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return Status(code=self.code)
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import ObjectMeta
+from rescheduler import shapes
 from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube import eviction
 from rescheduler.kube.client import MERGE_PATCH, Client
@@ -154,6 +155,6 @@ def _on_node(pod: _Pod) -> PodOnNode:
 
 def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(body, type=kind, strict=False)
+        return shapes.decode(body, kind, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{act}: the answer is not what was expected: {error}") from error

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
@@ -175,7 +176,7 @@ class Elector:
 
     def _note(self, body: bytes) -> None:
         try:
-            lease = msgspec.json.decode(body, type=_Lease)
+            lease = shapes.decode(body, _Lease)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Retryable(f"the answer is no Lease: {error}") from error
         now = self._clock.monotonic()

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from predicates.objects import Object, ObjectMeta
 from predicates.wire import Decoder, Interner, WireError, name_of
+from rescheduler import shapes
 from rescheduler.kube.answers import Answer, refusal
 from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
 
@@ -40,10 +41,10 @@ class JsonCodec:
     def __init__(self, kind: str, interner: Interner) -> None:
         self.kind = kind
         self._decoder = Decoder(interner)
-        self._lists = msgspec.json.Decoder(_List)
-        self._events = msgspec.json.Decoder(_Event)
-        self._heads = msgspec.json.Decoder(_Head)
-        self._codes = msgspec.json.Decoder(_Code, strict=False)
+        self._lists = shapes.decoder(_List)
+        self._events = shapes.decoder(_Event)
+        self._heads = shapes.decoder(_Head)
+        self._codes = shapes.decoder(_Code, strict=False)
 
     def decode(self, raw: Raw) -> Object:
         """One object. Raises WireError."""

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from predicates.objects import Object
 from predicates.wire import Interner, WireError, name_of
+from rescheduler import shapes
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.settings import JSON
@@ -19,7 +20,7 @@ class StructCodec(JsonCodec, Generic[T]):
 
     def __init__(self, kind: str, shape: type[T]) -> None:
         super().__init__(kind, Interner())
-        self._shapes = msgspec.json.Decoder(shape)
+        self._shapes = shapes.decoder(shape)
 
     def decode(self, raw: Raw) -> Object:
         try:

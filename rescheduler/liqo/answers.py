@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from rescheduler import shapes
 from rescheduler.backends.base import AboveMaximum, BelowMinimum, RateLimited, UnknownGroup
 from rescheduler.backends.config import decode
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable, UsageError
@@ -47,7 +48,7 @@ def problem(status: int, text: str, **more: object) -> Response:
 def body(raw: bytes, shape: type[T]) -> T:
     """A request's body as *shape*. Raises UsageError with the place and what was expected there."""
     try:
-        return msgspec.json.decode(raw, type=shape, dec_hook=decode)
+        return shapes.decode(raw, shape, dec_hook=decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"body: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.errors import InputError, ReschedulerError, UsageError
 
 MEMORY: Final = ":memory:"  #: remembers nothing over a restart
@@ -45,7 +46,7 @@ def opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection
 def decoded(raw: str | bytes, shape: type[T]) -> T:
     """A value that was written as JSON. Raises InputError, which does not quote it: kubeconfigs are among them."""
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return shapes.decode(raw, shape)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InputError(f"--database: it is damaged: an entry is no {shape.__name__}") from None
 

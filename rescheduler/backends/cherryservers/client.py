@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
+from rescheduler import shapes
 from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cherryservers.messages import CreateServer, Plan, Server, words
 from rescheduler.backends.config import Endpoint
@@ -80,7 +79,7 @@ class CherryClient:
         """Sent once; the server, if the answer tells of it."""
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
-            return msgspec.json.decode(answer.body, type=Server, strict=False)
+            return shapes.decode(answer.body, Server, strict=False)
         except UNREADABLE:
             return None
 

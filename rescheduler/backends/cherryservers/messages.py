@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.backends.base import InstanceError, InstanceState
 from rescheduler.backends.fleet.machine import Machine
 from rescheduler.backends.http import UNREADABLE
@@ -146,7 +147,7 @@ def notice(text: str | None) -> dt.datetime | None:
 def words(body: bytes) -> str:
     """An error's text. Whatever looks encoded is left out: it might be our user data, which holds a secret."""
     try:
-        found = msgspec.json.decode(body, type=Errors)
+        found = shapes.decode(body, Errors)
         text = "; ".join(part for part in (*(found.errors or ()), found.error, found.message) if part)
     except UNREADABLE:
         text = body.decode("utf-8", "replace")

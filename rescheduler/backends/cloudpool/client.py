@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.backends.cloudpool.config import PoolSection
 from rescheduler.backends.cloudpool.matching import Machines
 from rescheduler.backends.cloudpool.messages import (
@@ -116,7 +117,7 @@ class CloudPoolClient:
 def error_words(body: bytes) -> str:
     """An error's message and the first line of its detail (the rest is a stack trace), or the bare text."""
     try:
-        error = msgspec.json.decode(body, type=ErrorMessage)
+        error = shapes.decode(body, ErrorMessage)
     except UNREADABLE:
         return body.decode("utf-8", "replace")
     first_line = (error.detail or "").strip().partition("\n")[0]
@@ -126,7 +127,7 @@ def error_words(body: bytes) -> str:
 def from_pool(fault: ServerFault) -> bool:
     """Whether the pool itself reports the failure, and so is done with the request; a gateway may be before it."""
     try:
-        msgspec.json.decode(fault.answer.body, type=ErrorMessage)
+        shapes.decode(fault.answer.body, ErrorMessage)
     except UNREADABLE:
         return False
     return fault.answer.status != http.HTTPStatus.GATEWAY_TIMEOUT

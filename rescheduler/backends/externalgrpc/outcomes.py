@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, Refusal, Refused
 
 OUTCOMES: Final = "rescheduler-outcomes-bin"
@@ -45,7 +46,7 @@ def read(metadata: Metadata | None) -> dict[str, DeleteOutcome]:
     """By node; empty where the service tells nothing that we understand."""
     raw = dict(metadata or ()).get(OUTCOMES, b"")
     try:
-        told = msgspec.json.decode(raw, type=dict[str, _Outcome])
+        told = shapes.decode(raw, dict[str, _Outcome])
     except msgspec.MsgspecError:
         return {}
     return {node: _read(outcome) for node, outcome in told.items()}

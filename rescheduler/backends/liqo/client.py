@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.backends.base import (
     InstanceError,
     InstanceState,
@@ -202,7 +203,7 @@ def _part(text: str) -> str:
 def words(body: bytes) -> str:
     """The line of an error of ours; the text that the first node manager answers with, as it is."""
     try:
-        return msgspec.json.decode(body, type=_Problem).error
+        return shapes.decode(body, _Problem).error
     except UNREADABLE:
         return body.decode("utf-8", "replace")
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from rescheduler import shapes
 from rescheduler.backends.http import UNREADABLE, JsonClient, Missing
 from rescheduler.backends.stackpoint.config import Settings
 from rescheduler.backends.stackpoint.messages import Eligible, Node, NodeAdd, NodePool, words
@@ -46,6 +45,6 @@ class StackpointClient:
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
         answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
-            return msgspec.json.decode(answer.body, type=list[Node], strict=False)
+            return shapes.decode(answer.body, list[Node], strict=False)
         except UNREADABLE:
             return ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.backends.base import InstanceError, InstanceState, Refusal, Refused
 from rescheduler.backends.fleet.machine import Machine
 from rescheduler.backends.http import UNREADABLE
@@ -95,7 +96,7 @@ def machines(nodes: Sequence[Node], groups: Sequence[str], now: dt.datetime, pat
 
 def words(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=Detail).detail or ""
+        return shapes.decode(body, Detail).detail or ""
     except UNREADABLE:
         return body.decode("utf-8", "replace")
 

@@ -10,6 +10,7 @@ from typing import Final, cast
 import msgspec
 
 from predicates.objects import ObjectMeta
+from rescheduler import shapes
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import Client
@@ -104,7 +105,7 @@ def said(secret: Secret) -> Said:
     if "info" not in data:
         raise UsageError("info: expected JSON with resources, labels and hasNat under this key")
     try:
-        info = msgspec.json.decode(data["info"], type=Info)
+        info = shapes.decode(data["info"], Info)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"info: {error}") from error
     try:

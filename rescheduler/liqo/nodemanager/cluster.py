@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from rescheduler import shapes
 from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.liqo.nodemanager.resources import (
@@ -130,6 +131,6 @@ class KubeLiqo:
 
 def _decoded(raw: bytes | msgspec.Raw, shape: type[S], plural: str) -> S:
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return shapes.decode(raw, shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Retryable(f"list {plural}: not what the API promises: {error}") from error
