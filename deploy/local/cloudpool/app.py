@@ -16,6 +16,7 @@ from starlette.routing import Route
 from deploy.local.cloudpool import errors
 from deploy.local.cloudpool.faults import App, Fault, Message, Receive, Scope, Send
 from deploy.local.cloudpool.pool import Pool
+from rescheduler import shapes
 from rescheduler.clock import Clock
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -123,7 +124,7 @@ def _post(path: str, shape: Any, call: Call) -> Route:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return PlainTextResponse("Unsupported Media Type", http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            body = msgspec.json.decode(await request.body(), type=shape)
+            body = shapes.decode(await request.body(), shape)
         except msgspec.DecodeError as error:
             return _error(request, errors.BadInput("failed to process request", _stack_trace(error)))
         return await _answer(request, lambda: call(body))

@@ -8,6 +8,7 @@ import msgspec
 
 from deploy.local.cloudpool.machines import Machine
 from deploy.local.cloudpool.settings import encode
+from rescheduler import shapes
 from rescheduler.backends.config import decode
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Store:
 
     def machines(self) -> Sequence[Machine]:
         rows = self._connection.execute("SELECT machine FROM machines ORDER BY number")
-        return [msgspec.json.decode(row[0], type=Machine, dec_hook=decode) for row in rows]
+        return [shapes.decode(row[0], Machine, dec_hook=decode) for row in rows]
 
     def save(self, machine: Machine) -> None:
         statement = "INSERT OR REPLACE INTO machines VALUES (?, ?)"
@@ -42,7 +43,7 @@ class Store:
 
     def get(self, name: str, shape: type[T]) -> T | None:
         row = self._connection.execute("SELECT fact FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=shape)
+        return None if row is None else shapes.decode(row[0], shape)
 
     def set(self, name: str, fact: object) -> None:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, msgspec.json.encode(fact)))

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from rescheduler import shapes
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -23,11 +25,11 @@ class Table(Generic[T]):
 
     def all(self) -> Sequence[T]:
         rows = self._connection.execute("SELECT machine FROM machines ORDER BY number")
-        return [msgspec.json.decode(row[0], type=self._shape) for row in rows]
+        return [shapes.decode(row[0], self._shape) for row in rows]
 
     def get(self, number: int) -> T | None:
         row = self._connection.execute("SELECT machine FROM machines WHERE number = ?", (number,)).fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=self._shape)
+        return None if row is None else shapes.decode(row[0], self._shape)
 
     def save(self, number: int, machine: T) -> None:
         encoded = msgspec.json.encode(machine)
