@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import Raw
 from msgspec.structs import astuple
 
 from predicates import objects as api
+from predicates.conditions import conditions
 from predicates.nulls import without_nulls
 from predicates.objects import HostPort, Object, OwnerReference, Pod, PodClass, PodObject, PodSpec, Wire
 from predicates.quantity import QuantityError
@@ -51,6 +53,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 
 _ABSENT: Final = Raw(b"")
 _TERMINATING: Final = Raw(b"true")
+_LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
 _END: Final = Raw(b"]")  #: no part begins so
 
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
@@ -256,7 +259,7 @@ class Decoder:
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         seen = _POD_KEYS.decode(raw)
         meta, spec, status = seen.metadata, seen.spec, seen.status
-        ready, unschedulable_since, resize = _conditions(status.conditions)
+        ready, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
         own = _own_key(meta, status, resize)
         cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: _PODS.decode(raw))
         return Pod(
@@ -322,21 +325,6 @@ def _own_key(meta: _MetaKey, status: _StatusKey, resize: str | None) -> bytes:
     if resize is not None:
         parts += (_END, msgspec.json.encode(resize))
     return b"\0".join(parts)
-
-
-def _conditions(conditions: Iterable[api.Condition]) -> tuple[bool, str | None, str | None]:
-    """Whether nothing says that it is not ready, since when it finds no place, and why its resize is pending."""
-    ready, since, resize = True, None, None
-    for one in conditions:
-        kind = one.type
-        if kind == "Ready":
-            ready = one.status == "True"
-        elif kind == "PodScheduled":
-            if one.status == "False" and one.reason == "Unschedulable":
-                since = one.last_transition_time or ""
-        elif kind == RESIZE_PENDING and resize is None:
-            resize = one.reason
-    return ready, since, resize
 
 
 def _resources_said(pod: PodObject) -> bytes:

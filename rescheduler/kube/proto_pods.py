@@ -3,10 +3,10 @@
 Works as the JSON side does (:mod:`predicates.wire`): only the first pod of a class is read whole.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 
+from predicates.conditions import conditions
 from predicates.objects import Pod, PodObject
-from predicates.requests import RESIZE_PENDING
 from predicates.wire import POD_ANNOTATIONS, Interner
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
@@ -24,7 +24,7 @@ class PodReader:
         seen = schema.PodKey.FromString(raw)
         meta, node_name = seen.metadata, seen.spec.nodeName
         status = schema.StatusKey.FromString(seen.status)
-        ready, unschedulable_since, resize = _conditions(status.conditions)
+        ready, unschedulable_since, resize = conditions(status.conditions, _since)
         given = schema.LoadKey.FromString(seen.status)
         given.DiscardUnknownFields()
         cls, taken, owner = self._interner.shared(
@@ -69,16 +69,5 @@ def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
     )
 
 
-def _conditions(conditions: Iterable[schema.PodCondition]) -> tuple[bool, str | None, str | None]:
-    """Whether nothing says that it is not ready, since when it finds no place, and why its resize is pending."""
-    ready, since, resize = True, None, None
-    for one in conditions:
-        kind = one.type
-        if kind == "Ready":
-            ready = one.status == "True"
-        elif kind == "PodScheduled":
-            if one.status == "False" and one.reason == "Unschedulable":
-                since = moment(one.lastTransitionTime) or ""
-        elif kind == RESIZE_PENDING and resize is None:
-            resize = one.reason
-    return ready, since, resize
+def _since(condition: schema.PodCondition) -> str | None:
+    return moment(condition.lastTransitionTime)

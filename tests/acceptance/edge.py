@@ -21,6 +21,7 @@ from deploy.local.cloudpool.faults import body_of
 from deploy.local.plane import ControlPlane
 from deploy.local.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
+from rescheduler.observe.server import running
 from tests.acceptance import faults
 from tests.acceptance.faults import Fault, Message, Receive, Send
 
@@ -227,7 +228,7 @@ def _parsed(body: bytes) -> Any:
 @contextlib.contextmanager
 def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
     """An edge before the API server and the *pool*, for the length of the block."""
-    edge, listener = Edge(plane, pool), listen(0)
+    edge = Edge(plane, pool)
     config = uvicorn.Config(
         edge,
         http="h11",
@@ -240,14 +241,9 @@ def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
         proxy_headers=False,
         timeout_graceful_shutdown=30,  # as a rule what is under way ends with its client, at once
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],), name="edge")
-    thread.start()
-    edge.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    try:
-        yield edge
-    finally:
-        edge.drop()
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with running(config, listen(0), "edge") as port:
+        edge.url = f"http://127.0.0.1:{port}"
+        try:
+            yield edge
+        finally:
+            edge.drop()

@@ -1,7 +1,6 @@
 """A backend that keeps what it is sent, and answers as it is told."""
 
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import uvicorn
 from deploy.local.standin.server import listen
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials
+from rescheduler.observe import server as observe
 from rescheduler.proxy import server
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.app import Patience, Proxy
@@ -77,7 +77,6 @@ class Backend:
 
 @contextlib.contextmanager
 def running(backend: Backend) -> Iterator[Backend]:
-    listener = listen(0)
     config = uvicorn.Config(
         backend,
         http="h11",
@@ -88,16 +87,9 @@ def running(backend: Backend) -> Iterator[Backend]:
         server_header=False,
         proxy_headers=False,
     )
-    process = uvicorn.Server(config)
-    thread = threading.Thread(target=process.run, args=([listener],))
-    thread.start()
-    backend.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    try:
+    with observe.running(config, listen(0), "backend") as port:
+        backend.url = f"http://127.0.0.1:{port}"
         yield backend
-    finally:
-        process.should_exit = True
-        thread.join()
-        listener.close()
 
 
 class Asked:
