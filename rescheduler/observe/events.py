@@ -30,6 +30,11 @@ class Waiting(enum.StrEnum):
     PENDING_PODS = "pending-pods"
     RETURNED_PODS = "returned-pods"
     PROVIDER_SILENT = "provider-silent"
+    LANDING_PENDING = "landing-pending"
+    STALE_WATCH = "stale-watch"
+    MEMORY_UNREADABLE = "memory-unreadable"
+    SPOT_SETTLING = "spot-settling"
+    FAILURE_PAUSE = "failure-pause"
 
 
 class EvictionResult(enum.StrEnum):

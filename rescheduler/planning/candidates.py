@@ -144,7 +144,7 @@ NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _own, _le
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
     """What forbids that *node* is emptied, whatever runs on it."""
     opinions = (rule(node, policy, circumstances) for rule in NODE_RULES)
-    return tuple(one for one in opinions if one is not None)
+    return (*(one for one in opinions if one is not None), *circumstances.vetoes.get(node.name, ()))
 
 
 def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:

@@ -20,6 +20,9 @@ class Reason(enum.StrEnum):
     NODE_DELETING = "node-being-deleted"
     BEING_DRAINED = "being-drained-by-another"
     HOSTS_LEADER = "hosts-the-leader"
+    OTHER_INSTALLATION = "other-installation"
+    EVICTION_REFUSED = "eviction-refused"
+    UNREADABLE_OBJECT = "unreadable-object"
     # Of a pod on it.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
@@ -30,6 +33,12 @@ class Reason(enum.StrEnum):
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
     RESOURCE_CLAIM = "resource-claim"
+    BUDGET_TOO_SLOW = "budget-too-slow"
+    JOB_WOULD_FAIL = "job-would-fail"
+    OTHER_SCHEDULER = "other-scheduler"
+    MOVED_RECENTLY = "moved-recently"
+    POD_TERMINATING = "pod-terminating"
+    POD_STUCK_TERMINATING = "pod-stuck-terminating"
     # Of the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.errors import UsageError
+from rescheduler.planning.outcome import Blocker
 
 #: What the API server takes for a label, so that a slip is told and not taken for "no node has it".
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -59,3 +60,5 @@ class Circumstances:
     own: str = ""  #: the node that we run on; "" outside of the cluster
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away
     ending: frozenset[str] = frozenset()  #: nodes whose machines will soon be taken away by the cloud
+    #: Node → what forbids its drain beside the snapshot: facts that are read only for candidates.
+    vetoes: Mapping[str, tuple[Blocker, ...]] = field(default_factory=dict)
