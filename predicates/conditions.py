@@ -22,19 +22,22 @@ class Condition(Protocol):
 C = TypeVar("C", bound=Condition)
 
 
-def conditions(given: Iterable[C], since_of: Callable[[C], str | None]) -> tuple[bool, str | None, str | None]:
-    """Whether nothing says that it is not ready, since when it finds no place, and why its resize is pending.
+def conditions(
+    given: Iterable[C], since_of: Callable[[C], str | None]
+) -> tuple[bool, str | None, str | None, str | None]:
+    """Whether nothing says that it is not ready, since when it is Ready and finds no place, why its resize is pending.
 
     *since_of* reads the time of a condition's last transition.
     """
-    ready, since, resize = True, None, None
+    ready, ready_since, unschedulable_since, resize = True, None, None, None
     for one in given:
         kind = one.type
         if kind == "Ready":
             ready = one.status == "True"
+            ready_since = since_of(one) if ready else None
         elif kind == "PodScheduled":
             if one.status == "False" and one.reason == "Unschedulable":
-                since = since_of(one) or ""
+                unschedulable_since = since_of(one) or ""
         elif kind == RESIZE_PENDING and resize is None:
             resize = one.reason
-    return ready, since, resize
+    return ready, ready_since, unschedulable_since, resize

@@ -13,6 +13,7 @@ import numpy as np
 from predicates.changes import alike, node_of
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.trials import DRAIN_TAINT, Trial, Tried
+from predicates.unreadable import Unreadable
 
 __all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
 
@@ -35,6 +36,7 @@ class Snapshot(Tried):
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
         self.generation = 0  #: grows when classes were forgotten
+        self.unreadable: tuple[Unreadable, ...] = ()  #: objects that are missing here, as they cannot be decoded
 
     # What the cluster says
 

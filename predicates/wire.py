@@ -22,11 +22,13 @@ from predicates.nulls import without_nulls
 from predicates.objects import HostPort, Object, OwnerReference, Pod, PodClass, PodObject, PodSpec, Wire
 from predicates.quantity import QuantityError
 from predicates.requests import RESIZE_PENDING, load, nonzero, parsed, requests
+from predicates.unreadable import Unreadable, node_of
 
 #: Annotations of pods that anybody reads; the others are dropped.
 POD_ANNOTATIONS: Final = (
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
+    "batch.kubernetes.io/job-index-failure-count",
     "controller.kubernetes.io/pod-deletion-cost",
     "kubernetes.io/config.mirror",
     "spot-rescheduler/",
@@ -69,6 +71,10 @@ _AMOUNTS: Final[Mapping[str, Callable[[Any], Mapping[str, api.QuantityText | Non
 
 class WireError(ValueError):
     """An object that cannot be read; the message names the object, the field and what was expected."""
+
+    def __init__(self, unreadable: Unreadable) -> None:
+        super().__init__(unreadable.why)
+        self.unreadable = unreadable
 
 
 # The fields of a pod that it shares with others, as bytes: they are checked where they are first met.
@@ -242,7 +248,7 @@ class Decoder:
                 # Nulls where the API writes none are rare enough for a second try without them.
                 return self._decode(kind, self._without_nulls(kind, raw))
         except (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError) as error:
-            raise WireError(f"{kind} {name_of(raw)}: {error}") from error
+            raise WireError(unreadable(kind, raw, str(error))) from error
 
     def _without_nulls(self, kind: str, raw: bytes | Raw | memoryview) -> bytes:
         whole = PodObject if kind == "Pod" else KINDS[kind]
@@ -259,7 +265,7 @@ class Decoder:
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         seen = _POD_KEYS.decode(raw)
         meta, spec, status = seen.metadata, seen.spec, seen.status
-        ready, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
+        ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
         own = _own_key(meta, status, resize)
         cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: _PODS.decode(raw))
         return Pod(
@@ -276,8 +282,15 @@ class Decoder:
             creation_timestamp=meta.creation_timestamp,
             start_time=status.start_time,
             ready=ready,
+            ready_since=ready_since,
             unschedulable_since=unschedulable_since,
         )
+
+
+def unreadable(kind: str, raw: bytes | Raw | memoryview, why: str) -> Unreadable:
+    """The object *raw* of *kind*, which cannot be decoded because of *why*."""
+    name = name_of(raw)
+    return Unreadable(kind, name, f"{kind} {name}: {' '.join(why.split())}", node_of(raw) if kind == "Pod" else None)
 
 
 def name_of(raw: bytes | Raw | memoryview) -> str:

@@ -2,9 +2,7 @@
 
 import contextlib
 import logging
-import socket
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,8 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from predicates.snapshot import Snapshot
 from rescheduler import backends
-from rescheduler.acts import Access
+from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider, GroupFlags
+from rescheduler.candidates import Candidates
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
@@ -23,10 +22,13 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import Cluster
-from rescheduler.kube.elector import Elector
-from rescheduler.kube.resources import RESOURCES
+from rescheduler.kube.controllers import ControllerReader
+from rescheduler.kube.elector import Elector, identity
+from rescheduler.kube.guard import ReadOnly
+from rescheduler.kube.memory import MemoryStore
 from rescheduler.kube.state import ClusterState
-from rescheduler.loop import Actors, Loop, Mode, Outcome
+from rescheduler.landings import Landings
+from rescheduler.loop import Actors, Knowledge, Loop, Mode, Outcome
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.health import Health
@@ -35,9 +37,13 @@ from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.server import application, serving
 from rescheduler.observe.status import Status
+from rescheduler.ownership import Ownership
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.spot_losses import SpotWatch
+from rescheduler.recollection import Recollection
 from rescheduler.recording import recording
-from rescheduler.settings import Address, Connection, Logging, Provider, Running, Timing
+from rescheduler.records import DrainRecords
+from rescheduler.settings import Connection, Logging, Provider, Running, Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.stopping import on_signals
 from rescheduler.threads import running as running_threads
@@ -47,7 +53,9 @@ from rescheduler.view import View
 #: How long ``--once`` waits for the cluster to be read, and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
 
-LEASE: Final = "k8s-spot-rescheduler"
+#: Seconds for which the order of a machine is followed before other nodes have their turn, and with ``--once``.
+REMOVAL_SECONDS: Final = 30.0
+ONCE_REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +92,10 @@ class Standing:
         self.stop()
 
 
-def read_cluster(connection: Connection, progress: Callable[[str, int], None] | None = None) -> Snapshot:
-    """The cluster as it is, read once; *progress* is told a kind's plural and the number read so far."""
+def read_cluster(connection: Connection, warn: Callable[[str], None]) -> Snapshot:
+    """The cluster as it is, read once; *warn* is told what is assumed where a right is missing."""
     clock = SystemClock()
-    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, progress=progress)
+    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
 
 
 def run(connection: Connection, policy: Policy, running: Running, logs: Logging) -> int:
@@ -99,12 +107,15 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
         parts.enter_context(on_signals(standing.told))
         provider = _provider(running.provider, clock)
         parts.callback(provider.close)
-        policy = replace(policy, budgets_in_steps=True)  # evictions that are refused for now are tried again
+        policy = daemon_policy(policy, running.timing)
         loop = _assembled(parts, connect(connection, clock), provider, standing, connection, policy, running, clock)
-        if running.once:
-            return _exit_code(loop.once(ONCE_PATIENCE))
-        loop.run()
-    return 0
+        if not running.once:
+            loop.run()
+            return 0
+        outcome = loop.once(ONCE_PATIENCE)
+        if outcome is Outcome.UNFIT:
+            raise ReschedulerError(_gave_up(standing, running))
+        return 1 if outcome in (Outcome.FAILED, Outcome.BROKEN) else 0
 
 
 def _provider(settings: Provider, clock: Clock) -> CloudProvider:
@@ -112,12 +123,15 @@ def _provider(settings: Provider, clock: Clock) -> CloudProvider:
     return backends.load(settings.name, settings.config, clock, flags)
 
 
-def _exit_code(outcome: Outcome) -> int:
-    if outcome is Outcome.UNFIT:
-        raise ReschedulerError(
-            f"gave up: the cluster could not be read within {ONCE_PATIENCE}, or another replica leads"
-        )
-    return 1 if outcome in (Outcome.FAILED, Outcome.BROKEN) else 0
+def _gave_up(standing: Standing, running: Running) -> str:
+    """Why a single round was none."""
+    if standing.stopping:
+        return "told to stop before the round could begin"
+    if standing.leading:
+        return f"gave up: the cluster could not be read within {ONCE_PATIENCE}"
+    rival = standing.elector.rival if standing.elector is not None else ""
+    why = f"another replica leads: {rival}" if rival else "it could not be acquired"
+    return f"gave up: lease {running.identity} was not ours within {ONCE_PATIENCE}: {why}"
 
 
 def _assembled(
@@ -130,45 +144,89 @@ def _assembled(
     running: Running,
     clock: Clock,
 ) -> Loop:
-    """All parts, started; *parts* stops them in the opposite order."""
-    elector = None
-    if running.leader_elect and not running.dry_run:
-        elector = Elector(client, clock, running.namespace, LEASE)
+    """All parts, started; *parts* stops them in the opposite order.
+
+    The Lease is given back after the last write: of the drain's requests, and of the Events that tell of it.
+    """
+    holder = identity(running.pod_name)
+    elector = _elector(client, holder, running, clock)
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
-    interval = running.timing.housekeeping_interval.total_seconds()
-    standing.health = Health(clock, interval, lambda: state.synced)
-
-    report, address = _telling(parts, client, standing.health, running, clock)
-    threads = parts.enter_context(running_threads())
+    standing.health = Health(clock, running.timing.housekeeping_interval.total_seconds(), lambda: state.synced)
+    registry, status = CollectorRegistry(), Status()
+    address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
     state.start()
     parts.callback(state.stop)
     if elector is not None:
         elector.start()
         parts.callback(elector.stop)
+    writer = _writer(client, elector, running)
+    report = tee(Logs(), Metrics(registry), status, *_events(parts, writer, running, clock))
+    threads = parts.enter_context(running_threads())
 
-    holder = elector.identity if elector is not None else f"{socket.gethostname()}_{uuid.uuid4()}"
     report(Started(VERSION, holder, str(address), running.dry_run))
-    optional = [one.kind for one in RESOURCES if one.optional]
-    view = View(state, policy, clock, holder, optional, running.node_name)
-    cluster = Cluster(client)
-    access = Access(cluster, provider, clock, holder)
-    drainer = Drainer(access, view, standing, threads, _limits(running.timing), report)
-    soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
-    return Loop(view, Actors(drainer, soft_taint), standing, Mode(running.timing, running.dry_run), clock, report)
+    lease = running.lease_name if elector is not None else ""
+    store = MemoryStore(writer, running.namespace, running.memory_name, lease)
+    recollection = Recollection(store, running.timing, clock, report, lambda: standing.leading, dry_run=running.dry_run)
+    view = View(
+        state,
+        policy,
+        clock,
+        holder,
+        running.node_name,
+        cooling=recollection.cooling,
+        identity=running.identity,
+    )
+    cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
+    access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
+    records = DrainRecords(recollection, view, clock, report)
+    drainer = Drainer(access, view, standing, threads, _limits(running), report, records.failing)
+    actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
+    knowledge = Knowledge(
+        recollection,
+        Candidates(view, controllers, recollection, policy, clock),
+        Landings(view, controllers, recollection, report),
+        SpotWatch(running.timing.spot_settle),
+    )
+    mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
+    return Loop(view, actors, knowledge, standing, mode, clock, report)
 
 
-def _telling(
-    parts: contextlib.ExitStack, client: Client, health: Health, running: Running, clock: Clock
-) -> tuple[Report, Address]:
-    """Whoever is told what happens, and where the pages about it are."""
-    registry, status = CollectorRegistry(), Status()
-    listeners: list[Report] = [Logs(), Metrics(registry), status]
-    address = parts.enter_context(serving(application(registry, health, status), running.listen))
-    if not running.dry_run:
-        listeners.append(KubeEvents(parts.enter_context(recording(client, clock))))
-    return tee(*listeners), address
+def _elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:
+    if running.dry_run or not running.leader_elect:
+        return None
+    return Elector(client, clock, running.namespace, running.lease_name, holder)
 
 
-def _limits(timing: Timing) -> Limits:
-    return Limits(timing.pod_eviction_timeout.total_seconds(), timing.max_graceful_termination.total_seconds())
+def _writer(client: Client, elector: Elector | None, running: Running) -> Client:
+    """The client by which everything is written but the Lease itself."""
+    if running.dry_run:
+        return client.guarded(ReadOnly())
+    return client if elector is None else client.guarded(elector)
+
+
+def _events(parts: contextlib.ExitStack, writer: Client, running: Running, clock: Clock) -> list[Report]:
+    if running.dry_run:
+        return []
+    return [KubeEvents(parts.enter_context(recording(writer, clock)))]
+
+
+def daemon_policy(policy: Policy, timing: Timing) -> Policy:
+    """*policy* for the daemon: evictions that are refused for now are tried again, as long as *timing* allows."""
+    return replace(
+        policy,
+        budgets_in_steps=True,
+        pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
+        max_graceful_termination=timing.max_graceful_termination.total_seconds(),
+    )
+
+
+def _limits(running: Running) -> Limits:
+    """A single round waits for the machine's end: no later one would look."""
+    timing = running.timing
+    return Limits(
+        removal=ONCE_REMOVAL_SECONDS if running.once else REMOVAL_SECONDS,
+        eviction=timing.pod_eviction_timeout.total_seconds(),
+        grace=timing.max_graceful_termination.total_seconds(),
+        landing=timing.landing_timeout.total_seconds(),
+    )

@@ -1,58 +1,77 @@
-"""Drains nodes: runs the state machine on the caller's thread, and has its actions performed on others.
+"""Drains nodes, one at a time, and takes care of marks that no drain in progress explains."""
 
-Evictions go side by side, everything else one after the other, so that a taint never comes off before it went
-on. What the requests bring back waits in one queue.
-"""
-
-import queue
-import threading
-from collections.abc import Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final, Protocol
+from datetime import datetime, timedelta
+from typing import Final
 
 from predicates.objects import Node
 from rescheduler import refs
-from rescheduler.acts import PROVIDER_SECONDS, Access, Acts, Answer, Listed
-from rescheduler.clock import Clock
+from rescheduler.access import PROVIDER_SECONDS, Access
+from rescheduler.acts import Acts
+from rescheduler.course import Course, Standing
 from rescheduler.draining import intent, machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import Action, Cause, Event, Evict, LookAgain, Looked, LookFailed, Seen, Stop
-from rescheduler.draining.state import Drain, Limits, Phase, Result
+from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe.events import DrainEnded, DrainStarted, ErrorKind, NodeRef, Report, Sweep, Swept, Trouble
+from rescheduler.observe.events import (
+    DrainEnded,
+    DrainStarted,
+    ErrorKind,
+    MachineGone,
+    NodeRef,
+    RemovalPostponed,
+    Report,
+    Sweep,
+    Swept,
+    Trouble,
+)
 from rescheduler.planning.candidates import PROXIES
+from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Plan
 from rescheduler.threads import Threads
 from rescheduler.view import View
 
-#: Seconds between two looks at the pods of the node.
-POLL_SECONDS: Final = 0.5
+#: Another installation that has not renewed its mark for so long after its promise is taken for dead.
+ABANDONED: Final = timedelta(hours=1)
 
-#: What a LIST showed must show in the watched state so soon; where it does not, it is listed anew.
-AGREE_SECONDS: Final = 3.0
-LISTINGS: Final = 5
+#: Seconds between two questions about a machine whose end is not confirmed: doubling, so that others have their turn.
+FIRST_QUESTION: Final = 10.0
+LONGEST_QUESTION: Final = 300.0
+
+#: Seconds that such a question may take.
+QUESTION_SECONDS: Final = 10.0
+
+log = logging.getLogger(__name__)
 
 
-class Standing(Protocol):
-    """Whether we may act. Read by many threads."""
+class ProviderSilent(ReschedulerError):
+    """The provider cannot be asked now: that says nothing about any node."""
 
-    @property
-    def leading(self) -> bool: ...
 
-    @property
-    def stopping(self) -> bool:
-        """We were told to end: what was begun is taken back."""
-        ...
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """What is remembered of a removal between rounds."""
 
-    def beat(self) -> None:
-        """The loop is alive."""
-        ...
+    ask_at: float
+    wait: float
+    absent: bool
 
 
 class Drainer:
+    """For one thread. *failing* is called before a failed drain makes its node schedulable again."""
+
     def __init__(
-        self, access: Access, view: View, standing: Standing, threads: Threads, limits: Limits, report: Report
+        self,
+        access: Access,
+        view: View,
+        standing: Standing,
+        threads: Threads,
+        limits: Limits,
+        report: Report,
+        failing: Callable[[Drain], None] = lambda _: None,
     ) -> None:
         self._access = access
         self._view = view
@@ -60,6 +79,8 @@ class Drainer:
         self._threads = threads
         self._limits = limits
         self._report = report
+        self._failing = failing
+        self._removals: dict[str, _Removal] = {}  # by UID of the Node
 
     @property
     def takes_machines(self) -> bool:
@@ -67,14 +88,27 @@ class Drainer:
         return self._access.provider.name != "none"
 
     def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
-        """Which of *nodes* the provider, looking anew, knows to end soon, and when. Raises ReschedulerError."""
+        """Which of *nodes* the provider, asked now, knows to end soon, and when. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
-        try:
+        with self._asking():
             provider.refresh(deadline=deadline)
             return provider.notices([refs.ref(node) for node in nodes], deadline=deadline)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
         except ReschedulerError as error:
-            self._report(Trouble(ErrorKind.PROVIDER, f"{provider.name}: {error}"))
-            raise
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}"))
+            raise ProviderSilent(str(error)) from error
+
+    def ending(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Which of *nodes* have no machine any more, or one that is on its way out. Raises ProviderSilent."""
+        provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
+        with self._asking():
+            provider.refresh(deadline=deadline)
+            asked = ((node.name, provider.has_instance(refs.ref(node), deadline=deadline)) for node in nodes)
+            return frozenset(name for name, there in asked if there is False)
 
     def drain(self, plan: Plan) -> Drain | None:
         """Carry *plan* out; how it ended, None where the node is gone already."""
@@ -83,196 +117,133 @@ class Drainer:
         self._report(DrainStarted(_ref(node), plan))
         return self._played(node, machine.start(plan, self._limits))
 
-    def sweep(self) -> tuple[Drain, ...]:
-        """Take care of the nodes that carry marks of ours while nobody drains them; the drains gone on with.
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None) -> bool:
+        """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
 
-        A cloudpool proxy needs no lease: nobody can tell from outside whether it is at work, and it finishes its
-        own drains after a restart. So its marks are left to it until the moment that they name has passed.
+        *ended* is told of each drain at its end.
+
+        A cloudpool proxy has no Lease: nobody can tell from outside whether it runs, and it finishes its own drains
+        after a restart. So its marks are left to it until the moment that they name has passed.
         """
-        swept = [self._swept(node) for node in self._view.marked()]
-        return tuple(drain for drain in swept if drain is not None)
+        marked = self._view.marked()
+        here = {node.metadata.uid for node in marked}
+        self._removals = {uid: removal for uid, removal in self._removals.items() if uid in here}
+        swept = False
+        for node in marked:
+            if (drain := self._swept(node)) is not None:
+                ended(drain)
+                swept = True
+        return swept
 
     def _swept(self, node: Node) -> Drain | None:
-        """What somebody else began is gone on with; what we ourselves left behind, or nobody can read, is undone."""
-        found = intent.read(node)
-        if found is not None and self._of_a_proxy(found):
-            self._after_proxy(node, found)
-            return None
-        if found is not None and found.step is Step.REMOVING:
-            # The provider is asked once a round: other nodes need not wait for a machine to end.
-            limits = replace(self._limits, removal=0)
-            return self._played(node, machine.resume_removal(node.name, limits, found.group, found.since))
-        if found is None or found.holder == self._access.holder:
-            self._roll_back(node, found.holder if found else "")
-            return None
-        self._report(Swept(_ref(node), found.holder, Sweep.RESUMED))
+        """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back."""
+        written = intent.read(node)
+        if written is not None and self._of_a_proxy(written):
+            return self._after_proxy(node, written)
+        if written is not None and self._of_another(written):
+            return self._after_another(node, written)
+        if written is not None and written.step is Step.REMOVING:
+            return self._removal(node, written)
+        if written is None or written.holder == self._access.holder:
+            debts = written.debts if written is not None else ()
+            return self._roll_back(node, written.holder if written else "", debts)
+        self._report(Swept(_ref(node), written.holder, Sweep.RESUMED))
         self._report(DrainStarted(_ref(node), None))
-        return self._played(node, machine.resume(node.name, self._limits, found.pods))
+        return self._played(node, machine.resume(node.name, self._limits, written.pods, written.debts))
 
-    def _of_a_proxy(self, found: intent.Intent) -> bool:
-        return found.holder.startswith(PROXIES) and found.holder != self._access.holder
+    def _removal(self, node: Node, written: Intent) -> Drain | None:
+        """Ask once for the machine. One that does not end is asked about ever more rarely."""
+        now, uid = self._access.clock.monotonic(), node.metadata.uid
+        before = self._removals.get(uid, _Removal(now, FIRST_QUESTION, absent=False))
+        if now < before.ask_at:
+            return None
+        limits = replace(self._limits, removal=0)
+        begun = machine.resume_removal(
+            node.name, limits, written.group, written.since, written.debts, absent=before.absent
+        )
+        drain = self._played(node, begun, resumed=True)
+        asked = self._access.clock.monotonic()
+        self._removals[uid] = _Removal(asked + before.wait, min(2 * before.wait, LONGEST_QUESTION), drain.absent)
+        return drain
 
-    def _after_proxy(self, node: Node, found: intent.Intent) -> None:
-        """A dead proxy's call is nobody's any more: its drain is undone.
+    def _of_a_proxy(self, written: Intent) -> bool:
+        return written.holder.startswith(PROXIES) and written.holder != self._access.holder
+
+    def _of_another(self, written: Intent) -> bool:
+        """Whether another installation wrote it. Marks of version 0.1.0 name no installation: they count as ours."""
+        return bool(written.identity) and written.identity != self._access.identity
+
+    def _after_proxy(self, node: Node, written: Intent) -> Drain | None:
+        """A dead proxy's call is nobody's any more: its drain is rolled back.
 
         A machine that it may have ordered away, and that still runs after all this time, stays. Where the machine is
         gone, its Node is for whoever knows the cloud to delete; until then nothing is put there.
         """
-        lives = found.step is not Step.REMOVING or node.condition("Ready") == "True"
-        if found.lapsed(self._access.clock.now()) and lives:
-            self._roll_back(node, found.holder)
+        runs = written.step is not Step.REMOVING or node.condition("Ready") == "True"
+        if written.lapsed(self._access.clock.now()) and runs:
+            return self._roll_back(node, written.holder)
+        return None
 
-    def _roll_back(self, node: Node, holder: str) -> None:
+    def _after_another(self, node: Node, written: Intent) -> Drain | None:
+        """Marks of another installation are respected; long after its promise a drain of it is rolled back."""
+        now = self._access.clock.now()
+        if written.step is Step.DRAINING and written.lapsed(now - ABANDONED):
+            return self._roll_back(node, written.holder)
+        return None
+
+    def _roll_back(self, node: Node, holder: str, debts: tuple[Debt, ...] = ()) -> Drain:
         self._report(Swept(_ref(node), holder, Sweep.ROLLED_BACK))
         now = self._access.clock.monotonic()
-        self._course(node).play(machine.roll_back(node.name, self._limits, now))
+        return self._play(node, machine.roll_back(node.name, self._limits, debts, now))
 
-    def _played(self, node: Node, begun: Result) -> Drain:
-        """Play a drain to its end, and tell; that an order is still at work is told once."""
+    def _played(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
+        """Play a drain to its end, and report it. *resumed*: the drain itself was reported when it ended."""
         clock = self._access.clock
         started = clock.monotonic()
-        drain = self._course(node).play(begun)
-        if drain.handed_over and drain.ordered_at is not None:
+        drain = self._play(node, begun, resumed=resumed)
+        if drain.handed_over and not resumed:
+            self._removals[node.metadata.uid] = _Removal(
+                clock.monotonic() + FIRST_QUESTION, FIRST_QUESTION, drain.absent
+            )
+        if resumed and drain.failure is None:
+            if drain.succeeded:
+                self._report(MachineGone(_ref(node)))
+            elif drain.postponed is not None:
+                self._report(RemovalPostponed(_ref(node), drain.postponed))
             return drain
-        ended = DrainEnded(
-            at=clock.now(),
-            node=_ref(node),
-            placements=drain.placements,
-            evicted=drain.evicted,
-            failure=drain.failure,
-            seconds=clock.monotonic() - started,
-            removed=drain.succeeded and drain.group is not None,
-            handed_over=drain.handed_over,
-            tainted=not drain.released,
+        self._report(
+            DrainEnded(
+                at=clock.now(),
+                node=_ref(node),
+                placements=drain.placements,
+                evicted=drain.evicted,
+                failure=drain.failure,
+                seconds=clock.monotonic() - started,
+                removed=drain.succeeded and drain.group is not None,
+                handed_over=drain.handed_over,
+                tainted=not drain.released,
+                landing_seconds=drain.landing_seconds,
+            )
         )
-        self._report(ended)
         return drain
 
-    def _course(self, node: Node) -> "_Course":
-        acts = Acts(self._access, node, refs.rivals(node, self._view.nodes().values()))
-        return _Course(node, acts, self._access.clock, self._view, self._standing, self._threads, self._report)
-
-
-class _Course:
-    """One drain under way."""
-
-    def __init__(
-        self, node: Node, acts: Acts, clock: Clock, view: View, standing: Standing, threads: Threads, report: Report
-    ) -> None:
-        self._node = node
-        self._acts = acts
-        self._clock = clock
-        self._view = view
-        self._standing = standing
-        self._threads = threads
-        self._report = report
-        self._answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
-        self._wake = threading.Event()
-        self._evicting = False  # evictions that wait in the pool lapse when this turns False
-        self._deposed = False  # once seen, it counts, even if we lead again a moment later
-        self._stopped: Cause | None = None
-        self._listing: _Listing | None = None
-
-    def play(self, begun: Result) -> Drain:
-        """Run the machine to its end. Raises what no request was expected to raise."""
-        drain, actions = begun
-        while not drain.done:
-            self._evicting = drain.phase is Phase.EVICTING
-            for action in actions:
-                self._start(action)
-            drain, actions = machine.step(drain, self._next(), self._clock.monotonic())
-        self._evicting = False
-        return drain
-
-    def _start(self, action: Action) -> None:
-        executor = self._threads.evictions if isinstance(action, Evict) else self._threads.others
-        executor.submit(self._do, action)
-
-    def _do(self, action: Action) -> None:
-        """On a request thread: perform, unless it may not be done any more."""
-        if not self._standing.leading:
-            self._deposed = True
-        if self._deposed or (isinstance(action, Evict) and (self._standing.stopping or not self._evicting)):
-            return
+    def _play(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
+        """Play a drain to its end. An error of this program fails it: the node keeps its marks until the next sweep."""
+        course = self._course(node, resumed=resumed)
         try:
-            self._answers.put(self._acts.perform(action))
-        except Exception as error:  # noqa: BLE001 - raised again on the thread that waits
-            self._answers.put(error)
-        self._wake.set()
+            return course.play(begun)
+        except Exception as error:
+            log.exception("the drain of node %s ended in an error of this program", node.name)
+            why = f"{type(error).__name__}: {error}"
+            self._report(Trouble(ErrorKind.ROUND, why, node.name))
+            return replace(course.drain, phase=Phase.DONE, failure=Failure(Why.INTERNAL_ERROR, why))
 
-    def _next(self) -> Event:
-        """What happens next; at the latest after POLL_SECONDS, that time has passed."""
-        while True:
-            self._standing.beat()
-            if (stop := self._stop()) is not None:
-                return stop
-            if (event := self._answer()) is not None:
-                return event
-            if (event := self._looked()) is not None:
-                return event
-            if self._clock.wait(POLL_SECONDS, self._wake):
-                self._wake.clear()
-            else:
-                return Seen(self._view.pods_on(self._node.name))
-
-    def _stop(self) -> Stop | None:
-        """That we may not go on, once for each cause."""
-        cause = None
-        if self._deposed or not self._standing.leading:
-            cause = Cause.LEADERSHIP_LOST
-        elif self._standing.stopping:
-            cause = Cause.TERMINATED
-        if cause is None or cause is self._stopped:
-            return None
-        self._stopped = cause
-        return Stop(cause)
-
-    def _answer(self) -> Event | None:
-        """The next answer, as far as it is an event."""
-        while not self._answers.empty():
-            answer = self._answers.get()
-            if isinstance(answer, Exception):
-                raise answer
-            for told in answer.told:
-                self._report(told)
-            if not isinstance(answer.event, Listed):
-                return answer.event
-            count = self._listing.count + 1 if self._listing else 1
-            self._listing = _Listing(answer.event.present, self._clock.monotonic(), count)
-        return None
-
-    def _looked(self) -> Event | None:
-        """The new plan, once the watched state shows the pods that the API server has listed.
-
-        The LIST was made after the taint was on, so a plan on a state that agrees with it sees every pod that
-        was bound before.
-        """
-        listing, name = self._listing, self._node.name
-        if listing is None or listing.asked_anew:
-            return None
-        node = self._view.node(name)
-        if node is None or node.metadata.uid != self._node.metadata.uid:
-            self._listing = None
-            return LookFailed(f"node {name} is gone", node_gone=True)
-        if self._view.pods_on(name) == listing.present:
-            self._listing = None
-            return Looked(self._view.plan_node(name))
-        if self._clock.monotonic() < listing.at + AGREE_SECONDS:
-            return None
-        if listing.count >= LISTINGS:
-            self._listing = None
-            return LookFailed(f"the pods that are watched on node {name} are not those that the API server lists there")
-        self._listing = replace(listing, asked_anew=True)
-        self._start(LookAgain())
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    present: frozenset[str]
-    at: float
-    count: int
-    asked_anew: bool = False
+    def _course(self, node: Node, *, resumed: bool = False) -> Course:
+        access = replace(self._access, provider_seconds=QUESTION_SECONDS) if resumed else self._access
+        acts = Acts(access, node, refs.rivals(node, self._view.nodes().values()))
+        return Course(
+            node, acts, self._access.clock, self._view, self._standing, self._threads, self._report, self._failing
+        )
 
 
 def _ref(node: Node) -> NodeRef:

@@ -10,7 +10,8 @@ from typing import Final
 
 from predicates.objects import Object, Pod
 from predicates.snapshot import Snapshot, key_of
-from predicates.wire import KINDS, Decoder, Interner
+from predicates.unreadable import Unreadable
+from predicates.wire import KINDS, Decoder, Interner, WireError, unreadable
 from rescheduler import lists
 from rescheduler.errors import InputError, UsageError
 
@@ -20,34 +21,37 @@ _GZIP: Final = 31  #: zlib's "wbits" for gzip with the largest window
 
 
 def read(path: str) -> Snapshot:
-    """The snapshot in the file *path*, ``-`` for standard input.
+    """The snapshot in the file *path*, ``-`` for standard input. Objects that cannot be decoded are noted in it.
 
     Raises :class:`~rescheduler.errors.UsageError` where there is no such file, and
-    :class:`~rescheduler.errors.InputError` naming the file and the object where its content is broken.
+    :class:`~rescheduler.errors.InputError` naming the file where its content as a whole is broken.
     """
     name = "standard input" if path == "-" else path
     decoder = Decoder(Interner())
     found: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+    left_out: dict[Unreadable, None] = {}
 
     def take(kind: str, item: bytes) -> None:
         one = decoder.decode(kind, item)
-        if (other := found[kind].setdefault(_key(kind, one, name), one)) is not one and other != one:
+        if not (one.name if isinstance(one, Pod) else one.metadata.name):
+            raise WireError(unreadable(kind, item, "expected metadata.name"))
+        if (other := found[kind].setdefault(key_of(one), one)) is not one and other != one:
             raise InputError(f"{name}: {kind} {key_of(one)} is there twice, with different content")
 
+    def refuse(error: ValueError) -> None:
+        if not isinstance(error, WireError):
+            raise error
+        left_out[error.unreadable] = None
+
     try:
-        lists.each(_unpacked(_chunks(path, name), name), KINDS, take)
+        lists.each(_unpacked(_chunks(path, name), name), KINDS, take, refuse)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
     snapshot = Snapshot()
     for kind, objects in found.items():
         snapshot.replace(kind, objects.values())
+    snapshot.unreadable = tuple(left_out)
     return snapshot
-
-
-def _key(kind: str, one: Object, name: str) -> str:
-    if not (one.name if isinstance(one, Pod) else one.metadata.name):
-        raise InputError(f"{name}: {kind} without metadata.name")
-    return key_of(one)
 
 
 def _chunks(path: str, name: str) -> Iterator[bytes]:

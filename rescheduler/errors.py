@@ -29,6 +29,10 @@ class Conflict(ReschedulerError):
     """A precondition (uid, resourceVersion) did not hold: look again before acting."""
 
 
+class MarkLost(ReschedulerError):
+    """The marks on a node are not those that the edit was meant for: nothing was written. Do not try again."""
+
+
 class Expired(ReschedulerError):
     """The resourceVersion or the continue token is too old (410): list again."""
 
@@ -43,3 +47,10 @@ class Unauthorized(ReschedulerError):
 
 class Forbidden(Unauthorized):
     """The credentials are good, and do not permit this."""
+
+
+class NotLeading(ReschedulerError):
+    """A write was not sent, or was refused by the fencing policy: this replica does not lead (any more).
+
+    Another replica may act. Whoever meets it stops what it does and undoes nothing: that is for the leader.
+    """

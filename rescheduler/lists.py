@@ -16,6 +16,9 @@ from msgspec import UNSET, UnsetType
 #: Is given an item's kind and its text. Raises ValueError where it cannot be read.
 Take: TypeAlias = Callable[[str, bytes], None]
 
+#: Is given the error of *take* for an item that is whole JSON.
+Refuse: TypeAlias = Callable[[ValueError], None]
+
 #: The first item as far as its first key, after what stands before each.
 _FIRST: Final = re.compile(rb'"items"\s*:\s*\[(\s*)(\{\s*"[^"\\]*"\s*:)')
 
@@ -41,15 +44,15 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-def each(chunks: Iterable[bytes], kinds: Container[str], take: Take) -> None:
+def each(chunks: Iterable[bytes], kinds: Container[str], take: Take, refuse: Refuse) -> None:
     """Give every item of one of *kinds* to *take*; *chunks* are the list's text, cut anywhere.
 
-    A list as the API itself gives it (``PodList``) tells the kind of its items itself. Raises :class:`ListError`, and
-    whatever *take* raises.
+    What *take* raises for an item goes to *refuse*, and the next item follows. A list as the API itself gives it
+    (``PodList``) tells the kind of its items itself. Raises :class:`ListError`, and whatever *refuse* raises.
     """
     stream = iter(chunks)
     text = next(stream, b"")
-    reader = _Reader(kinds, take)
+    reader = _Reader(kinds, take, refuse)
     begun = b""
     if (first := _FIRST.search(text)) is not None and reader.begins(text[: first.start(2)]):
         begun, text = text[: first.start(2)], text[first.start(2) :]
@@ -63,9 +66,10 @@ def each(chunks: Iterable[bytes], kinds: Container[str], take: Take) -> None:
 class _Reader:
     """Reads one list."""
 
-    def __init__(self, kinds: Container[str], take: Take) -> None:
+    def __init__(self, kinds: Container[str], take: Take, refuse: Refuse) -> None:
         self._kinds = kinds
         self._take = take
+        self._refuse = refuse
         self._inherited: str | None = None  #: the kind of all items; "" where each tells its own, None while unknown
         self._head = (b"{", "")  #: how the last item that was cut out began, and so its kind
         self._number = 0  #: items cut out
@@ -96,7 +100,7 @@ class _Reader:
             text += chunk
 
     def _taken(self, item: bytes) -> bool:
-        """Whether *item* was whole JSON of a known kind, and so was taken or passed over."""
+        """Whether *item* was whole JSON of a known kind, and so was taken, refused or passed over."""
         kind = self._inherited or self._kind(item)
         if not kind and self._inherited is None:
             return False
@@ -104,10 +108,10 @@ class _Reader:
             return _is_json(item)
         try:
             self._take(kind, item)
-        except ValueError:
-            if _is_json(item):
-                raise
-            return False
+        except ValueError as error:
+            if not _is_json(item):
+                return False
+            self._refuse(error)
         return True
 
     def _kind(self, item: bytes) -> str:
@@ -140,7 +144,10 @@ class _Reader:
             if not item.startswith(b"{"):
                 raise ListError(f"item {number} of the List is no object")
             if (one := self._inherited or self._kind(item)) in self._kinds:
-                self._take(one, item)
+                try:
+                    self._take(one, item)
+                except ValueError as error:
+                    self._refuse(error)
 
 
 def _is_json(text: bytes) -> bool:

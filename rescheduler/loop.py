@@ -1,25 +1,25 @@
 """Housekeeping: one round, and rounds until we are told to stop.
 
-A round: read everything? → leftovers of earlier drains taken care of → nothing while the drain delay runs →
-nothing while pods wait for a place on spot → plan → drain the first node that can be emptied. A failed drain
-cools its node down and gives the next candidate its turn at once; only a successful one starts the delay.
+A round: is everything read, and fresh? → leftovers of earlier drains are taken care of → nothing while an earlier
+drain owes replacement pods, while a delay or a pause runs, or while pods wait for a place on spot → plan → drain the
+first node that can be emptied. A failed drain cools its node down; the drain delay starts after every drain that
+evicted a pod or handed a machine over.
 """
 
 import enum
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from predicates.objects import Node
+from rescheduler.candidates import Candidates
 from rescheduler.clock import Clock
-from rescheduler.drainer import Drainer
-from rescheduler.draining.state import Drain, Why
-from rescheduler.errors import ReschedulerError
-from rescheduler.landing import Landings
+from rescheduler.drainer import Drainer, ProviderSilent
+from rescheduler.draining.state import Drain
+from rescheduler.errors import Forbidden, ReschedulerError
+from rescheduler.landings import Landings
 from rescheduler.observe.events import (
-    Compared,
-    CoolingDown,
     ErrorKind,
     Held,
     LeadershipChanged,
@@ -30,29 +30,34 @@ from rescheduler.observe.events import (
     RoundEnded,
     Trouble,
     Waiting,
+    WatchAges,
 )
+from rescheduler.planning.landing import compare, expect
 from rescheduler.planning.outcome import Plan, Planning
+from rescheduler.planning.spot_losses import SpotWatch
+from rescheduler.recollection import Recollection
+from rescheduler.records import NOT_THE_NODES, DrainRecords
 from rescheduler.settings import Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.view import View
 
-#: After a failed drain its evicted pods need a moment to be made and placed anew, before the next plan.
+#: After a failed drain its evicted pods need a moment to be created and placed, before the next plan.
 SETTLE: Final = timedelta(seconds=2)
 
 #: While nothing may be drained, nodes are judged this often, for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
 
-#: While there is nothing to do but to wait for the cluster or for the Lease, it is looked this often.
+#: While there is nothing to do but to wait for the cluster, the Lease or replacement pods, rounds are this frequent.
 IDLE: Final = timedelta(seconds=2)
 
 #: An empty node that the provider has left is offered to it again after so long; others have their turn meanwhile.
 OFFERED_AGAIN: Final = timedelta(hours=1)
 
+#: Nodes whose pods' controllers are read in one round, until one can go. Vetoed ones leave the turn to the next ones.
+CANDIDATES: Final = 20
+
 #: Pods that a line names; the others are counted.
 _NAMED: Final = 3
-
-#: Failures that say nothing about the node: it is not left alone for them.
-_NOT_THE_NODES: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +93,7 @@ class Outcome(enum.Enum):
 class Mode:
     timing: Timing
     dry_run: bool = False
+    minimum: int = 0  #: on-demand nodes that keep their pods: machines that others end must not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +102,50 @@ class Actors:
 
     drainer: Drainer
     soft_taint: SoftTaint
+    records: DrainRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known beside the watched state."""
+
+    recollection: Recollection
+    candidates: Candidates
+    landings: Landings
+    spot_watch: SpotWatch
 
 
 class Loop:
     """Rounds. For one thread."""
 
     def __init__(
-        self, view: View, actors: Actors, standing: Standing, mode: Mode, clock: Clock, report: Report
+        self,
+        view: View,
+        actors: Actors,
+        knowledge: Knowledge,
+        standing: Standing,
+        mode: Mode,
+        clock: Clock,
+        report: Report,
     ) -> None:
         self._view = view
         self._drainer = actors.drainer
         self._soft_taint = actors.soft_taint
+        self._records = actors.records
+        self._recollection = knowledge.recollection
+        self._candidates = knowledge.candidates
+        self._landings = knowledge.landings
+        self._spot_watch = knowledge.spot_watch
         self._standing = standing
         self._timing = mode.timing
         self._dry_run = mode.dry_run
+        self._minimum = mode.minimum
         self._clock = clock
         self._report = report
-        self._drained_at: float | None = None
         self._led: bool | None = None
         self._judged_at: float | None = None  # when all nodes were last judged
+        self._settled_at: datetime | None = None  # when spot is trusted again after a burst of lost nodes
         self._unwanted: dict[str, float] = {}  # UIDs of nodes that the provider has left → until when
-        self._landings = Landings()
 
     def run(self) -> None:
         """Rounds until we are told to stop."""
@@ -125,7 +154,7 @@ class Loop:
             self._standing.pause(self._pause(outcome).total_seconds())
 
     def once(self, patience: timedelta) -> Outcome:
-        """One round, once the cluster can be read, and further ones as long as drains fail.
+        """One round, once the cluster can be read, and further ones as long as drains fail without an eviction.
 
         UNFIT: it could not be read within *patience*.
         """
@@ -145,6 +174,9 @@ class Loop:
         started = self._clock.monotonic()
         try:
             outcome = self._round()
+        except Forbidden as error:  # a missing right is never taken for "there is none"
+            self._report(Held(Waiting.NOT_SYNCED, str(error)))
+            outcome = Outcome.UNFIT
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.READ, str(error)))
             outcome = Outcome.BROKEN
@@ -157,55 +189,79 @@ class Loop:
         return outcome
 
     def _round(self) -> Outcome:
-        leading = self._standing.leading
-        if leading is not self._led:
-            self._led = leading
-            self._report(LeadershipChanged(leading))
-        if not leading:
-            self._report(Held(Waiting.NOT_LEADING, "another replica leads"))
+        if (held := self._unfit()) is not None:
+            self._report(held)
             return Outcome.UNFIT
-        if why := self._view.unfit():
-            self._report(Held(Waiting.NOT_SYNCED, why))
-            return Outcome.UNFIT
+        self._recollection.refresh()
+        try:
+            return self._lead()
+        finally:
+            self._recollection.save()
+
+    def _lead(self) -> Outcome:
+        """A round of the leader, with the memory as it is stored."""
         self._observe()
-        self._compare()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
-            for drain in self._drainer.sweep():
-                self._learn(drain)
-        if (held := self._held()) is not None:
+            if self._sweep():
+                return Outcome.HELD
+        held = self._landings.settle() or self._held()
+        if held is not None:
             self._survey()
             self._report(held)
             return Outcome.HELD
         return self._act()
 
+    def _unfit(self) -> Held | None:
+        """Why nothing can be decided now."""
+        self._report(WatchAges(self._view.ages()))
+        leading = self._standing.leading
+        if leading is not self._led:
+            self._led = leading
+            self._report(LeadershipChanged(leading))
+        if not leading:
+            self._recollection.forget()
+            return Held(Waiting.NOT_LEADING, "another replica leads")
+        if why := self._view.unfit():
+            return Held(Waiting.NOT_SYNCED, why)
+        if why := self._view.stale():
+            return Held(Waiting.STALE_WATCH, why)
+        return None
+
     def _observe(self) -> None:
-        now, nodes = self._clock.now(), frozenset(self._view.nodes())
-        here = {node.metadata.uid for node in self._view.nodes().values()}
-        self._unwanted = {uid: until for uid, until in self._unwanted.items() if uid in here}
-        self._view.cooldowns.keep(nodes)
-        self._report(Observed(now, self._view.counts(), nodes, self._view.cooldowns.active(now)))
+        now, nodes = self._clock.now(), self._view.nodes()
+        uids = {name: node.metadata.uid for name, node in nodes.items()}
+        self._unwanted = {uid: until for uid, until in self._unwanted.items() if uid in uids.values()}
+        self._recollection.keep_nodes(uids)
+        self._view.vetoes = self._candidates.vetoes()
+        self._settled_at = self._spot_watch.look(self._view.spot_nodes(), now)
+        cooling = {node: cooldown.until for node, cooldown in self._recollection.cooling().items()}
+        self._report(Observed(now, self._view.counts(), frozenset(nodes), cooling))
+
+    def _sweep(self) -> bool:
+        """Take care of the marks of earlier drains; whether that took the round."""
+        began = self._clock.now()
+        return self._drainer.sweep(lambda drain: self._ended(drain, began))
 
     def _held(self) -> Held | None:
         """Why nothing is drained at this time."""
-        if self._drained_at is not None:
-            left = self._drained_at + self._timing.node_drain_delay.total_seconds() - self._clock.monotonic()
-            if left > 0:
-                return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left:.0f} s more")
-        if (until := self._landings.paused_until(self._clock.now())) is not None:
-            advice = "--manage-soft-taint would keep them away"
-            detail = f"moved pods came back to on-demand nodes; drains wait until {until:%Y-%m-%dT%H:%M:%SZ}; {advice}"
-            return Held(Waiting.RETURNED_PODS, detail)
+        if (held := self._recollection.held()) is not None:
+            return held
+        if self._settled_at is not None:
+            return Held(
+                Waiting.SPOT_SETTLING,
+                f"many spot nodes were lost at once; drains wait until {self._settled_at:%Y-%m-%dT%H:%M:%SZ}",
+            )
         if pods := self._view.waiting(self._timing.pending_patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
             return Held(Waiting.PENDING_PODS, f"{len(pods)} pods wait for a place that spot nodes may give: {named}")
         return None
 
     def _survey(self) -> None:
-        """Judge all nodes for those who look on, now and then."""
+        """Judge all nodes now and then, for the metrics and the status page."""
         now = self._clock.monotonic()
         if self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds():
-            self._judge(complete=True)
+            self._tell(self._planned(complete=True))
 
     def _act(self) -> Outcome:
         """Drain the first node that can be emptied; a dry run only looks for it.
@@ -214,25 +270,40 @@ class Loop:
         node that the cloud is about to take away.
         """
         self._view.ending = frozenset()
-        plan = self._first_plan()
-        if plan is None or self._dry_run:
-            return Outcome.IDLE
         try:
+            if self._minimum and not self._dry_run:
+                self._view.removed = self._drainer.ending(self._view.on_demand_nodes())
+            plan = self._first_plan()
+            if plan is None or self._dry_run:
+                return Outcome.IDLE
             ending = self._drainer.notices(self._view.spot_nodes())
-        except ReschedulerError as error:
+        except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider cannot be asked now: {error}"))
             return Outcome.BROKEN
-        if not ending.keys().isdisjoint(one.node for one in plan.placements):
+        if not ending.keys().isdisjoint(placement.node for placement in plan.placements):
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
-            log.warning("planned anew without spot nodes that the provider says will end: %s", ends)
+            log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
             plan = self._first_plan()
         return Outcome.IDLE if plan is None else self._drain(plan)
 
     def _first_plan(self) -> Plan | None:
-        """Pods that leave by themselves are no reason for a drain."""
-        planning = self._judge(complete=self._dry_run)
-        return next((plan for plan in planning.plans if plan.placements or self._is_offered(plan.node)), None)
+        """The first plan that the controllers of its pods allow, too. Pods that leave anyway are no reason to drain."""
+        plan: Plan | None = None
+        judged = self._planned(complete=self._dry_run)
+        for _ in range(CANDIDATES):
+            plan = next((plan for plan in judged.planning.plans if self._is_wanted(plan)), None)
+            if plan is None or not self._candidates.judge(plan):
+                break
+            self._standing.beat()
+            self._view.vetoes = self._candidates.vetoes()
+            plan, judged = None, self._planned(complete=self._dry_run)
+        self._recollection.save()
+        self._tell(judged)
+        return plan
+
+    def _is_wanted(self, plan: Plan) -> bool:
+        return bool(plan.placements) or self._is_offered(plan.node)
 
     def _is_offered(self, name: str) -> bool:
         """Whether the provider may want *name* without its pods."""
@@ -240,57 +311,47 @@ class Loop:
         until = self._unwanted.get(node.metadata.uid, 0.0) if node else 0.0
         return self._drainer.takes_machines and self._clock.monotonic() >= until
 
-    def _judge(self, *, complete: bool) -> Planning:
+    def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
-        ended = self._clock.monotonic()
-        all_judged = len(planning.verdicts) == planning.on_demand_nodes
-        if all_judged:
-            self._judged_at = ended
+        seconds = self._clock.monotonic() - started
         # Nodes come and go while we plan.
         nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
-        self._report(Planned(self._clock.now(), planning, judged, ended - started, all_judged))
-        return planning
+        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning))
+
+    def _tell(self, judged: Planned) -> None:
+        if judged.complete:
+            self._judged_at = self._clock.monotonic()
+        self._report(judged)
 
     def _drain(self, plan: Plan) -> Outcome:
-        left = self._landings.expect(plan, self._view.pods(), self._clock.now())
+        expected, began = expect(plan, self._view.pods().values()), self._clock.now()
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
-        self._learn(drain)
+        if drain.failure is None and drain.evicted:
+            self._records.landed(compare(expected, self._view.pods().values(), self._view.is_spot))
+        self._ended(drain, began)
         if drain.failure is None:
-            left(self._clock.now())
+            if drain.group is None and (node := self._view.node(drain.node)):
+                self._unwanted[node.metadata.uid] = self._clock.monotonic() + OFFERED_AGAIN.total_seconds()
             return Outcome.DRAINED
-        return Outcome.HELD if drain.failure.why in _NOT_THE_NODES else Outcome.FAILED
+        return Outcome.HELD if drain.failure.why in NOT_THE_NODES else Outcome.FAILED
 
-    def _compare(self) -> None:
-        """Tell how the pods of earlier drains have landed."""
-        for landed in self._landings.look(self._view.pods().values(), self._view.is_spot, self._clock.now()):
-            self._report(
-                Compared(landed.node, {str(one): pods for one, pods in landed.outcomes.items()}, landed.returned)
-            )
-
-    def _learn(self, drain: Drain) -> None:
-        """Start the delay after a drain that did something, cool the node down after one that failed."""
-        if drain.failure is None:
-            self._view.cooldowns.succeeded(drain.node)
-            if drain.group is None and (left := self._view.node(drain.node)):
-                self._unwanted[left.metadata.uid] = self._clock.monotonic() + OFFERED_AGAIN.total_seconds()
-            if drain.evicted or drain.group is not None:
-                self._drained_at = self._clock.monotonic()
-            return
-        node = self._view.node(drain.node)
-        if drain.failure.why in _NOT_THE_NODES or node is None:
-            return
-        until, failures = self._view.cooldowns.failed(drain.node, self._clock.now())
-        self._report(CoolingDown(_ref(node), until, failures))
+    def _ended(self, drain: Drain, began: datetime) -> None:
+        self._landings.evicted(drain.evicted)
+        self._records.ended(drain, began)
 
     def _pause(self, outcome: Outcome) -> timedelta:
         interval = self._timing.housekeeping_interval
         if outcome is Outcome.FAILED:
             return min(interval, SETTLE)
         return min(interval, IDLE) if outcome is Outcome.UNFIT else interval
+
+
+def _all_judged(planning: Planning) -> bool:
+    return len(planning.verdicts) == planning.on_demand_nodes
 
 
 def _ref(node: Node) -> NodeRef:

@@ -2,6 +2,7 @@
 
 import enum
 import ipaddress
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,21 @@ from rescheduler.errors import UsageError
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 JSON: Final = "application/json"
+
+MEMORY_NAME: Final = "spot-rescheduler-memory"
+#: The Lease by which the replicas of an installation elect their leader.
+LEASE: Final = "k8s-spot-rescheduler"
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_LONGEST_NAME: Final = 253
+
+
+def object_name(text: str) -> str:
+    """*text*, if a Kubernetes object may have it as its name (a DNS subdomain). Raises UsageError."""
+    if len(text) > _LONGEST_NAME or not _SUBDOMAIN.fullmatch(text):
+        raise UsageError(f"name {text!r}: expected lower-case letters, digits, '-' and '.', as in {LEASE}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,15 @@ class Timing:
     pod_eviction_timeout: timedelta = timedelta(minutes=2)  #: for the API server to accept all evictions
     max_graceful_termination: timedelta = timedelta(minutes=2)  #: at most, of a pod's own grace period
     pending_patience: timedelta = timedelta(minutes=10)  #: a pod pending for longer does not hold drains back
+    landing_timeout: timedelta = timedelta(minutes=10)  #: for replacement pods to run, from the last eviction
+    failure_pause: timedelta = timedelta(minutes=10)  #: of all drains, after the first that landed badly
+    failure_pause_max: timedelta = timedelta(hours=4)
+    node_cooldown: timedelta = timedelta(minutes=5)  #: of a node, after its first failed drain
+    node_cooldown_max: timedelta = timedelta(hours=2)
+    return_wait: timedelta = timedelta(minutes=10)  #: of a controller, after the first return of its pods
+    return_wait_max: timedelta = timedelta(hours=24)
+    max_moves_per_pod_per_day: float = 3.0  #: on average over a controller's replicas; 0: no limit
+    spot_settle: timedelta = timedelta(minutes=10)  #: after a burst of lost spot nodes; zero: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +113,20 @@ class Provider:
 class Running:
     """How ``rescheduler run`` runs, beside the policy of planning."""
 
-    namespace: str = "kube-system"  #: of the Lease and of our own pod
+    namespace: str = "kube-system"  #: of the Lease, of the memory and of our own pod
+    memory_name: str = MEMORY_NAME  #: of the ConfigMap that keeps the memory
+    lease_name: str = LEASE
+    pod_name: str = ""  #: the pod that we run in; "" where that is not known
     node_name: str = ""  #: the node that we run on; "" where that is not known
     listen: Address = Address("localhost", 9235)
     dry_run: bool = False
     once: bool = False
-    leader_elect: bool = False
+    leader_elect: bool = True
     manage_soft_taint: bool = False
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)
+
+    @property
+    def identity(self) -> str:
+        """Of the installation: the same for all its replicas, and another one for every other installation."""
+        return f"{self.namespace}/{self.lease_name}"

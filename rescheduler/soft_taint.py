@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from predicates.objects import Node, Taint
-from rescheduler.acts import Cluster
-from rescheduler.errors import NotFound, ReschedulerError
+from rescheduler.access import Cluster
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 
@@ -40,6 +40,8 @@ class SoftTaint:
                 self._cluster.edit_node(node.metadata.name, node.metadata.uid, edit)
             except NotFound:
                 continue
+            except NotLeading:
+                return
             except ReschedulerError as error:
                 self._report(Trouble(ErrorKind.WRITE, str(error), node.metadata.name))
                 return

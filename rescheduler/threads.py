@@ -20,10 +20,14 @@ class Threads:
 
 @contextlib.contextmanager
 def running() -> Iterator[Threads]:
-    """Threads for the length of the block; at its end, requests that wait for a turn are dropped."""
+    """Threads for the length of the block; at its end, requests that wait for a turn are dropped.
+
+    Those under way are waited for: the Lease must not be given back while a write may still be on its way.
+    """
     evictions, others = ThreadPoolExecutor(EVICTIONS, "evict"), ThreadPoolExecutor(1, "write")
     try:
         yield Threads(evictions, others)
     finally:
-        for pool in (others, evictions):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for wait in (False, True):  # none is begun any more while another one is waited for
+            for pool in (others, evictions):
+                pool.shutdown(wait=wait, cancel_futures=True)

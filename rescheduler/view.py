@@ -3,23 +3,35 @@
 For one thread. What is returned holds until the next call.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from predicates.objects import Node, Pod
-from predicates.snapshot import Snapshot
+from predicates.objects import Node, OwnerReference, Pod
+from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.clock import Clock
-from rescheduler.cooldown import CoolDowns
-from rescheduler.draining.intent import ANNOTATION, Step, is_marked, read
-from rescheduler.errors import ReschedulerError
-from rescheduler.planning.drainability import MIRROR, instant
-from rescheduler.planning.outcome import Planning, Verdict
+from rescheduler.draining.intent import ANNOTATION, Intent, Step, is_marked, read
+from rescheduler.errors import Forbidden, ReschedulerError
+from rescheduler.planning.candidates import why_not_target
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.debts import Replicas, count_replicas
+from rescheduler.planning.drainability import belongs_to_node, instant
+from rescheduler.planning.freshness import Fresh, lag
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 
 #: A new pod that the scheduler has not looked at yet is waited for, but not for longer than this.
 SETTLING: Final = timedelta(minutes=1)
+
+#: A watch that brought neither an event nor a bookmark for so many seconds may have lost its connection.
+STALE_SECONDS: Final = 150.0
+
+#: Errors and kinds that one line names.
+_ERRORS_TOLD: Final = 3
+_KINDS_TOLD: Final = 3
 
 
 class State(Protocol):
@@ -34,6 +46,8 @@ class State(Protocol):
     @property
     def errors(self) -> Mapping[str, ReschedulerError]: ...
 
+    def ages(self) -> Mapping[str, float]: ...
+
     def snapshot(self) -> Snapshot: ...
 
 
@@ -44,30 +58,46 @@ class View:
         policy: Policy,
         clock: Clock,
         holder: str,
-        optional: Collection[str] = (),
         own_node: str = "",
+        cooling: Callable[[], Mapping[str, Cooldown]] = dict,
+        identity: str = "",
     ) -> None:
-        """*optional*: the kinds without which a plan is still true; *own_node*: the one that we run on."""
-        self.cooldowns = CoolDowns()
+        """*own_node*: the one that we run on.
+
+        *cooling*: the nodes that are left alone now. *identity* is that of our installation; marks that name another
+        one are not ours.
+        """
+        self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: what forbids drains beside the watched state
+        self.removed: frozenset[str] = frozenset()  #: nodes whose machines end or are gone, by the provider's account
         self.ending: frozenset[str] = frozenset()  #: nodes that the cloud takes away soon, as far as it was asked
         self._state = state
-        self._optional = frozenset(optional)
         self._policy = policy
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
+        self._cooling = cooling
+        self._identity = identity
         self._made: Planner | None = None
 
     def unfit(self) -> str:
         """Why nothing can be decided from what was read of the cluster; "" where it can."""
-        errors = {kind: error for kind, error in self._state.errors.items() if kind not in self._optional}
+        errors = self._state.errors
         if not self._state.synced:
-            missing = ", ".join(self._state.missing)
-            return f"not read yet: {missing}" + "".join(f"; {error}" for error in list(errors.values())[:1])
+            return "; ".join((f"not read yet: {', '.join(self._state.missing)}", *_told(errors.values())))
         if errors:
-            kind, error = next(iter(errors.items()))
-            return f"{kind} cannot be read at present: {error}"
+            return f"{', '.join(sorted(errors))} cannot be read at present: {'; '.join(_told(errors.values()))}"
         return ""
+
+    def ages(self) -> Mapping[str, float]:
+        """By kind, seconds since an event, a bookmark or a list last came in."""
+        return self._state.ages()
+
+    def stale(self) -> str:
+        """Which watches have been silent for so long that nothing may be decided by them; "" where none has."""
+        silent = sorted((-age, kind) for kind, age in self.ages().items() if age > STALE_SECONDS)
+        told = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_KINDS_TOLD]]
+        more = [f"and {len(silent) - _KINDS_TOLD} more"] if len(silent) > _KINDS_TOLD else []
+        return ", ".join(told + more)
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Verdicts up to the first node that can be emptied, or is empty and by *take_empty* to be taken."""
@@ -77,13 +107,21 @@ class View:
         """A verdict for each on-demand node by itself."""
         return self._planner.plan_each(self._circumstances())
 
-    def plan_node(self, node: str) -> Verdict:
-        """A verdict for one node. Its own cool-down does not count: it is being drained already."""
+    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+        """A verdict for a node that we drain; *evicted*: UIDs of pods that this drain has evicted."""
+        return self._planner.look_again(node, self._draining(node), evicted)
+
+    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
+        """Whether the pods left on a node that we drain still fit, beside the replacement pods of *due*."""
+        return self._planner.follow(node, self._draining(node), due, evicted)
+
+    def _draining(self, node: str) -> Circumstances:
+        """What counts for a node that is being drained already: its own cool-down and the vetoes do not."""
         circumstances = self._circumstances()
         cooling = {name: until for name, until in circumstances.cooling.items() if name != node}
-        return self._planner.look_again(
-            node, Circumstances(circumstances.now, cooling, self._holder, own=self._own_node, ending=self.ending)
-        )
+        vetoes = {name: blockers for name, blockers in circumstances.vetoes.items() if name != node}
+        ordered = circumstances.ordered - {node}
+        return replace(circumstances, cooling=cooling, vetoes=vetoes, ordered=ordered)
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Pods that wait for a place which drains could take from them; none after *patience*."""
@@ -119,6 +157,48 @@ class View:
         """UIDs of the pods on *node* that have not ended."""
         return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
 
+    def pods_of(self, node: str) -> Collection[Pod]:
+        """The pods on *node* that have not ended."""
+        return self._state.snapshot().pods_on[node].values()
+
+    def is_tainted(self, node: str) -> bool:
+        """Whether *node* carries the taint of a drain."""
+        known = self.node(node)
+        return known is not None and any(taint.key == DRAIN_TAINT.key for taint in known.spec.taints)
+
+    def lost(self, targets: Iterable[str]) -> str:
+        """Which of *targets* takes no pods any more, and why; "" while all do."""
+        for name in sorted(targets):
+            node = self.node(name)
+            why = "it is gone" if node is None else why_not_target(node)
+            if why is not None:
+                return f"node {name}: {why}"
+        return ""
+
+    def replicas(
+        self,
+        states: Iterable[ControllerState],
+        node: str = "",
+        staying: Collection[str] = (),
+        evicted: Collection[str] = (),
+    ) -> dict[Controller, Replicas]:
+        """The pods of each controller at this moment; see :func:`~rescheduler.planning.debts.count_replicas`."""
+        return count_replicas(self._state.snapshot().pods.values(), states, node, staying, evicted)
+
+    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
+        """Namespace and ReplicaSet of all pods in *namespaces* that have one: they may be a Deployment's other ones."""
+        return frozenset(
+            (pod.namespace, pod.owner)
+            for pod in self._state.snapshot().pods.values()
+            if pod.namespace in namespaces and pod.owner is not None and pod.owner.kind == "ReplicaSet"
+        )
+
+    def lag(self, fresh: Fresh, node: str) -> str:
+        """What the watched state lacks of what was read consistently, with *node* marked; "" where it lacks nothing."""
+        if not self.is_tainted(node):
+            return f"the taint of node {node} is not watched yet"
+        return lag(fresh, self._state.snapshot())
+
     def pods(self) -> dict[str, Pod]:
         """All pods that have not ended, by key."""
         return self._state.snapshot().pods
@@ -129,17 +209,27 @@ class View:
         return found is not None and self._label_of(found) == self._policy.spot_label
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many pods that count each labelled node runs: label string of the flag → node → pods."""
+        """How many pods each labelled node runs: label string of the flag → node → pods.
+
+        As in the original, DaemonSet and mirror pods do not count.
+        """
         snapshot = self._state.snapshot()
         found: dict[str, dict[str, int]] = {str(self._policy.on_demand_label): {}, str(self._policy.spot_label): {}}
         for node in sorted(snapshot.nodes, key=lambda one: one.name):
             if (label := self._label_of(node)) is not None:
-                found[str(label)][node.name] = sum(map(_counts, snapshot.pods_on[node.name].values()))
+                found[str(label)][node.name] = sum(
+                    not belongs_to_node(pod) for pod in snapshot.pods_on[node.name].values()
+                )
         return found
 
     def spot_nodes(self) -> list[Node]:
         """All spot nodes, by name."""
-        return [node for name, node in sorted(self.nodes().items()) if self.is_spot(name)]
+        spot = (node for node in self._state.snapshot().nodes if self._label_of(node) == self._policy.spot_label)
+        return sorted(spot, key=lambda node: node.name)
+
+    def on_demand_nodes(self) -> list[Node]:
+        """All on-demand nodes, by name."""
+        return [node for _, node in sorted(self.nodes().items()) if self.is_on_demand(node)]
 
     def is_on_demand(self, node: Node) -> bool:
         return self._label_of(node) == self._policy.on_demand_label
@@ -160,17 +250,34 @@ class View:
 
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
-        return Circumstances(
-            now, self.cooldowns.active(now), self._holder, self._own_node, self._ordered(), self.ending
-        )
+        intents = self._intents()
+        ordered = self.removed | {name for name, written in intents.items() if written.step is Step.REMOVING}
+        vetoes = {**self.vetoes, **self._of_others(intents)}
+        return Circumstances(now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes)
 
-    def _ordered(self) -> frozenset[str]:
-        """Nodes whose machines may have been ordered away: a drain begun anew would forget when."""
+    def _intents(self) -> dict[str, Intent]:
+        """What the annotations of nodes say, as far as they can be read."""
         noted = (node for node in self._state.snapshot().nodes if ANNOTATION in node.metadata.annotations)
         intents = ((node.name, read(node)) for node in noted)
-        return frozenset(name for name, found in intents if found is not None and found.step is Step.REMOVING)
+        return {name: written for name, written in intents if written is not None}
+
+    def _of_others(self, intents: Mapping[str, Intent]) -> dict[str, tuple[Blocker, ...]]:
+        """Nodes that another installation of this program drains."""
+        now = self._clock.now()
+        others = {name: written for name, written in intents.items() if written.identity not in ("", self._identity)}
+        return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(other, now)),) for name, other in others.items()}
 
 
-def _counts(pod: Pod) -> bool:
-    """The original counts no DaemonSet and no mirror pods."""
-    return MIRROR not in pod.annotations and (pod.owner is None or pod.owner.kind != "DaemonSet")
+def _drained_by(other: Intent, now: datetime) -> str:
+    """Who drains a node; of a mark that was not renewed, also since when."""
+    does = "removes its machine" if other.step is Step.REMOVING else "drains it"
+    text = f"installation {other.identity} {does} (holder {other.holder})"
+    if other.until is None or not other.lapsed(now):
+        return text
+    return f"{text}; it did not renew its mark, which was valid until {other.until:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _told(errors: Collection[ReschedulerError]) -> list[str]:
+    """The first errors, missing rights before all others: they do not go away by themselves."""
+    by_weight = sorted(errors, key=lambda error: not isinstance(error, Forbidden))
+    return list(dict.fromkeys(map(str, by_weight)))[:_ERRORS_TOLD]

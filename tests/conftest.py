@@ -81,6 +81,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane, empty; what the test made in it is deleted afterwards."""
+    """The control plane, empty; what the test made in it is deleted afterwards, what it stopped is started."""
     yield control_plane
+    control_plane.start_stopped()
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")

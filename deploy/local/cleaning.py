@@ -7,8 +7,12 @@ from deploy.local.errors import ApiError
 
 #: what comes with an empty cluster
 _OWN_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
-#: in an order that lets nothing be made again by what is deleted later
+#: in an order that lets nothing be made again, or kept, by what is deleted later
 _RESOURCES = (
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/statefulsets",
     "/apis/apps/v1/daemonsets",
@@ -22,6 +26,8 @@ _RESOURCES = (
     "/apis/coordination.k8s.io/v1/leases",
     "/api/v1/limitranges",
     "/api/v1/resourcequotas",
+    "/api/v1/configmaps",
+    "/api/v1/serviceaccounts",
     "/api/v1/nodes",
     "/api/v1/persistentvolumes",
     "/apis/storage.k8s.io/v1/storageclasses",
@@ -37,7 +43,7 @@ _EVENTS = "/api/v1/events"
 
 
 def wipe(api: Api) -> bool:
-    """Delete nodes, workloads, pods, budgets, volumes, leases, events and namespaces; whether all are gone.
+    """Delete nodes, workloads, pods, budgets, volumes, admission rules, accounts and namespaces; whether all are gone.
 
     The controllers take a moment for their part, so call it until it says yes. Finalizers are taken off pods,
     as tests use them for pods that never end. RBAC outside deleted namespaces is left alone.
@@ -63,10 +69,19 @@ def _wipe(api: Api, resource: str) -> int:
 
 
 def _belongs_to_plane(resource: str, item: Json) -> bool:
-    """Leases of nodes and of the API server, and the priority classes of the system."""
-    if resource.endswith("/leases"):
-        return item["metadata"]["namespace"] in {"kube-node-lease", "kube-system"}
-    return resource.endswith("/priorityclasses") and _name(item).startswith("system-")
+    """Leases of nodes and of the API server, and what the control plane makes by itself."""
+    match resource.rpartition("/")[2]:
+        case "leases":
+            return item["metadata"]["namespace"] == "kube-node-lease" or _name(item).startswith("apiserver-")
+        case "priorityclasses":
+            return _name(item).startswith("system-")
+        case "configmaps":
+            return _name(item).startswith(("kube-", "extension-apiserver-"))
+        case "serviceaccounts":
+            return _name(item) == "default"
+        case "validatingadmissionpolicies" | "validatingadmissionpolicybindings":
+            return _name(item).startswith("local-")
+    return False
 
 
 def _path(resource: str, item: Json) -> str:

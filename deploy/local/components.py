@@ -13,6 +13,10 @@ Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-s
 ALL: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
 ADMIN = "local-admin"
+
+#: components that have a user of their own, so that the audit log can tell them from everybody else
+CLIENTS: tuple[Component, ...] = ("kube-controller-manager", "kube-scheduler", "kwok")
+
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
@@ -57,8 +61,26 @@ class Layout:
     def logs(self) -> Path:
         return self.folder / "logs"
 
+    @property
+    def audit_policy(self) -> Path:
+        return self.folder / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """One line for each write to the API server; see `audit`."""
+        return self.logs / "audit.log"
+
     def log(self, component: Component) -> Path:
         return self.logs / f"{component}.log"
+
+    def client_kubeconfig(self, component: Component) -> Path:
+        """The kubeconfig of one of CLIENTS."""
+        return self.folder / f"kubeconfig-{user(component)}"
+
+
+def user(component: Component) -> str:
+    """The name under which one of CLIENTS logs in; an administrator."""
+    return f"local-{component}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +131,10 @@ def _kube_apiserver(setting: Setting) -> list[str]:
         "--service-cluster-ip-range=10.96.0.0/16",
         "--disable-admission-plugins=ServiceAccount",  # pods need no ServiceAccount to exist
         "--endpoint-reconciler-type=none",
+        f"--audit-policy-file={layout.audit_policy}",
+        f"--audit-log-path={layout.audit_log}",
+        "--audit-log-mode=blocking",  # a line is there before the client has its answer
+        "--audit-log-maxsize=100000",  # megabytes: a reader keeps its place only in a file that is never rotated
     ]
 
 
@@ -117,7 +143,7 @@ def _kube_controller_manager(setting: Setting) -> list[str]:
     return [
         str(setting.binaries.controlplane),
         "kube-controller-manager",
-        *_as_admin(layout),
+        *_client("kube-controller-manager", layout),
         f"--service-account-private-key-file={layout.key}",
         f"--root-ca-file={layout.certificate}",
         "--controllers=*,-nodeipam,-cloud-node-lifecycle,-service-lb-controller,-node-route-controller",
@@ -128,13 +154,13 @@ def _kube_controller_manager(setting: Setting) -> list[str]:
 
 
 def _kube_scheduler(setting: Setting) -> list[str]:
-    return [str(setting.binaries.controlplane), "kube-scheduler", *_as_admin(setting.layout)]
+    return [str(setting.binaries.controlplane), "kube-scheduler", *_client("kube-scheduler", setting.layout)]
 
 
-def _as_admin(layout: Layout) -> list[str]:
+def _client(component: Component, layout: Layout) -> list[str]:
     """One replica that serves nobody, and is not slowed down by the client's own rate limit."""
     return [
-        f"--kubeconfig={layout.kubeconfig}",
+        f"--kubeconfig={layout.client_kubeconfig(component)}",
         "--leader-elect=false",
         "--secure-port=0",
         "--kube-api-qps=1000",
@@ -145,7 +171,7 @@ def _as_admin(layout: Layout) -> list[str]:
 def _kwok(setting: Setting) -> list[str]:
     return [
         str(setting.binaries.kwok),
-        f"--kubeconfig={setting.layout.kubeconfig}",
+        f"--kubeconfig={setting.layout.client_kubeconfig('kwok')}",
         # a node without the annotation stays as it was made: never Ready, or whatever status it was given
         f"--manage-nodes-with-annotation-selector={KWOK_NODE}=fake",
         # Node status is heartbeat enough for the controller manager; a lease per node, renewed every 10 s, only

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx
 from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
-from deploy.local import build, components, kubeconfig, ports, stages
+from deploy.local import audit, build, components, kubeconfig, ports, stages
 from deploy.local.api import Api, Json
 from deploy.local.components import Component
 from deploy.local.errors import ApiError, PlaneError
@@ -45,6 +45,7 @@ class ControlPlane:
         self._until = ExitStack()
         self._processes = Processes()
         self._setting: components.Setting
+        self._client_tokens = {one: secrets.token_hex(16) for one in components.CLIENTS}
         self.token = secrets.token_hex(16)  #: of an administrator (group system:masters)
         self.api: Api  #: a connection as that administrator
 
@@ -60,9 +61,7 @@ class ControlPlane:
         try:
             self._prepare()
             self._start_server()
-            for name in components.ALL:
-                if name in self._wanted and name not in self._processes.running:
-                    self.start_component(name)
+            self.start_stopped()
         except BaseException:
             self.close()
             raise
@@ -103,6 +102,12 @@ class ControlPlane:
         if name == "kube-apiserver":
             self._wait_until_ready()
 
+    def start_stopped(self) -> None:
+        """Start the components that belong to this plane and do not run."""
+        for name in components.ALL:
+            if name in self._wanted and name not in self._processes.running:
+                self.start_component(name)
+
     def stop_component(self, name: Component) -> None:
         """Kill a component; its data stays, `start_component` brings it back on the same port."""
         self._processes.stop(name)
@@ -124,17 +129,23 @@ class ControlPlane:
         while not stopped.wait(CHECK_SECONDS):
             self._processes.check()
 
-    def service_account_kubeconfig(self, namespace: str, name: str, *, seconds: int = 3600) -> Path:
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, *, pod: str | None = None, seconds: int = 3600
+    ) -> Path:
         """A kubeconfig with a token of the ServiceAccount, valid for *seconds* (600 at least).
 
         The token comes from the TokenRequest API, so its holder may do what RBAC allows the account and
-        nothing more.
+        nothing more. It is bound to the *pod* of that name, as the tokens that kubelets mount are: it carries the
+        pod's name, and ends with the pod, which has to be there and run as the ServiceAccount.
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        spec = {"audiences": [components.SERVICE_ACCOUNT_ISSUER], "expirationSeconds": seconds}
+        spec: Json = {"audiences": [components.SERVICE_ACCOUNT_ISSUER], "expirationSeconds": seconds}
+        if pod is not None:
+            uid = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         token = self.api.post(path, review)["status"]["token"]
-        return self.token_kubeconfig(f"{namespace}-{name}", token)
+        return self.token_kubeconfig("-".join(filter(None, (namespace, name, pod))), token)
 
     def token_kubeconfig(self, user: str, token: str) -> Path:
         """A kubeconfig in this plane's folder that authenticates with *token*, valid or not."""
@@ -147,7 +158,8 @@ class ControlPlane:
         for folder in (layout.certificates, layout.logs):
             folder.mkdir(mode=0o700)
         layout.tokens.touch(mode=0o600)
-        layout.tokens.write_text(f'{self.token},{components.ADMIN},{components.ADMIN},"system:masters"\n')
+        layout.tokens.write_text("".join(f'{token},{user},{user},"system:masters"\n' for user, token in self._tokens()))
+        audit.write_policy(layout.audit_policy, [components.user(one) for one in components.CLIENTS])
         self._setting = components.Setting(
             binaries=binaries,
             layout=layout,
@@ -155,6 +167,11 @@ class ControlPlane:
             api_port=ports.reserve(self._until),
             stages=stages.write(binaries.stages, layout.stages),
         )
+
+    def _tokens(self) -> Iterable[tuple[str, str]]:
+        """Administrators: the one that users of the plane have, and one for each component."""
+        yield components.ADMIN, self.token
+        yield from ((components.user(one), token) for one, token in self._client_tokens.items())
 
     def _claim_folder(self) -> Path:
         if self._given is None:
@@ -174,6 +191,8 @@ class ControlPlane:
         self.api = self._until.enter_context(Api(self.server, ca=self.ca, token=self.token))
         self._wait_until_ready()
         self.token_kubeconfig(components.ADMIN, self.token).rename(self.kubeconfig)
+        for one, token in self._client_tokens.items():
+            self.token_kubeconfig(components.user(one), token)
 
     def _wait_until_ready(self) -> None:
         def ready() -> bool:

@@ -7,6 +7,7 @@ that one control plane serves quick and slow pods side by side:
 - START_AFTER: a Go duration until the pod is Ready, or `never`
 - COMPLETE_AFTER: the same for the success of a Job's pod
 - TERMINATE_AFTER: the same for the end of a deleted pod; `grace` takes the pod's whole grace period
+- READY_ON: how a node's name begins; on other nodes the pod never becomes Ready
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ import yaml
 START_AFTER = "local.spot-rescheduler/start-after"
 COMPLETE_AFTER = "local.spot-rescheduler/complete-after"
 TERMINATE_AFTER = "local.spot-rescheduler/terminate-after"
+READY_ON = "local.spot-rescheduler/ready-on"
 NEVER = "never"
 GRACE = "grace"
 
@@ -27,6 +29,14 @@ HEARTBEAT_SECONDS = (120, 240)
 
 #: kwok's pod stages, and the annotation that delays each
 _DELAYED_BY = {"pod-ready": START_AFTER, "pod-complete": COMPLETE_AFTER, "pod-delete": TERMINATE_AFTER}
+
+#: a jq expression over the pod, as every key of kwok's selectors
+_ON_ITS_NODE = {
+    "key": f'(.metadata.annotations["{READY_ON}"] // "") as $node'
+    ' | if .spec.nodeName // "" | startswith($node) then "yes" else "no" end',
+    "operator": "In",
+    "values": ["yes"],
+}
 
 
 def write(upstream: Iterable[Path], into: Path) -> list[Path]:
@@ -38,6 +48,8 @@ def write(upstream: Iterable[Path], into: Path) -> list[Path]:
         name, spec = stage["metadata"]["name"], stage["spec"]
         if name in _DELAYED_BY:
             _delay(spec, _DELAYED_BY[name])
+            if name == "pod-ready":
+                spec["selector"]["matchExpressions"].append(_ON_ITS_NODE)
         elif name == "node-heartbeat":
             earliest, latest = (seconds * 1000 for seconds in HEARTBEAT_SECONDS)
             spec["delay"] = {"durationMilliseconds": earliest, "jitterDurationMilliseconds": latest}

@@ -18,7 +18,7 @@ from predicates.objects.devices import (
     ResourceClaimSpec,
     ResourceClaimStatus,
 )
-from predicates.objects.kept import Claim, HostPort, Object, Pod, PodClass
+from predicates.objects.kept import FINISHED, Claim, HostPort, Object, Pod, PodClass
 from predicates.objects.meta import Amounts, Int32, Int64, ObjectMeta, OwnerReference, QuantityText, Wire
 from predicates.objects.nodes import Condition, ContainerImage, Node, NodeAddress, NodeSpec, NodeStatus, Taint
 from predicates.objects.pods import (
@@ -85,6 +85,7 @@ from predicates.objects.storage import (
 )
 
 __all__ = [
+    "FINISHED",
     "AWSElasticBlockStore",
     "Affinity",
     "AllocationResult",

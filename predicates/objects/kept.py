@@ -1,7 +1,7 @@
 """Pods as we keep them: what schedules alike shares one :class:`PodClass`."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ from predicates.objects.storage import (
     StorageClass,
     VolumeAttachment,
 )
+
+#: Phases of pods that take no room any more.
+FINISHED: Final = ("Succeeded", "Failed")
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +86,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     creation_timestamp: str | None = None
     start_time: str | None = None
     ready: bool = True  #: False where its Ready condition says anything but True
+    ready_since: str | None = None  #: when its Ready condition became True; None where it is not, or unknown
     unschedulable_since: str | None = None  #: when the scheduler first said ``Unschedulable``
 
     @property
@@ -93,7 +97,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     @property
     def finished(self) -> bool:
         """It has ended and takes no room: neither the scheduler nor a drain counts it."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in FINISHED
 
 
 Object: TypeAlias = (

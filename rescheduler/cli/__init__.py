@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "run": ("rescheduler.cli.run", "Empty on-demand nodes, round after round (the daemon)."),
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be emptied now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Show for pods why which spot node does not take them."),
+    "resume": ("rescheduler.cli.resume", "Let the daemon go on although an earlier drain owes replacement pods."),
     "proxy": ("rescheduler.cli.proxy", "Stand before a cloudpool, and drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Serve the parts that make virtual nodes with Liqo."),

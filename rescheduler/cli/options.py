@@ -16,8 +16,8 @@ import click
 from rescheduler.backends import BACKENDS
 from rescheduler.cli.go_flags import Bool, Duration, Option, Parsed
 from rescheduler.errors import UsageError
-from rescheduler.planning.policy import NodeLabel, Policy
-from rescheduler.settings import JSON, PROTOBUF, Connection, LogFormat, Logging, Provider
+from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
+from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
 
 Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -43,8 +43,8 @@ def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Dec
     return decorate
 
 
-def _policy(planning_timeout: timedelta, **values: Any) -> Policy:
-    return Policy(planning_timeout=planning_timeout.total_seconds(), **values)
+def _policy(planning_timeout: timedelta, move_jobs: str, **values: Any) -> Policy:
+    return Policy(planning_timeout=planning_timeout.total_seconds(), move_jobs=MoveJobs(move_jobs), **values)
 
 
 policy_options = group(
@@ -91,8 +91,26 @@ policy_options = group(
             "--min-on-demand-nodes",
             click.IntRange(min=0),
             default=_POLICY.min_on_demand_nodes,
-            help="Leave at least so many on-demand nodes with their pods, for the day on which spot goes away. "
-            "0: every one may be emptied.",
+            help="Leave at least so many on-demand nodes with their pods, as headroom for a spot outage. Only "
+            "nodes count that are Ready, run pods of their own (DaemonSets do not count), and are neither drained nor "
+            "removed. 0: every one may be emptied.",
+        ),
+        Option(
+            "--move-jobs",
+            click.Choice([one.value for one in MoveJobs]),
+            default=_POLICY.move_jobs.value,
+            help="Which pods of Jobs may be evicted. Kubernetes counts an evicted pod as failed. tolerant: those whose "
+            "Job has enough failures left (backoffLimit, backoffLimitPerIndex), or a podFailurePolicy that ignores "
+            "disruptions. always: all of them. never: none of them.",
+        ),
+        Option(
+            "--scheduler-name",
+            to="scheduler_names",
+            multiple=True,
+            default=_POLICY.scheduler_names,
+            metavar="NAME",
+            help="Schedulers whose pods may be evicted, once for each (spec.schedulerName); they replace the default. "
+            "Where pods go is predicted by the default scheduler's rules, so name only others with the same rules.",
         ),
         Option(
             "--planning-timeout",
@@ -159,6 +177,20 @@ node_name_option: Final = Option(
     metavar="NAME",
     help="The node that this program runs on, which is never drained: it would take itself away in the middle. The "
     "shipped manifests set it by the environment. Empty: none.",
+)
+
+namespace_option: Final = Option(
+    "--namespace",
+    default="kube-system",
+    help="The namespace that the daemon runs in; the leader's Lease and the memory live there.",
+)
+
+memory_name_option: Final = Option(
+    "--memory-name",
+    default=MEMORY_NAME,
+    metavar="NAME",
+    help="The ConfigMap that keeps what restarts must not forget: the drain delay, cooldowns, pauses, what drains "
+    "still owe, and how often pods were moved. The chart names it after the release.",
 )
 
 connection_options = group(

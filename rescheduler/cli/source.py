@@ -38,7 +38,16 @@ class Source:
     connection: Connection
 
     def read(self) -> Snapshot:
-        """Read all of it. Raises the errors of :mod:`rescheduler.dump` or of the API server."""
+        """Read all of it. Raises the errors of :mod:`rescheduler.dump` or of the API server.
+
+        Each object that cannot be decoded is one line on standard error.
+        """
+        snapshot = self._read()
+        for unreadable in snapshot.unreadable:
+            click.echo(f"rescheduler: left out, as it cannot be decoded: {unreadable.why}", err=True)
+        return snapshot
+
+    def _read(self) -> Snapshot:
         # A read makes millions of objects that all stay: collecting garbage in between finds none.
         gc.disable()
         try:
@@ -46,8 +55,12 @@ class Source:
                 return dump.read(self.snapshot)
             from rescheduler.app import read_cluster  # noqa: PLC0415 - the client is imported when it is needed
 
-            return read_cluster(self.connection)
+            return read_cluster(self.connection, _warn)
         finally:
             gc.enable()
             gc.freeze()
             gc.set_threshold(_SELDOM)  # What is planned and explained next mostly stays, too.
+
+
+def _warn(text: str) -> None:
+    click.echo(f"rescheduler: warning: {text}", err=True)

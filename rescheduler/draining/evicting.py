@@ -1,105 +1,193 @@
-"""Transitions of a drain while its pods are evicted and leave."""
+"""Transitions of a drain while its pods are evicted in steps and their replacement pods are followed."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
+from rescheduler.draining.following import due, failure, follow, merged_states, read_interval
 from rescheduler.draining.messages import (
+    Action,
+    ControllersRead,
+    ControllersUnread,
     Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     LookAgain,
+    PlanAgain,
+    PlannedAgain,
     PodGone,
     Seen,
 )
-from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Victim, Why, without
-
-#: Seconds until a refused eviction is asked for again: doubling, where the server names no time.
-FIRST_RETRY: Final = 1.0
-LONGEST_RETRY: Final = 10.0
+from rescheduler.draining.preparing import controllers_of
+from rescheduler.draining.retrying import again_later, sooner
+from rescheduler.draining.state import (
+    NEVER,
+    Drain,
+    Failure,
+    Phase,
+    Result,
+    Victim,
+    Why,
+    targets,
+    with_victim,
+    without,
+)
+from rescheduler.draining.waves import next_step
+from rescheduler.planning.outcome import PodRef, Reason, Rejected
 
 #: Pods that a failure names; the others are counted.
 _PODS_NAMED: Final = 5
 
 
 def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Result:
-    if (victim := drain.victims.get(event.uid)) is None or victim.accepted:
+    victim = drain.victims.get(event.uid)
+    if victim is None or victim.accepted:
         return drain, ()
-    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, said="")
-    return replace(_with(drain, accepted), evicted=(*drain.evicted, victim.pod)), ()
+    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, said="")
+    drain = replace(with_victim(drain, accepted), last_eviction_at=now)
+    return replace(drain, evicted=(*drain.evicted, victim.pod)), ()
 
 
 def eviction_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
-    return _again_later(drain, event.uid, event.why, event.retry_after, now), ()
+    return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
 def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
-    if (victim := drain.victims.get(event.uid)) is None:
+    victim = drain.victims.get(event.uid)
+    if victim is None:
         return drain, ()
     if not event.retryable:
         return exits.give_up(drain, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
-    return _again_later(drain, event.uid, event.why, event.retry_after, now), ()
+    return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
 def pod_gone(drain: Drain, event: PodGone, _: float) -> Result:
-    return _waiting(without(drain, frozenset([event.uid])))
+    return without(drain, frozenset([event.uid])), ()
+
+
+def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
+    return replace(drain, states=merged_states(drain, event), read_at=now), ()
+
+
+def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Result:
+    if not event.retryable:
+        return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
+    return replace(drain, read_at=now), ()
 
 
 def seen(drain: Drain, event: Seen, now: float) -> Result:
-    gone = drain.victims.keys() - event.present
+    """What the watched state shows decides the next step."""
+    if not event.tainted:
+        return exits.mark_lost(drain, now)
+    gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
-        drain = _hurried(without(drain, frozenset(gone)), now)
-    if (failure := _overdue(drain, now)) is not None:
-        return exits.give_up(drain, failure, now)
-    due = [victim for victim in drain.victims.values() if victim.ask_at <= now]
-    for victim in due:
-        drain = _with(drain, replace(victim, ask_at=NEVER))
-    drain, actions = _waiting(drain)
-    return drain, actions + tuple(Evict(victim.pod, victim.grace) for victim in due)
+        drain = sooner(without(drain, frozenset(gone)), now)
+    drain = follow(replace(drain, replicas=event.replicas), now)
+    if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
+        return exits.give_up(drain, failed, now)
+    drain, reading = _read(drain, now)
+    if event.stale:
+        return drain, reading
+    if not (drain.waiting or drain.victims or drain.debts):
+        return _landed(drain, now)
+    drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
+    drain, step = _step(drain, lost=event.lost)
+    return drain, (*reading, *again, *step)
 
 
-def _waiting(drain: Drain) -> Result:
-    if drain.victims:
+def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
+    """The next step, if the pods that are left still fit."""
+    step, drain = drain.step, replace(drain, step=())
+    if isinstance(event.verdict, Rejected):
+        return exits.give_up(drain, _no_longer_fits(event.verdict), now)
+    drain = replace(drain, targets=targets(event.verdict))
+    return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+
+
+def _no_longer_fits(rejected: Rejected) -> Failure:
+    blocker = rejected.blockers[0]
+    why = Why.TARGET_LOST if blocker.reason is Reason.NO_ROOM else Why.PLAN_CHANGED
+    about = f"pod {blocker.pod}: " if blocker.pod else ""
+    return Failure(why, f"{blocker.reason}: {about}{blocker.detail}")
+
+
+def _landed(drain: Drain, now: float) -> Result:
+    """Everything runs. The node is looked at once more, at a time when late pods have shown up."""
+    drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
+    if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
-    return replace(drain, phase=Phase.LOOKING), (LookAgain(),)
+    return replace(drain, phase=Phase.LOOKING, read_at=NEVER), (LookAgain(),)
 
 
-def _again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:
-    if (victim := drain.victims.get(uid)) is None or victim.accepted:
-        return drain
-    grown = min(FIRST_RETRY * 2.0 ** min(victim.refusals, 10), LONGEST_RETRY)
-    wait = grown if retry_after is None else retry_after
-    return _with(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, said=why))
+def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
+    if now < drain.read_at + read_interval(drain) or not drain.debts:
+        return drain, ()
+    words = any(timers.uncreated is not None for timers in drain.timers.values())
+    return replace(drain, read_at=NEVER), (controllers_of(drain, words=words),)
 
 
-def _hurried(drain: Drain, now: float) -> Drain:
-    """A pod has left, so a budget may allow the next one: those refused need not wait out their back-off."""
-    for victim in drain.victims.values():
-        if victim.refusals:
-            soon = min(victim.ask_at, now + FIRST_RETRY)
-            drain = _with(drain, replace(victim, ask_at=soon, refusals=1))
-    return drain
+def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
+    asked = [victim for victim in drain.victims.values() if victim.ask_at <= now]
+    for victim in asked:
+        drain = with_victim(drain, replace(victim, ask_at=NEVER))
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in asked)
+
+
+def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
+    """Plan again before each step, and as soon as a node that pods still need is lost."""
+    if drain.step:
+        return drain, ()
+    step = next_step(drain)
+    asked = any(not victim.accepted for victim in drain.victims.values())
+    if not step and not (lost and (drain.waiting or asked or due(drain))):
+        return drain, ()
+    again = PlanAgain(_due_pods(drain))
+    return replace(drain, step=step), (again,)
+
+
+def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
+    """Evicted pods that stand for the replacement pods that are not bound yet: the last ones of each controller."""
+    pods: list[PodRef] = []
+    for controller, missing in Counter(due(drain)).items():
+        evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]
+        pods += evicted[-missing:]
+    return tuple(pods)
+
+
+def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
+    sizes, begun = dict(drain.step_size), set(drain.begun)
+    for controller in {victim.controller for victim in step if victim.controller is not None}:
+        taken = sum(victim.controller == controller for victim in step)
+        sizes[controller] = 2 * taken if controller in begun else 1
+        begun.add(controller)
+    asked = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
+    drain = replace(
+        drain,
+        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in asked),
+        victims={**drain.victims, **asked},
+        begun=frozenset(begun),
+        step_size=sizes,
+    )
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
 
 
 def _overdue(drain: Drain, now: float) -> Failure | None:
-    stuck = [one for one in drain.victims.values() if one.leaves_by is not None and one.leaves_by <= now]
+    stuck = [victim for victim in drain.victims.values() if victim.leaves_by is not None and victim.leaves_by <= now]
     if stuck:
         why = f"{_pods(stuck)} did not end within the grace period and {drain.limits.headroom:g} s"
-        return Failure(Why.TERMINATION_TIMEOUT, why, tuple(one.pod for one in stuck))
-    refused = [one for one in drain.victims.values() if not one.accepted]
-    if refused and now >= drain.deadline:
-        said = next((f": {one.said}" for one in refused if one.said), "")
+        return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in stuck))
+    refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
+    if refused:
+        said = next((f": {victim.said}" for victim in refused if victim.said), "")
         why = f"{_pods(refused)} could not be evicted within {drain.limits.eviction:g} s{said}"
-        return Failure(Why.EVICTION_TIMEOUT, why, tuple(one.pod for one in refused))
+        return Failure(Why.EVICTION_TIMEOUT, why, tuple(victim.pod for victim in refused))
     return None
 
 
-def _pods(found: list[Victim]) -> str:
-    names = ", ".join(str(one.pod) for one in found[:_PODS_NAMED])
-    more = f" and {len(found) - _PODS_NAMED} more" if len(found) > _PODS_NAMED else ""
-    return f"pod{'s' if len(found) > 1 else ''} {names}{more}"
-
-
-def _with(drain: Drain, victim: Victim) -> Drain:
-    return replace(drain, victims={**drain.victims, victim.pod.uid: victim})
+def _pods(victims: Iterable[Victim]) -> str:
+    names = [str(victim.pod) for victim in victims]
+    more = f" and {len(names) - _PODS_NAMED} more" if len(names) > _PODS_NAMED else ""
+    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names[:_PODS_NAMED])}{more}"

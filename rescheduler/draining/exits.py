@@ -3,7 +3,15 @@
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining.messages import Cause, Release, Released, ReleaseFailed, Seen, Stop
+from rescheduler.draining.messages import (
+    Cause,
+    EvictionAccepted,
+    Release,
+    Released,
+    ReleaseFailed,
+    Seen,
+    Stop,
+)
 from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
 
 #: Seconds between two tries to get our taint off.
@@ -11,7 +19,25 @@ RELEASE_INTERVAL: Final = 2.0
 
 
 def give_up(drain: Drain, failure: Failure, now: float) -> Result:
-    drain = replace(drain, failure=failure)
+    """End a drain that failed.
+
+    A machine that an earlier process may have ordered can be on its way out: as long as nothing was evicted, its node
+    keeps the mark, and a later look decides.
+    """
+    asked = any(not victim.accepted for victim in drain.victims.values())
+    if drain.ordered_at is not None and not (drain.evicted or asked):
+        return replace(drain, phase=Phase.DONE, postponed=failure), ()
+    return reopen(drain, failure, now)
+
+
+def reopen(drain: Drain, failure: Failure, now: float) -> Result:
+    """Remove the marks, so that pods may come back. Controllers that have lost no pod are owed nothing.
+
+    Which ones those are is not known of the process that began a drain that was resumed.
+    """
+    owed = {each: debt for each, debt in drain.debts.items() if drain.resumed or each in drain.begun}
+    asked = drain.victims if drain.phase is Phase.EVICTING else {}  # before, evictions were asked for in dry runs only
+    drain = replace(drain, failure=failure, debts=owed, victims=asked)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
@@ -40,6 +66,19 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
     return replace(drain, retry_at=NEVER), (Release(),)
 
 
+def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
+    """The request was on its way when the drain failed: the pod is one that the drain has evicted."""
+    victim = drain.victims.get(event.uid)
+    if victim is None or victim.accepted or victim.pod in drain.evicted:
+        return drain, ()
+    return replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now), ()
+
+
+def mark_lost(drain: Drain, now: float) -> Result:
+    why = "our taint or annotation was removed or replaced by somebody else"
+    return give_up(drain, Failure(Why.MARK_LOST, why), now)
+
+
 def node_gone(drain: Drain, why: str) -> Result:
     failure = Failure(Why.NODE_GONE, why)
     return replace(drain, phase=Phase.DONE, failure=failure, released=True), ()
@@ -55,5 +94,6 @@ def stop(drain: Drain, event: Stop, now: float) -> Result:
         return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()
     if drain.ordered_at is not None:
         return replace(drain, phase=Phase.DONE), ()
-    left = tuple(one.pod for one in drain.victims.values())
-    return give_up(drain, Failure(Why.STOPPED, "told to stop in the middle of the drain", left), now)
+    left = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
+    pods = (*left, *(victim.pod for victim in drain.waiting))
+    return give_up(drain, Failure(Why.STOPPED, "told to stop in the middle of the drain", pods), now)

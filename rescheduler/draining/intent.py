@@ -10,8 +10,10 @@ import msgspec
 
 from predicates.objects import Node, Taint
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.minimum import DRAIN_ANNOTATION
 
-ANNOTATION: Final = "spot-rescheduler/drain"
+ANNOTATION: Final = DRAIN_ANNOTATION
 
 _NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_LABEL: Final = 63
@@ -31,11 +33,15 @@ class Intent:
     since: datetime  #: when the step was begun; of REMOVING: before the machine was ordered away
     pods: tuple[str, ...] = ()  #: UIDs of the pods to move
     group: str = ""  #: of REMOVING: the provider's node group that the machine belongs to
-    until: datetime | None = None  #: when the holder has surely ended or written anew, if it lives; None: nobody knows
+    until: datetime | None = None  #: by then the holder has finished or renewed the annotation; None: not known
+    identity: str = ""  #: the installation that drains: namespace and Lease; "" in annotations of 0.1.0 and of proxies
+    debts: tuple[Debt, ...] = ()  #: what the drain owes; empty until it is known
 
     def dump(self) -> str:
         until = "" if self.until is None else _written(self.until)
-        shape = _Shape(self.holder, self.step, _written(self.since), self.pods, self.group, until)
+        shape = _Shape(
+            self.holder, self.step, _written(self.since), self.pods, self.group, until, self.identity, self.debts
+        )
         return msgspec.json.encode(shape).decode()
 
     def lapsed(self, now: datetime) -> bool:
@@ -50,6 +56,8 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     pods: tuple[str, ...] = ()
     group: str = ""
     until: str = ""
+    identity: str = ""
+    debts: tuple[Debt, ...] = ()
 
 
 #: Made here, once: see :mod:`rescheduler.shapes`.
@@ -65,15 +73,18 @@ def taint(holder: str) -> Taint:
 def read(node: Node) -> Intent | None:
     """The intent on *node*; None where there is none that can be read."""
     text: Any = node.metadata.annotations.get(ANNOTATION)
-    if text is None:
-        return None
+    return None if text is None else parse(text)
+
+
+def parse(text: str) -> Intent | None:
+    """The content of an annotation; None where it cannot be read."""
     try:
         shape = _SHAPES.decode(text)
         since = _read(shape.since)
         until = _read(shape.until) if shape.until else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until)
+    return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until, shape.identity, shape.debts)
 
 
 def _written(moment: datetime) -> str:

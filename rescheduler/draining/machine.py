@@ -1,9 +1,10 @@
 """The state machine of a drain: events and the time go in, actions come out. No I/O, no clock.
 
-The order is that of DESIGN.md 3, and there is no other: ask the provider → intent and taint → look again →
-evict → wait until every pod has left → look again → (intent → order the machine away → delete the Node) or
-take the taint off. Every way out passes :class:`Release`, but three: the machine was ordered away, the node
-is gone, or somebody else leads now and finds the intent.
+The order is that of DESIGN.md 4, and there is no other: ask the provider → taint and annotation → read the cluster
+consistently and plan again → count what will be owed, write it down → try all evictions in a dry run → evict in
+steps, following the replacement pods → all that is owed runs → look again → order the machine, delete the Node, or
+remove the taint. Every way out passes :class:`Release`, but three: the machine was ordered away, the node is gone,
+or somebody else leads now and finds the annotation.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,23 +12,23 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from rescheduler.draining import evicting, exits, removing
-from rescheduler.draining.intent import Step
+from rescheduler.draining import evicting, exits, marking, preparing, removing
 from rescheduler.draining.messages import (
     AskProvider,
+    ControllersRead,
+    ControllersUnread,
     Event,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     LookAgain,
     Looked,
     LookFailed,
-    Mark,
     Marked,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
+    PlannedAgain,
     PodGone,
     ProviderAnswered,
     Released,
@@ -38,39 +39,73 @@ from rescheduler.draining.messages import (
     Seen,
     Stop,
 )
-from rescheduler.draining.state import NEVER, Drain, Failure, Limits, Phase, Result, Why, victims
-from rescheduler.planning.outcome import Plan, PodRef, Rejected
+from rescheduler.draining.state import (
+    RENEW_INTERVAL,
+    Drain,
+    Failure,
+    Limits,
+    Phase,
+    Result,
+    Why,
+    leaving,
+    targets,
+    victims,
+)
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected
 
-#: So often pods that came to the node all the same are evicted as well.
+#: So often pods that were put on the node after all are evicted as well.
 RETURNS: Final = 2
+
+#: Phases that may last; during all others the mark is about to be written or removed anyway.
+_RENEWED: Final = frozenset({Phase.TRYING, Phase.EVICTING, Phase.REMOVING, Phase.DELETING})
 
 
 def start(plan: Plan, limits: Limits) -> Result:
     """Begin to drain the plan's node."""
-    pods = tuple(one.pod.uid for one in plan.placements)
-    return Drain(plan.node, limits, Phase.ASKING, intended=pods), (AskProvider(),)
+    pods = tuple(placement.pod.uid for placement in plan.placements)
+    return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
 
 
-def resume(node: str, limits: Limits, pods: tuple[str, ...]) -> Result:
-    """Go on with a drain that somebody else began: the node carries our taint, *pods* (UIDs) may have left."""
-    return Drain(node, limits, Phase.ASKING, intended=pods, marked=True), (AskProvider(),)
+def resume(node: str, limits: Limits, pods: tuple[str, ...], debts: tuple[Debt, ...] = ()) -> Result:
+    """Continue a drain that another process began: the node carries our taint, *pods* (UIDs) may have left."""
+    owed = {debt.controller: debt for debt in debts}
+    drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=owed)
+    return drain, (AskProvider(),)
 
 
-def resume_removal(node: str, limits: Limits, group: str, ordered_at: datetime) -> Result:
-    """Go on with a removal that somebody else may have ordered."""
-    drain = Drain(node, limits, Phase.ASKING, marked=True, group=group, ordered_at=ordered_at)
-    return removing.order(drain)
+def resume_removal(
+    node: str, limits: Limits, group: str, ordered_at: datetime, debts: tuple[Debt, ...] = (), *, absent: bool = False
+) -> Result:
+    """Continue a removal that an earlier process, or an earlier round, may have ordered.
+
+    The node is looked at first: pods that were put on it since are judged by all rules. *debts* of earlier tries were
+    noted there. *absent*: the provider did not know the machine when it was last asked.
+    """
+    owed = {debt.controller: debt for debt in debts}
+    drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=owed)
+    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent)
+    return drain, (marking.mark(drain),)
 
 
-def roll_back(node: str, limits: Limits, now: float) -> Result:
-    """Take our marks off a node of which nobody knows any more what was meant."""
-    return exits.release(Drain(node, limits, Phase.RELEASING, marked=True), now)
+def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
+    """Remove our marks from a node of which it is not known any more what was meant; *debts* were noted there."""
+    owed = {debt.controller: debt for debt in debts}
+    return exits.release(Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=owed), now)
 
 
 def step(drain: Drain, event: Event, now: float) -> Result:
     """What *event* at the moment *now* makes of *drain*, and what is to be done. Late answers change nothing."""
     transition = _TRANSITIONS.get((drain.phase, type(event))) or _EVERYWHERE.get(type(event))
-    return (drain, ()) if transition is None or drain.done else transition(drain, event, now)
+    if drain.done or transition is None:
+        return drain, ()
+    return _renewed(*transition(drain, event, now), now)
+
+
+def _renewed(drain: Drain, actions: tuple[Any, ...], now: float) -> Result:
+    if now < drain.renew_at or drain.phase not in _RENEWED:
+        return drain, actions
+    return replace(drain, renew_at=now + RENEW_INTERVAL), (*actions, marking.renew(drain))
 
 
 # Before the first eviction
@@ -80,51 +115,58 @@ def _provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Res
     if event.refusal:
         why = Why.PROVIDER if event.group is None else Why.REFUSED
         return exits.give_up(drain, Failure(why, event.refusal), now)
-    return replace(drain, phase=Phase.MARKING, group=event.group, marked=True), (Mark(Step.DRAINING, drain.intended),)
+    drain = replace(drain, phase=Phase.MARKING, group=event.group, marked=True)
+    return drain, (marking.mark(drain),)
 
 
-def _marked(drain: Drain, _: Marked, __: float) -> Result:
-    return replace(drain, phase=Phase.LOOKING), (LookAgain(),)
+def _marked(drain: Drain, _: Marked, now: float) -> Result:
+    drain = replace(drain, phase=Phase.LOOKING, tainted_at=now, renew_at=now + RENEW_INTERVAL)
+    return drain, (LookAgain(drain.targets),)
 
 
 def _mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Whether the PATCH got through may be unknown, so it is taken back even so."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
+    why = Why.MARK_LOST if event.lost else Why.API_ERROR
+    return exits.give_up(drain, Failure(why, event.why), now)
+
+
+def _renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """A renewal that did not get through is made again; a mark that is not ours any more ends the drain."""
+    if event.node_gone:
+        return exits.node_gone(drain, event.why)
+    return exits.mark_lost(drain, now) if event.lost else (drain, ())
 
 
 def _looked(drain: Drain, event: Looked, now: float) -> Result:
-    """The plan as it is with the taint on; later looks see pods that came all the same, and move them too."""
+    """The plan as it is with the taint on; later looks see pods that came after all, and move them too."""
     if isinstance(event.verdict, Rejected):
-        return exits.give_up(drain, Failure(Why.PLAN_CHANGED, _told(event.verdict)), now)
+        return exits.give_up(drain, Failure(Why.PLAN_CHANGED, _reason(event.verdict)), now)
     plan = event.verdict
-    found = victims(plan, drain.limits, now)
-    if not found:
-        return removing.emptied(drain, now)
-    came = drain.deadline != NEVER
-    deadline = drain.deadline if came else now + drain.limits.eviction
-    if (failure := _in_vain(drain, tuple(one.pod for one in found.values()), late=now >= deadline)) is not None:
-        return exits.give_up(drain, failure, now)
+    waiting, gone = victims(plan, drain.limits), leaving(plan, drain.limits, now)
+    if not waiting and not gone and not drain.debts:
+        return _nothing_left(drain, now)
+    if (waiting or gone) and drain.looks > RETURNS:
+        why = f"pods came to the node {drain.looks} times while it was drained: they tolerate its taint"
+        return exits.give_up(drain, Failure(Why.PODS_RETURN, why, _pods(plan)), now)
     drain = replace(
         drain,
-        phase=Phase.EVICTING,
-        victims=found,
-        returns=drain.returns + came,
-        deadline=deadline,
+        waiting=waiting,
+        victims=gone,
+        targets=targets(plan),
+        looks=drain.looks + bool(waiting or gone),
+        landed_at=None,
         placements=drain.placements + _new(plan, drain),
     )
-    return drain, tuple(Evict(one.pod, one.grace) for one in found.values() if not one.accepted)
+    return preparing.count(drain, now)
 
 
-def _in_vain(drain: Drain, found: tuple[PodRef, ...], *, late: bool) -> Failure | None:
-    """Why *found* are not evicted any more: who tolerates our taint may be put back as often as we evict it."""
-    if late:
-        return Failure(Why.EVICTION_TIMEOUT, f"{len(found)} pods came to the node while it was drained", found)
-    if drain.returns == RETURNS:
-        why = f"pods came to the node {RETURNS + 1} times while it was drained: they tolerate its taint"
-        return Failure(Why.PODS_RETURN, why, found)
-    return None
+def _nothing_left(drain: Drain, now: float) -> Result:
+    """Nothing runs on the node. A machine is ordered only after a look that was begun when late pods had shown up."""
+    if drain.group is None or drain.landed_at is not None:
+        return removing.emptied(drain, now)
+    return replace(drain, phase=Phase.EVICTING, waiting=(), victims={}), ()
 
 
 def _look_failed(drain: Drain, event: LookFailed, now: float) -> Result:
@@ -133,12 +175,16 @@ def _look_failed(drain: Drain, event: LookFailed, now: float) -> Result:
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
-def _new(plan: Plan, drain: Drain) -> tuple[Any, ...]:
-    known = {one.pod.uid for one in drain.placements}
-    return tuple(one for one in plan.placements if one.pod.uid not in known)
+def _new(plan: Plan, drain: Drain) -> tuple[Placement, ...]:
+    known = {placement.pod.uid for placement in drain.placements}
+    return tuple(placement for placement in plan.placements if placement.pod.uid not in known)
 
 
-def _told(rejected: Rejected) -> str:
+def _pods(plan: Plan) -> tuple[PodRef, ...]:
+    return (*(placement.pod for placement in plan.placements), *plan.leaving)
+
+
+def _reason(rejected: Rejected) -> str:
     blocker = rejected.blockers[0]
     more = f" (and {len(rejected.blockers) - 1} more)" if len(rejected.blockers) > 1 else ""
     about = f"pod {blocker.pod}: " if blocker.pod else ""
@@ -154,22 +200,40 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.MARKING, MarkFailed): _mark_failed,
     (Phase.LOOKING, Looked): _looked,
     (Phase.LOOKING, LookFailed): _look_failed,
+    (Phase.COUNTING, ControllersRead): preparing.counted,
+    (Phase.COUNTING, ControllersUnread): preparing.uncounted,
+    (Phase.COUNTING, Seen): preparing.count_tick,
+    (Phase.NOTING, Marked): preparing.noted,
+    (Phase.NOTING, MarkFailed): _mark_failed,
+    (Phase.TRYING, EvictionAccepted): preparing.try_accepted,
+    (Phase.TRYING, EvictionRefused): preparing.try_refused,
+    (Phase.TRYING, EvictionFailed): preparing.try_failed,
+    (Phase.TRYING, PodGone): preparing.try_gone,
+    (Phase.TRYING, MarkFailed): _renewal_failed,
+    (Phase.TRYING, Seen): preparing.try_tick,
     (Phase.EVICTING, EvictionAccepted): evicting.eviction_accepted,
     (Phase.EVICTING, EvictionRefused): evicting.eviction_refused,
     (Phase.EVICTING, EvictionFailed): evicting.eviction_failed,
     (Phase.EVICTING, PodGone): evicting.pod_gone,
+    (Phase.EVICTING, ControllersRead): evicting.controllers_read,
+    (Phase.EVICTING, ControllersUnread): evicting.controllers_unread,
+    (Phase.EVICTING, PlannedAgain): evicting.planned_again,
+    (Phase.EVICTING, MarkFailed): _renewal_failed,
     (Phase.EVICTING, Seen): evicting.seen,
     (Phase.ORDERING, Marked): removing.order_marked,
-    (Phase.ORDERING, MarkFailed): removing.order_mark_failed,
+    (Phase.ORDERING, MarkFailed): _mark_failed,
     (Phase.REMOVING, Removed): removing.removed,
     (Phase.REMOVING, RemovalPending): removing.removal_pending,
     (Phase.REMOVING, RemovalFailed): removing.removal_failed,
+    (Phase.REMOVING, MarkFailed): removing.renewal_failed,
     (Phase.REMOVING, Seen): removing.removal_tick,
     (Phase.DELETING, NodeDeleted): removing.node_deleted,
     (Phase.DELETING, NodeDeletionFailed): removing.node_deletion_failed,
+    (Phase.DELETING, MarkFailed): removing.renewal_failed,
     (Phase.DELETING, Seen): removing.removal_tick,
     (Phase.RELEASING, Released): exits.released,
     (Phase.RELEASING, ReleaseFailed): exits.release_failed,
     (Phase.RELEASING, Seen): exits.release_tick,
+    (Phase.RELEASING, EvictionAccepted): exits.accepted_late,
 }
 _EVERYWHERE: Final[Mapping[type, Transition]] = {Stop: exits.stop}

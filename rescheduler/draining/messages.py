@@ -1,11 +1,15 @@
 """What a drain is told (events) and what it wants done (actions). Frozen values, one class each."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from predicates.objects import OwnerReference
 from rescheduler.draining.intent import Step
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import PodRef, Verdict
 
 # Actions
@@ -24,11 +28,49 @@ class Mark:
     pods: tuple[str, ...] = ()
     group: str = ""
     since: datetime | None = None  #: None: from this moment
+    debts: tuple[Debt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Write the same annotation again, with a later promise. → :class:`MarkFailed`, or nothing"""
+
+    step: Step
+    pods: tuple[str, ...] = ()
+    group: str = ""
+    since: datetime | None = None
+    debts: tuple[Debt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadControllers:
+    """Read the controllers of these pods. → :class:`ControllersRead` or :class:`ControllersUnread`"""
+
+    owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespace and controller of pods
+    controllers: frozenset[Controller] = frozenset()
+    words: bool = False  #: also look for what the controllers report about pods that they cannot create
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
     """Plan the node once more, on a state that is not older than this action. → :class:`Looked`"""
+
+    targets: frozenset[str] = frozenset()  #: nodes that the plan is expected to count on: they are read, too
+
+
+@dataclass(frozen=True, slots=True)
+class TryEviction:
+    """Ask for the pod's eviction in a dry run. → :class:`EvictionAccepted` and so on, nothing is evicted"""
+
+    pod: PodRef
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAgain:
+    """Do the pods that are left and the replacement pods that are due still fit? → :class:`PlannedAgain`"""
+
+    due: tuple[PodRef, ...]  #: evicted pods whose replacement pods are not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +87,7 @@ class OrderRemoval:
 
     group: str
     since: datetime | None = None  #: when an earlier process may have ordered it
+    again: bool = False  #: asked before in this drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +100,19 @@ class Release:
     """Take taint and intent off. → :class:`Released` or :class:`ReleaseFailed`"""
 
 
-Action: TypeAlias = AskProvider | Mark | LookAgain | Evict | OrderRemoval | DeleteNode | Release
+Action: TypeAlias = (
+    AskProvider
+    | Mark
+    | Renew
+    | LookAgain
+    | ReadControllers
+    | TryEviction
+    | PlanAgain
+    | Evict
+    | OrderRemoval
+    | DeleteNode
+    | Release
+)
 
 # Events
 
@@ -77,6 +132,7 @@ class Marked:
 class MarkFailed:
     why: str
     node_gone: bool = False
+    lost: bool = False  #: the annotation is not ours any more: nothing was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +144,26 @@ class Looked:
 class LookFailed:
     why: str
     node_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersRead:
+    states: Mapping[Controller, ControllerState]
+    #: Namespace and UID of the controller that a pod names → its topmost controller.
+    topmost: Mapping[tuple[str, str], Controller]
+    #: Pods of each controller at this moment; those that this drain has evicted do not count.
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersUnread:
+    why: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAgain:
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +197,21 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Time has passed, and these pods (UIDs) are on the node, finished ones left out."""
+    """Time has passed; what the watched state shows."""
 
-    present: frozenset[str]
+    present: frozenset[str]  #: UIDs of the pods on the node, without those that ended
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: as in :class:`ControllersRead`
+    tainted: bool = True  #: our taint is on the node
+    lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
+    stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
     """The machine is going or gone."""
+
+    #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
+    unproven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +226,7 @@ class RemovalFailed:
     """The machine stays, and no order is at work."""
 
     why: str
+    node_gone: bool = False  #: the Node was gone before the first order: nothing was ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +265,9 @@ Event: TypeAlias = (
     | MarkFailed
     | Looked
     | LookFailed
+    | ControllersRead
+    | ControllersUnread
+    | PlannedAgain
     | EvictionAccepted
     | EvictionRefused
     | EvictionFailed

@@ -1,14 +1,12 @@
-"""Transitions of a drain once its node is empty: the machine is ordered away, the Node deleted."""
+"""Transitions of a drain once its node is empty: the machine is ordered away, the Node is deleted."""
 
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining import exits
-from rescheduler.draining.intent import Step
+from rescheduler.draining import exits, marking
 from rescheduler.draining.messages import (
     Action,
     DeleteNode,
-    Mark,
     Marked,
     MarkFailed,
     NodeDeleted,
@@ -19,7 +17,7 @@ from rescheduler.draining.messages import (
     Removed,
     Seen,
 )
-from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
+from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
 
 #: Seconds between two looks at a machine that was ordered away.
 REMOVAL_INTERVAL: Final = 10.0
@@ -31,43 +29,49 @@ DELETION_INTERVAL: Final = 2.0
 def emptied(drain: Drain, now: float) -> Result:
     if drain.group is None:
         return exits.release(drain, now)
-    return order(drain)
-
-
-def order(drain: Drain) -> Result:
-    assert drain.group is not None
-    mark = Mark(Step.REMOVING, group=drain.group, since=drain.ordered_at)
-    return replace(drain, phase=Phase.ORDERING, deadline=NEVER), (mark,)
+    return replace(drain, phase=Phase.ORDERING, deadline=NEVER), (marking.removing(drain),)
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:
     drain = replace(drain, phase=Phase.REMOVING, ordered=True, deadline=now + drain.limits.removal)
-    return drain, _removal(drain)
+    return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain)
 
 
-def _removal(drain: Drain) -> tuple[Action, ...]:
+def _removal(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
     assert drain.group is not None
-    return (OrderRemoval(drain.group, drain.ordered_at),)
+    return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None),)
 
 
-def order_mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    if event.node_gone:
-        return exits.node_gone(drain, event.why)
-    if drain.ordered_at is not None:  # an earlier order may be at work: the node is not ours to free
-        return replace(drain, phase=Phase.DONE), ()
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
+def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Of the mark on a node whose machine goes: others may delete the Node then. A lost mark is left as it is.
+
+    While an order is on its way, its answer tells what becomes of the machine.
+    """
+    if event.lost:
+        return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, event.why)), ()
+    if not event.node_gone:
+        return drain, ()
+    if drain.phase is Phase.DELETING or drain.retry_at != NEVER:
+        return node_deleted(drain, NodeDeleted(), now)
+    given_up = drain.stopping and now >= drain.deadline
+    return replace(drain, phase=Phase.DONE) if given_up else drain, ()
 
 
-def removed(drain: Drain, _: Removed, __: float) -> Result:
+def removed(drain: Drain, event: Removed, now: float) -> Result:
+    """A provider that does not know the machine of a Ready node is asked twice before the Node is deleted."""
+    if event.unproven and not drain.absent:
+        return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     return replace(drain, phase=Phase.DELETING, retry_at=NEVER), (DeleteNode(),)
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    return replace(drain, retry_at=now + REMOVAL_INTERVAL), ()
+    return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
 def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
-    return exits.give_up(drain, Failure(Why.PROVIDER, event.why), now)
+    if event.node_gone:
+        return exits.node_gone(drain, event.why)
+    return exits.reopen(drain, Failure(Why.PROVIDER, event.why), now)
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:
@@ -83,7 +87,7 @@ def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
         return drain, ()
     if now < drain.retry_at:
         return drain, ()
-    again = _removal(drain) if drain.phase is Phase.REMOVING else (DeleteNode(),)
+    again = _removal(drain, again=True) if drain.phase is Phase.REMOVING else (DeleteNode(),)
     return replace(drain, retry_at=NEVER), again
 
 

@@ -7,41 +7,55 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from predicates.objects import OwnerReference
 from rescheduler.draining.messages import Action
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 
-#: ``terminationGracePeriodSeconds`` where a pod does not say.
+#: ``terminationGracePeriodSeconds`` where a pod does not set it.
 DEFAULT_GRACE: Final = 30
 
 NEVER: Final = math.inf
 
+#: Seconds between two renewals of the annotation's promise.
+RENEW_INTERVAL: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a drain may take, in seconds."""
+    """How long each part of a drain may take, in seconds."""
 
-    eviction: float  #: for the API server to accept all evictions
+    eviction: float  #: for the API server to accept the evictions of one step
     grace: float  #: at most, of a pod's own grace period
     #: From a pod's last moment to our seeing it gone: kubelet, volumes, watch. Cluster Autoscaler's value.
     headroom: float = 30.0
-    removal: float = 600.0  #: for the provider to confirm; then the order is left at work
+    removal: float = 30.0  #: for the provider to confirm; then later rounds ask it
     release: float = 20.0  #: for the taint to come off; shorter than a pod's usual time to shut down
+    landing: float = 600.0  #: from the last eviction until all owed pods are Ready; 0: bound pods are enough
+    creation: float = 15.0  #: for a replacement pod to be created, or to become schedulable, once it can be
+    binding: float = 60.0  #: for a replacement pod to be bound, once it can be
+    exposure: float = 5.0  #: from the taint to the order of the machine: pods that were being bound have shown up
 
     @property
     def longest(self) -> float:
-        """Seconds that a drain may take in all; pods that come late have the evictions' time, too."""
-        return self.eviction + 2 * (self.grace + self.headroom) + self.removal + self.release
+        """Seconds that a drain of a single step may take in all."""
+        landing = max(self.landing, self.binding)
+        return self.eviction + 2 * (self.grace + self.headroom) + landing + self.removal + self.release
 
 
 class Phase(enum.Enum):
-    ASKING = enum.auto()
-    MARKING = enum.auto()
-    LOOKING = enum.auto()
-    EVICTING = enum.auto()
+    ASKING = enum.auto()  #: the provider is asked for the group of the machine
+    MARKING = enum.auto()  #: taint and annotation are being written
+    LOOKING = enum.auto()  #: the cluster is read consistently, the plan is made again
+    COUNTING = enum.auto()  #: the controllers of the pods are read
+    NOTING = enum.auto()  #: the debts are being written on the node
+    TRYING = enum.auto()  #: all evictions are asked for in a dry run
+    EVICTING = enum.auto()  #: pods are evicted in steps, replacement pods are followed
     ORDERING = enum.auto()  #: the intent to remove is being written
-    REMOVING = enum.auto()
-    DELETING = enum.auto()
-    RELEASING = enum.auto()
+    REMOVING = enum.auto()  #: the machine was ordered away
+    DELETING = enum.auto()  #: the Node is being deleted
+    RELEASING = enum.auto()  #: taint and annotation are being removed
     DONE = enum.auto()
 
 
@@ -50,22 +64,41 @@ class Why(enum.StrEnum):
 
     PLAN_CHANGED = "plan-changed"  #: the plan no longer held once the taint was on
     PODS_RETURN = "pods-return"  #: pods that tolerate the taint are put back on the node
+    EVICTION_REFUSED = "eviction-refused"  #: a dry run was refused; nothing was evicted
     EVICTION_TIMEOUT = "eviction-timeout"
     EVICTION_FAILED = "eviction-failed"
     TERMINATION_TIMEOUT = "termination-timeout"
+    REPLACEMENT_REFUSED = "replacement-refused"  #: the replacement pod is not created
+    REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
+    REPLACEMENT_NOT_BOUND = "replacement-not-bound"
+    TARGET_LOST = "target-lost"  #: the spot nodes that are left do not hold the pods that are left
+    LANDING_TIMEOUT = "landing-timeout"  #: replacement pods did not become Ready in time
+    MARK_LOST = "mark-lost"  #: somebody removed or replaced our taint or annotation
     NODE_GONE = "node-gone"
     API_ERROR = "api-error"
     PROVIDER = "provider"  #: it failed
     REFUSED = "refused"  #: the provider keeps the machine: protected, at the minimum
     STOPPED = "stopped"
     LEADERSHIP_LOST = "leadership-lost"
+    INTERNAL_ERROR = "internal-error"  #: an error of this program
+
+
+#: Failures of replacement pods: pods may be down because of this drain.
+LANDING_FAILURES: Final = frozenset(
+    {
+        Why.REPLACEMENT_REFUSED,
+        Why.REPLACEMENT_UNSCHEDULABLE,
+        Why.REPLACEMENT_NOT_BOUND,
+        Why.LANDING_TIMEOUT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     why: Why
     detail: str
-    pods: tuple[PodRef, ...] = ()  #: those that stood in the way
+    pods: tuple[PodRef, ...] = ()  #: the pods concerned
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +108,10 @@ class Victim:
     pod: PodRef
     grace: int | None  #: what the eviction asks for, in seconds; None: the pod's own
     patience: float  #: seconds from its eviction to its end
+    owner: OwnerReference | None = None  #: its controller, as the pod names it
+    controller: Controller | None = None  #: the topmost one; None: not read yet, or a pod without a controller
     ask_at: float = NEVER  #: when to ask (again)
+    ask_until: float = NEVER  #: when to give up asking
     refusals: int = 0  #: in a row
     said: str = ""  #: the last refusal
     leaves_by: float | None = None  #: set once it is being deleted
@@ -83,6 +119,15 @@ class Victim:
     @property
     def accepted(self) -> bool:
         return self.leaves_by is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Since when replacement pods of one controller have been missing, in monotonic seconds."""
+
+    uncreated: float | None = None
+    unschedulable: float | None = None
+    unbound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +139,42 @@ class Drain:
     phase: Phase
     intended: tuple[str, ...] = ()  #: UIDs of the pods that were to move when it was decided
     marked: bool = False  #: our taint may be on the node
-    victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID, those that are still there
+    tainted_at: float = NEVER  #: when our taint was seen to be on
+    renew_at: float = NEVER  #: when the annotation's promise is to be renewed
+    resumed: bool = False  #: an earlier process began it
+    rolled_back: bool = False  #: only its marks are removed; how it ended is not known
+    # Evictions
+    waiting: tuple[Victim, ...] = ()  #: pods that are to be evicted in later steps
+    victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID: eviction asked for, still on the node
     placements: tuple[Placement, ...] = ()  #: all that were to move, and where to, by forecast
     evicted: tuple[PodRef, ...] = ()  #: whose eviction was accepted
-    returns: int = 0  #: how often pods were found on the node after all were gone
-    deadline: float = NEVER  #: of the phase, or of the evictions
-    retry_at: float = NEVER  #: of what the phase does over and over
+    targets: frozenset[str] = frozenset()  #: nodes that the last plan counts on
+    controllers: Mapping[str, Controller] = field(default_factory=dict)  #: of the pods, by UID
+    begun: frozenset[Controller] = frozenset()  #: controllers of which a pod was evicted
+    step_size: Mapping[Controller, int] = field(default_factory=dict)  #: of a controller's next step
+    step: tuple[Victim, ...] = ()  #: the next step, while its plan is made again
+    looks: int = 0  #: how often pods to move were found on the node
+    last_eviction_at: float = NEVER
+    # Replacement pods
+    debts: Mapping[Controller, Debt] = field(default_factory=dict)
+    states: Mapping[Controller, ControllerState] = field(default_factory=dict)
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
+    timers: Mapping[Controller, Timers] = field(default_factory=dict)
+    read_at: float = NEVER  #: when the controllers were last read; NEVER while they are being read
+    landed_at: float | None = None  #: when all that was owed had been paid
+    # The machine
     group: str | None = None  #: of the provider that takes the machine
     ordered_at: datetime | None = None  #: when an earlier process may have ordered the removal
     ordered: bool = False  #: by us, in this drain
+    absent: bool = False  #: the provider did not know the machine when it was last asked
+    # The end
+    deadline: float = NEVER  #: of the phase
+    retry_at: float = NEVER  #: of what the phase does again and again
     stopping: bool = False  #: told to stop once the machine was ordered away: its end is awaited, but not for long
     failure: Failure | None = None
-    released: bool = False  #: taint and intent are off, or the node is gone
+    #: Why a removal that an earlier process may have ordered is left for later; nothing was evicted or ordered.
+    postponed: Failure | None = None
+    released: bool = False  #: taint and annotation are off, or the node is gone
 
     @property
     def done(self) -> bool:
@@ -117,26 +186,58 @@ class Drain:
 
     @property
     def handed_over(self) -> bool:
-        """The machine was ordered away, its end was not seen: the intent stays on the node for a later look."""
+        """The machine was ordered away, its end was not seen: the annotation stays on the node for a later look."""
         return self.done and self.failure is None and not self.released
+
+    @property
+    def landing_seconds(self) -> float | None:
+        """From the last eviction until all that was owed had been paid; None before, and where nothing was evicted."""
+        if self.landed_at is None or not self.evicted:
+            return None
+        return self.landed_at - self.last_eviction_at
+
+    def shortfall(self, controller: Controller) -> Shortfall:
+        """What *controller* still lacks; nothing where it is owed nothing."""
+        debt = self.debts.get(controller)
+        if debt is None:
+            return Shortfall(0, 0, 0)
+        return shortfall(debt, self.states[controller], self.replicas.get(controller, Replicas()))
 
 
 #: What an event makes of a drain, and what is to be done.
 Result: TypeAlias = tuple[Drain, tuple[Action, ...]]
 
 
-def victims(plan: Plan, limits: Limits, now: float) -> dict[str, Victim]:
-    """The pods of *plan* that must leave; those being deleted already are only waited for."""
+def victims(plan: Plan, limits: Limits) -> tuple[Victim, ...]:
+    """The pods of *plan* that must be evicted, in its order."""
+    return tuple(_victim(placement, limits) for placement in plan.placements)
+
+
+def targets(plan: Plan) -> frozenset[str]:
+    """The nodes that *plan* counts on."""
+    return frozenset(placement.node for placement in plan.placements)
+
+
+def leaving(plan: Plan, limits: Limits, now: float) -> dict[str, Victim]:
+    """The pods of *plan* that are being deleted already: only waited for."""
     leaves_by = now + limits.grace + limits.headroom
-    found = {pod.uid: Victim(pod, None, limits.grace, leaves_by=leaves_by) for pod in plan.leaving}
-    for placement in plan.placements:
-        own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
-        capped = own > limits.grace
-        found[placement.pod.uid] = Victim(placement.pod, int(limits.grace) if capped else None, min(own, limits.grace))
-    return found
+    return {pod.uid: Victim(pod, None, limits.grace, leaves_by=leaves_by) for pod in plan.leaving}
+
+
+def _victim(placement: Placement, limits: Limits) -> Victim:
+    own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
+    grace = int(limits.grace) if own > limits.grace else None
+    return Victim(placement.pod, grace, min(own, limits.grace), placement.owner)
 
 
 def without(drain: Drain, uids: frozenset[str]) -> Drain:
     """*drain* after the pods *uids* have left."""
-    left = {uid: victim for uid, victim in drain.victims.items() if uid not in uids}
-    return replace(drain, victims=left)
+    return replace(
+        drain,
+        victims={uid: victim for uid, victim in drain.victims.items() if uid not in uids},
+        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in uids),
+    )
+
+
+def with_victim(drain: Drain, victim: Victim) -> Drain:
+    return replace(drain, victims={**drain.victims, victim.pod.uid: victim})

@@ -5,32 +5,25 @@ are not used, so that the 36 and 37 series behave alike and no list is ever held
 """
 
 import contextlib
-import dataclasses
-import datetime as dt
+import copy
 import http
 import logging
-import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import urllib3
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NameResolutionError,
-    NewConnectionError,
-    ProxyError,
-    ReadTimeoutError,
-    SSLError,
-)
 
 from rescheduler.clock import Clock
-from rescheduler.errors import Permanent, ReschedulerError, Retryable
-from rescheduler.kube.answers import Answer, one_line, refusal
+from rescheduler.errors import NotLeading
+from rescheduler.kube.answers import Answer, refusal
 from rescheduler.kube.connection import Login, Source, source
+from rescheduler.kube.guard import LEAST_SECONDS, Guard, denied_by_fencing
+from rescheduler.kube.logins import Logins
+from rescheduler.kube.transport import speaking
 from rescheduler.settings import Connection
 from rescheduler.version import VERSION
 
@@ -40,22 +33,13 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0
 
-#: Credentials are not read more often than this because of refusals: an exec plugin may be slow, or a person.
-RELOGIN_SECONDS: Final = 10.0
+#: A guarded write waits less long for its connection: that time is not part of the time-out that the API server keeps.
+GUARDED_CONNECT_SECONDS: Final = 2.0
 
-#: Credentials that name their end are renewed this much earlier.
-_EARLY: Final = dt.timedelta(seconds=60)
+#: A write that the fencing policy denies to a new leader is sent again after so long.
+FENCE_RETRY_SECONDS: Final = 0.25
+
 _ERROR_BODY: Final = 64 * 1024
-
-#: Most special first: some are subclasses of others.
-_WHY: Final = (
-    (ProxyError, "the proxy to {host} failed: {said}"),
-    (NameResolutionError, "the name of {host} cannot be resolved"),
-    (NewConnectionError, "no connection to {host}: {end}"),
-    (ConnectTimeoutError, f"no connection to {{host}} within {CONNECT_SECONDS:g} s"),
-    (SSLError, "no trusted connection to {host}: {said}"),
-    (ReadTimeoutError, "{host} went silent"),
-)
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +47,22 @@ log = logging.getLogger(__name__)
 def connect(named: Connection, clock: Clock) -> "Client":
     """A client of the API server that *named* means; errors as of :class:`Client`."""
     return Client(source(named.kubeconfig, named.context, named.in_cluster), clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    act: str
+    method: str
+    path: str
+    query: Mapping[str, str] | None
+    read_seconds: float
+    body: Any = None
+    content_type: str = JSON
+    accept: str = JSON
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET"
 
 
 class Client:
@@ -79,17 +79,26 @@ class Client:
         read_seconds: float = READ_SECONDS,
     ) -> None:
         """Reads the credentials; raises UsageError or Unauthorized. Sends nothing yet."""
-        self._source = source
+        self._logins = Logins(source, clock)
         self._clock = clock
         self._user_agent = user_agent
         self._read_seconds = read_seconds
-        self._lock = threading.Lock()
-        self._login = source.login()
-        self._read_at = clock.monotonic()
+        self._guard: Guard | None = None
+
+    def guarded(self, guard: Guard) -> "Client":
+        """A client with the same connections and credentials, whose writes *guard* must permit.
+
+        The guard is asked each time that a write (anything but GET) is about to leave, also when the same write is
+        sent again with fresh credentials. What it says ends the write: at our side by the time-out, at the API
+        server's by the query parameter ``timeout``.
+        """
+        client = copy.copy(self)
+        client._guard = guard  # noqa: SLF001 - of our own class
+        return client
 
     @property
     def host(self) -> str:
-        return self._login.host
+        return self._logins.host
 
     def send(
         self,
@@ -106,20 +115,20 @@ class Client:
         """Send one request and read the whole answer, whatever its code.
 
         *act* says in a person's words what is tried ("list pods"). *body* is encoded as JSON. Raises
-        Retryable when no answer came, Permanent where the server is not to be trusted.
+        Retryable when no answer came, Permanent where the server is not to be trusted, NotLeading where the guard
+        permits no write, or the API server's fencing policy denied it.
         """
-        with self._speaking(act):
-            seconds = self._read_seconds if read_seconds is None else read_seconds
-            response = self._open(method, _url(path, query), body, content_type, accept, seconds)
-            try:
-                return Answer(
-                    code=response.status,
-                    body=response.read(),
-                    content_type=response.headers.get("content-type", ""),
-                    retry_after=_seconds(response.headers.get("retry-after")),
-                )
-            finally:
-                response.release_conn()
+        seconds = self._read_seconds if read_seconds is None else read_seconds
+        request = _Request(act, method, path, query, seconds, body, content_type, accept)
+        answer = self._exchange(request)
+        while self._guard is not None and request.writes and denied_by_fencing(answer):
+            if not self._guard.fence_may_lag:
+                error = NotLeading(str(refusal(act, answer)))
+                log.warning("%s", error)
+                raise error
+            self._clock.wait(FENCE_RETRY_SECONDS, threading.Event())
+            answer = self._exchange(request)
+        return answer
 
     def request(self, act: str, method: str, path: str, **options: Any) -> Answer:
         """:meth:`send`, and raise the error that fits an answer that is not ok."""
@@ -130,10 +139,10 @@ class Client:
 
     def stream(self, act: str, path: str, *, query: Mapping[str, str], accept: str, idle_seconds: float) -> "Stream":
         """Open a GET whose answer goes on; a silence of *idle_seconds* ends it with Retryable."""
-        with self._speaking(act):
-            response = self._open("GET", _url(path, query), None, JSON, accept, idle_seconds)
+        with speaking(act, self.host):
+            response = self._open(_Request(act, "GET", path, query, idle_seconds, accept=accept))
             if response.status == http.HTTPStatus.OK:
-                return Stream(act, response, self)
+                return Stream(act, response, self.host)
             try:
                 body = response.read(_ERROR_BODY)
             finally:
@@ -141,93 +150,63 @@ class Client:
         kind = response.headers.get("content-type", "")
         raise refusal(act, Answer(response.status, body, kind, _seconds(response.headers.get("retry-after"))))
 
-    def _open(
-        self, method: str, url: str, body: Any, content_type: str, accept: str, read_seconds: float
-    ) -> urllib3.BaseHTTPResponse:
+    def _exchange(self, request: _Request) -> Answer:
+        """Send, and read the whole answer."""
+        with speaking(request.act, self.host):
+            response = self._open(request)
+            try:
+                return Answer(
+                    code=response.status,
+                    body=response.read(),
+                    content_type=response.headers.get("content-type", ""),
+                    retry_after=_seconds(response.headers.get("retry-after")),
+                )
+            finally:
+                response.release_conn()
+
+    def _open(self, request: _Request) -> urllib3.BaseHTTPResponse:
         """Send, and once more with fresh credentials where the old ones are refused."""
-        login = self._current()
-        for last in (False, True):
-            headers = {"accept": accept, "user-agent": self._user_agent, **login.headers}
-            if body is not None:
-                headers["content-type"] = content_type
-            response = login.pool.request(
-                method,
-                login.host + url,
-                body=None if body is None else msgspec.json.encode(body),
-                headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
-                preload_content=False,
-                retries=False,
-            )
-            if response.status != http.HTTPStatus.UNAUTHORIZED or last:
-                break
-            if (fresh := self._after_refusal(login)) is login:
-                break
-            response.drain_conn()
-            response.release_conn()
-            login = fresh
+        login = self._logins.current()
+        response = self._send_once(request, login)
+        if response.status == http.HTTPStatus.UNAUTHORIZED:
+            fresh = self._logins.after_refusal(login)
+            if fresh is not login:
+                response.drain_conn()
+                response.release_conn()
+                response = self._send_once(request, fresh)
         return response
 
-    def _current(self) -> Login:
-        """The credentials, read again where they end soon or their file may have been rotated."""
-        with self._lock:
-            login = self._login
-            age = self._clock.monotonic() - self._read_at
-            due = login.reread_after is not None and age >= login.reread_after
-            ending = login.expires is not None and login.expires - _EARLY <= self._clock.now()
-            return self._reread() if due or (ending and age >= RELOGIN_SECONDS) else login
-
-    def _after_refusal(self, refused: Login) -> Login:
-        """Credentials to try in place of *refused*; *refused* itself when there are no newer ones."""
-        with self._lock:
-            if self._login is not refused:
-                return self._login  # another thread was here first
-            if self._clock.monotonic() - self._read_at < RELOGIN_SECONDS:
-                return refused
-            return self._reread()
-
-    def _reread(self) -> Login:
-        self._read_at = self._clock.monotonic()
-        try:
-            fresh = self._source.login()
-        except ReschedulerError as error:
-            log.warning("credentials cannot be renewed, the old ones are kept: %s", error)
-            return self._login
-        if fresh.tls == self._login.tls:
-            fresh = dataclasses.replace(fresh, pool=self._login.pool)
-        self._login = fresh
-        return fresh
-
-    @contextlib.contextmanager
-    def _speaking(self, act: str) -> Iterator[None]:
-        try:
-            yield
-        except (HTTPError, OSError, ValueError) as error:  # ValueError: a read after the socket was shut
-            kind = Permanent if _untrusted(error) else Retryable
-            raise kind(f"{act}: {self._why(error)}") from error
-
-    def _why(self, error: Exception) -> str:
-        """What went wrong on the way, in one line."""
-        cause = error.original_error if isinstance(error, ProxyError) else error
-        said = one_line(str(cause))
-        for kind, text in _WHY:
-            if isinstance(error, kind):
-                return text.format(host=self.host, said=said, end=said.rpartition(": ")[2].rpartition("] ")[2])
-        return f"the connection to {self.host} broke: {said}"
+    def _send_once(self, request: _Request, login: Login) -> urllib3.BaseHTTPResponse:
+        """The one place where requests leave."""
+        headers = {"accept": request.accept, "user-agent": self._user_agent, **login.headers}
+        body = None
+        if request.body is not None:
+            headers["content-type"] = request.content_type
+            body = msgspec.json.encode(request.body)
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=request.read_seconds)
+        query = dict(request.query or {})
+        if self._guard is not None and request.writes:
+            seconds = min(_seconds_left(request.act, self._guard), request.read_seconds)
+            timeout = urllib3.Timeout(total=seconds, connect=GUARDED_CONNECT_SECONDS)
+            query["timeout"] = f"{max(int(seconds), 1)}s"
+        url = login.host + _url(request.path, query)
+        return login.pool.request(
+            request.method, url, body=body, headers=headers, timeout=timeout, preload_content=False, retries=False
+        )
 
 
 class Stream:
     """An answer that goes on. Read it by one thread; :meth:`stop` may be called by any."""
 
-    def __init__(self, act: str, response: urllib3.BaseHTTPResponse, client: Client) -> None:
+    def __init__(self, act: str, response: urllib3.BaseHTTPResponse, host: str) -> None:
         self._act = act
         self._response = response
-        self._client = client
+        self._host = host
         self.content_type = response.headers.get("content-type", "")
 
     def chunks(self) -> Iterator[bytes]:
         """Bytes as they come in, until the server ends the answer. Raises Retryable when it breaks off."""
-        with self._client._speaking(self._act):  # noqa: SLF001 - the same border
+        with speaking(self._act, self._host):
             yield from self._response.stream(1 << 16)
 
     def stop(self) -> None:
@@ -239,9 +218,14 @@ class Stream:
         self._response.close()
 
 
-def _untrusted(error: Exception) -> bool:
-    """Whether the server's certificate was refused, which trying again does not change."""
-    return isinstance(error, SSLError) and any(isinstance(one, ssl.SSLCertVerificationError) for one in error.args)
+def _seconds_left(act: str, guard: Guard) -> float:
+    try:
+        seconds = guard.seconds_left()
+    except NotLeading as error:
+        raise NotLeading(f"{act}: not sent: {error}") from None
+    if seconds < LEAST_SECONDS:
+        raise NotLeading(f"{act}: not sent: our leadership may end within {LEAST_SECONDS:g} s")
+    return seconds
 
 
 def _url(path: str, query: Mapping[str, str] | None) -> str:

@@ -1,17 +1,19 @@
 """What the product does to a cluster: every write is a PATCH or carries the uid of the object it is meant for."""
 
+from collections.abc import Collection
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from predicates.objects import ObjectMeta
+from predicates.objects import Node, ObjectMeta
 from rescheduler import shapes
-from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Retryable
-from rescheduler.kube import eviction
+from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.kube import eviction, fresh
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused, Replaced
-from rescheduler.kube.node_edit import NodeEdit, patch
+from rescheduler.kube.node_edit import NodeEdit, patch, refused
+from rescheduler.planning.freshness import Fresh
 
 _T = TypeVar("_T")
 
@@ -22,31 +24,15 @@ PATCH_ATTEMPTS: Final = 5
 EVICTION_SECONDS: Final = 45.0
 
 
-class PodOnNode(msgspec.Struct, frozen=True):
-    """A pod that a node still has, straight from the API server."""
-
-    namespace: str
-    name: str
-    uid: str
-    terminating: bool
-    finished: bool
-
-
-class _Phase(msgspec.Struct, frozen=True):
-    phase: str = ""
-
-
 class _Pod(msgspec.Struct):
     metadata: ObjectMeta
-    status: _Phase = _Phase()
-
-
-class _Pods(msgspec.Struct):
-    items: list[_Pod] | None = None
 
 
 class Cluster:
-    """The writes, and the reads that must not come from a cache. Safe for use by many threads."""
+    """The writes, and the reads that must not come from a cache. Safe for use by many threads.
+
+    With a guarded client every write may raise NotLeading: it was not done, and says nothing about its object.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -55,22 +41,25 @@ class Cluster:
         """Make *edit* true of the node *name*, if it still is the one with *uid*.
 
         Reads, patches what it read, and starts over where somebody wrote in between. Raises NotFound
-        (gone, or another node of that name), Conflict after PATCH_ATTEMPTS, Unauthorized, Retryable.
+        (gone, or another node of that name), MarkLost where its condition does not hold, Conflict after
+        PATCH_ATTEMPTS, Unauthorized, Retryable, NotLeading.
         """
-        refused: ReschedulerError | None = None
+        conflict: Conflict | None = None
         for _ in range(PATCH_ATTEMPTS):
             seen = msgspec.json.decode(self._get_node(name))
             if seen["metadata"]["uid"] != uid:
                 raise NotFound(f"patch node {name}: it was replaced by another one of that name")
+            if why := refused(seen, edit):
+                raise MarkLost(f"patch node {name}: {why}")
             if (change := patch(seen, edit)) is None:
                 return
             try:
                 self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
             except Conflict as error:
-                refused = error
+                conflict = error
             else:
                 return
-        raise Conflict(f"{refused} (tried {PATCH_ATTEMPTS} times)")
+        raise Conflict(f"{conflict} (tried {PATCH_ATTEMPTS} times)")
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete the Node object with *uid*; one that is gone, or was replaced by another of that name, is no error."""
@@ -84,26 +73,30 @@ class Cluster:
             if self._is_there(name, uid):
                 raise
 
-    def pods_on(self, node: str) -> tuple[PodOnNode, ...]:
-        """The pods bound to *node*, ended ones included. Raises Unauthorized, Retryable."""
-        act = f"list pods on node {node}"
-        query = {"fieldSelector": f"spec.nodeName={node}"}
-        seen = _decoded(act, self._client.request(act, "GET", "/api/v1/pods", query=query).body, _Pods)
-        return tuple(map(_on_node, seen.items or ()))
+    def node(self, name: str) -> Node:
+        """The Node *name* as it is now. Raises NotFound, Unauthorized, Retryable, InputError."""
+        return fresh.read_node(self._client, name)
+
+    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+        """See :func:`rescheduler.kube.fresh.read_fresh`."""
+        return fresh.read_fresh(self._client, node, targets, namespaces)
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
     ) -> Outcome:
-        """Ask for the eviction of the pod *name* if it is the one with *uid*. Raises nothing of its own."""
+        """Ask for the eviction of the pod *name* if it is the one with *uid*. Raises NotLeading, and nothing else."""
         act = f"evict pod {namespace}/{name}"
         try:
             answer = self._client.send(
                 act,
                 "POST",
                 f"{_pod(namespace, name)}/eviction",
+                query=eviction.query(dry_run=dry_run),
                 body=eviction.body(namespace, name, uid, grace_seconds, dry_run=dry_run),
                 read_seconds=EVICTION_SECONDS,
             )
+        except NotLeading:
+            raise
         except Retryable as error:
             return Failed(str(error), retryable=True, retry_after=error.retry_after)
         except ReschedulerError as error:
@@ -141,16 +134,6 @@ def _node(name: str) -> str:
 
 def _pod(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-
-
-def _on_node(pod: _Pod) -> PodOnNode:
-    return PodOnNode(
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-        terminating=pod.metadata.deletion_timestamp is not None,
-        finished=pod.status.phase in ("Succeeded", "Failed"),
-    )
 
 
 def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from predicates.objects import Object
+from predicates.unreadable import Unreadable
 from rescheduler.errors import Retryable
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -17,7 +18,7 @@ class Page:
     objects: tuple[Object, ...]
     resource_version: str
     next: str = ""  #: asks for the page after it; "" on the last
-    unreadable: Mapping[str, str] = field(default_factory=dict)  #: objects left out, by key, and why
+    unreadable: Mapping[str, Unreadable] = field(default_factory=dict)  #: objects left out, by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Change:
     key: str  #: ``namespace/name``, or ``name`` of what has no namespace
     object: Object | None  #: None where it is gone, cannot be read, or is a bookmark's
     resource_version: str
-    unreadable: str = ""  #: why the object cannot be read
+    unreadable: Unreadable | None = None  #: set where the object cannot be read
 
 
 class Broken(Retryable):

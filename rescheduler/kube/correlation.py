@@ -4,8 +4,11 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-#: News of one object and reason within this time is one Event.
+#: The same news of one object and reason within this time is one Event.
 SAME_SECONDS: Final = 15 * 60.0
+
+#: Events of one object and reason within that time that differ in their message; further ones are counted on the last.
+DISTINCT: Final = 10
 
 #: A repeated Event's count is brought up to date this often; in between it is only kept here.
 UPDATE_SECONDS: Final = 5 * 60.0
@@ -52,8 +55,12 @@ class Update:
     count: int
 
 
+_Key: TypeAlias = tuple[Subject, str, Severity]
+
+
 @dataclass(slots=True)
 class _Series:
+    message: str
     began: float
     written: float
     count: int = 1
@@ -64,15 +71,15 @@ class _Series:
 class Correlator:
     """Remembers what was told. Times are monotonic seconds."""
 
-    _series: dict[tuple[Subject, str, Severity], _Series] = field(default_factory=dict)
+    _series: dict[_Key, list[_Series]] = field(default_factory=dict)
 
     def judge(self, news: News, now: float) -> Create | Update | None:
         """What to write about *news*; None for nothing at the moment."""
-        key = news.subject, news.reason, news.severity
-        seen = self._series.get(key)
-        if seen is None or now - seen.began >= SAME_SECONDS:
-            self._forget(now)
-            self._series[key] = _Series(began=now, written=now)
+        self._forget(news, now)
+        known = self._series.setdefault(_key(news), [])
+        seen = _of(known, news) or (known[-1] if len(known) >= DISTINCT else None)
+        if seen is None:
+            known.append(_Series(news.message, began=now, written=now))
             return Create()
         seen.count += 1
         if now - seen.written < UPDATE_SECONDS:
@@ -82,14 +89,35 @@ class Correlator:
 
     def made(self, news: News, name: str) -> None:
         """The Event about *news* was made under *name*."""
-        self._series[news.subject, news.reason, news.severity].name = name
+        seen = _of(self._series.get(_key(news), []), news)
+        if seen is not None:
+            seen.name = name
 
     def lost(self, news: News) -> None:
         """There is no Event (any more) about *news*: the next one is new."""
-        self._series.pop((news.subject, news.reason, news.severity), None)
+        known = self._series.get(_key(news), [])
+        seen = _of(known, news) or (known[-1] if known else None)
+        if seen is not None:
+            known.remove(seen)
 
-    def _forget(self, now: float) -> None:
-        self._series = {key: one for key, one in self._series.items() if now - one.began < SAME_SECONDS}
+    def _forget(self, news: News, now: float) -> None:
+        """Drop what is old: of all objects when an object is heard of for the first time, else of this one."""
+        keys = [_key(news)] if _key(news) in self._series else list(self._series)
+        for key in keys:
+            young = [series for series in self._series.get(key, ()) if now - series.began < SAME_SECONDS]
+            if young:
+                self._series[key] = young
+            else:
+                self._series.pop(key, None)
+
+
+def _key(news: News) -> _Key:
+    return news.subject, news.reason, news.severity
+
+
+def _of(known: list[_Series], news: News) -> _Series | None:
+    """The series of the very same message."""
+    return next((series for series in known if series.message == news.message), None)
 
 
 @dataclass(slots=True)

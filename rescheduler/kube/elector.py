@@ -11,11 +11,12 @@ import msgspec
 
 from rescheduler import shapes
 from rescheduler.clock import Clock
-from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable
+from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
     RENEW_SECONDS,
     RETRY_SECONDS,
+    WRITE_SECONDS,
     Acquire,
     Record,
     Renew,
@@ -32,7 +33,20 @@ COMPLAINT_SECONDS: Final = 15.0
 #: One request of ours may take so long: half the time in which a renewal must succeed.
 _REQUEST_SECONDS: Final = RENEW_SECONDS / 2
 
+#: The API server's fencing policy reads the Lease from a cache, which may lag behind for so long.
+FENCE_SECONDS: Final = 5.0
+
+_NEVER: Final = float("-inf")
+
 log = logging.getLogger(__name__)
+
+
+def identity(pod_name: str = "") -> str:
+    """Our name as holder of a Lease, another one for each process: the pod, or the machine, and a UUID.
+
+    The part before the ``_``, which no name of a pod contains, is what the fencing policy compares.
+    """
+    return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -45,18 +59,22 @@ class _Lease(msgspec.Struct):
 
 
 class Elector:
-    """:attr:`leading` may be read by any thread, as often as it likes."""
+    """Holds the Lease for *identity*, and is the guard of the holder's writes.
 
-    def __init__(self, client: Client, clock: Clock, namespace: str, name: str = "spot-rescheduler") -> None:
+    :attr:`leading` and the guard may be asked by any thread, as often as it likes.
+    """
+
+    def __init__(self, client: Client, clock: Clock, namespace: str, name: str, identity: str) -> None:
         self._client = client
         self._clock = clock
         self._namespace = namespace
         self._name = name
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
         self._path = f"{self._collection}/{quote(name, safe='')}"
-        self.identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.identity = identity
         self.holder = ""  #: who leads, as far as we have seen; for logs and the status page
-        self._until = float("-inf")  #: monotonic time until which we lead
+        self._renewed_at = _NEVER  #: monotonic time at which the last renewal that succeeded was sent
+        self._acquired_at = _NEVER
         self._seen: Seen | None = None
         self._version = ""
         self._complained: float | None = None
@@ -70,7 +88,31 @@ class Elector:
         It turns False by itself RENEW_SECONDS after the last renewal that succeeded was *sent*, also while
         the API server hangs: well before anybody else may take over.
         """
-        return not self._stopping.is_set() and self._clock.monotonic() < self._until
+        return self.deadline > _NEVER
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic time by which whatever we send now must have ended; -inf while we do not lead."""
+        renewed_at = self._renewed_at
+        if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:
+            return _NEVER
+        return renewed_at + WRITE_SECONDS
+
+    @property
+    def rival(self) -> str:
+        """Who else leads, as far as we have seen."""
+        return "" if self.holder == self.identity else self.holder
+
+    def seconds_left(self) -> float:
+        deadline = self.deadline
+        if deadline == _NEVER:
+            state = f"is held by {self.rival}" if self.rival else "is not ours (any more)"
+            raise NotLeading(f"the lease {self._namespace}/{self._name} {state}")
+        return deadline - self._clock.monotonic()
+
+    @property
+    def fence_may_lag(self) -> bool:
+        return self.leading and self._clock.monotonic() < self._acquired_at + FENCE_SECONDS
 
     def start(self) -> None:
         self._thread.start()
@@ -81,8 +123,8 @@ class Elector:
         if self._thread.ident is not None:
             self._thread.join(seconds)
         # What was acquired or renewed while the thread came to its end is given back too.
-        if self._clock.monotonic() < self._until and not self._thread.is_alive():
-            self._until = float("-inf")
+        if self._clock.monotonic() < self._renewed_at + RENEW_SECONDS and not self._thread.is_alive():
+            self._renewed_at = _NEVER
             self._release()
 
     def _run(self) -> None:
@@ -126,11 +168,11 @@ class Elector:
 
     def _look(self) -> None:
         try:
-            body = self._send("get", "GET", self._path)
+            self._note(self._send("get", "GET", self._path))
         except NotFound:
             self._seen, self._version = None, ""
-            return
-        self._note(body)
+        if self._seen is None or self._seen.record.holder_identity != self.identity:
+            self._renewed_at = _NEVER  # it was taken from us, or deleted
 
     def _hold(self, sent: float) -> None:
         old = self._seen.record if self._seen is not None else None
@@ -140,21 +182,31 @@ class Elector:
                 body = self._send("create", "POST", self._collection, self._whole(spec))
             else:
                 body = self._patch(spec)
-        except Conflict:  # somebody was faster: look again
-            self._version = ""
+        except (Conflict, NotFound):  # somebody wrote in between, or deleted it
+            self._look()
             return
         self._note(body)
         self.holder = self.identity
-        self._until = sent + RENEW_SECONDS
+        if not self.leading:
+            self._acquired_at = self._clock.monotonic()
+        self._renewed_at = sent
 
     def _release(self) -> None:
-        assert self._seen is not None
-        if self._seen.record.holder_identity != self.identity:  # taken from us, and not ours to give back
-            return
         try:
-            self._patch(_spec(released(self._seen.record, self._clock.now())))
+            try:
+                self._give_back()
+            except Conflict:  # somebody wrote to it in between, its annotations perhaps
+                self._look()
+                self._give_back()
         except ReschedulerError as error:
             log.info("lease %s/%s not given back, it runs out by itself: %s", *self._named[:2], error)
+
+    def _give_back(self) -> None:
+        if not self._version:
+            self._look()
+        if self._seen is None or self._seen.record.holder_identity != self.identity:
+            return  # taken from us, and not ours to give back
+        self._patch(_spec(released(self._seen.record, self._clock.now())))
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}

@@ -18,6 +18,10 @@ _BUDGET: Final = "DisruptionBudget"
 _BUDGET_NAME: Final = re.compile(r"disruption budget (\S+)")
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 
+#: The disruption controller has not seen the latest budget yet, or the pod changed meanwhile: the budget itself
+#: may allow the eviction.
+_UNDECIDED: Final = "still being processed by the server"
+
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
@@ -59,6 +63,11 @@ class Replaced:
     """A precondition did not hold: another pod of that name, or a write came in between. Look to tell."""
 
 
+def query(*, dry_run: bool) -> dict[str, str]:
+    """The query of the request. Admission and audit take a request for a dry run by this alone, not by its body."""
+    return {"dryRun": "All"} if dry_run else {}
+
+
 def body(namespace: str, name: str, uid: str, grace_seconds: int | None, *, dry_run: bool) -> dict[str, Any]:
     """A ``policy/v1`` Eviction of the very pod with *uid*; *grace_seconds* None leaves the pod its own."""
     options: dict[str, Any] = {"preconditions": {"uid": uid}}
@@ -87,14 +96,21 @@ def outcome(act: str, answer: Answer) -> Outcome | Replaced:
             return Gone()
         case http.HTTPStatus.CONFLICT:
             return Replaced()
-        case http.HTTPStatus.TOO_MANY_REQUESTS if budgets := _budgets(status):
-            return Refused(budgets, _why(status), wanted_wait(answer, status))
+        case http.HTTPStatus.TOO_MANY_REQUESTS if _budgets(status):
+            return _refused(act, answer, status)
         case http.HTTPStatus.UNAUTHORIZED:
             return Failed(str(refusal(act, answer)), retryable=True, code=code)  # credentials are renewed
         case _ if answer.ok and status.status != "Failure":
             return Evicted()
         case _:
             return _failed(act, msgspec.structs.replace(answer, code=code), status)
+
+
+def _refused(act: str, answer: Answer, status: Status) -> Refused | Failed:
+    why, wait = _why(status), wanted_wait(answer, status)
+    if _UNDECIDED in why:
+        return Failed(f"{act}: {why} (429)", retryable=True, retry_after=wait, code=http.HTTPStatus.TOO_MANY_REQUESTS)
+    return Refused(_budgets(status), why, wait)
 
 
 def _failed(act: str, answer: Answer, status: Status) -> Failed:

@@ -8,6 +8,7 @@ from typing import Final
 
 from predicates.objects import Object
 from predicates.snapshot import key_of
+from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.codec import Change
@@ -27,17 +28,25 @@ class Pending:
     latest: dict[str, Object | None] = field(default_factory=dict)  #: None: gone
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One moment."""
+
+    pending: Mapping[str, Pending]
+    unreadable: tuple[Unreadable, ...]
+
+
 class Inbox:
     """Collects; :meth:`take` hands over. Safe for use by many threads."""
 
     def __init__(self, required: frozenset[str], clock: Clock) -> None:
-        """*required*: the kinds that must have been listed before anything is decided."""
+        """*required*: the kinds that must have been listed, or found not to be served, before anything is decided."""
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, Pending] = {}
         self._missing = set(required)
         self._errors: dict[str, ReschedulerError] = {}
-        self._unreadable: dict[str, dict[str, str]] = {}
+        self._unreadable: dict[str, dict[str, Unreadable]] = {}
         self._complained: float | None = None
         self.complete = threading.Event()  #: every required kind was listed
 
@@ -54,14 +63,17 @@ class Inbox:
             return dict(self._errors)
 
     @property
-    def unreadable(self) -> Mapping[tuple[str, str], str]:
-        """Objects, by kind and key, that the API server has and we cannot decode, and why."""
+    def unreadable(self) -> Mapping[tuple[str, str], Unreadable]:
+        """Objects, by kind and key, that the API server has and we cannot decode."""
         with self._lock:
-            return {(kind, key): why for kind, ones in self._unreadable.items() for key, why in ones.items()}
+            return self._undecoded()
+
+    def _undecoded(self) -> Mapping[tuple[str, str], Unreadable]:
+        return {(one.kind, key): one for ones in self._unreadable.values() for key, one in ones.items()}
 
     def listed(self, kind: str, listing: Listing) -> None:
-        for why in listing.unreadable.values():
-            _left_out(why)
+        for unreadable in listing.unreadable.values():
+            _left_out(unreadable)
         with self._lock:
             self._unreadable[kind] = dict(listing.unreadable)
             self._pending[kind] = Pending(replaced=True, latest={key_of(one): one for one in listing.objects})
@@ -72,13 +84,13 @@ class Inbox:
     def changed(self, kind: str, change: Change) -> None:
         with self._lock:
             known = self._unreadable.setdefault(kind, {})
-            new = bool(change.unreadable) and change.key not in known
-            if change.unreadable:
+            new = change.key not in known
+            if change.unreadable is not None:
                 known[change.key] = change.unreadable
             else:
                 known.pop(change.key, None)
             self._pending.setdefault(kind, Pending()).latest[change.key] = change.object
-        if new:
+        if new and change.unreadable is not None:
             _left_out(change.unreadable)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
@@ -96,12 +108,12 @@ class Inbox:
             kinds = ", ".join(sorted(self._errors))
         log.warning("cannot read %s, trying again: %s", kinds, error)
 
-    def take(self) -> dict[str, Pending]:
-        """All that came in since the last call, by kind."""
+    def take(self) -> Taken:
+        """All that came in since the last call, by kind, and what cannot be decoded at the same moment."""
         with self._lock:
-            taken, self._pending = self._pending, {}
-            return taken
+            pending, self._pending = self._pending, {}
+            return Taken(pending, tuple(self._undecoded().values()))
 
 
-def _left_out(why: str) -> None:
-    log.error("left out, as it cannot be read: %s", why)
+def _left_out(unreadable: Unreadable) -> None:
+    log.error("left out, as it cannot be read: %s", unreadable.why)

@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Raw
 
 from predicates.objects import Object, ObjectMeta
-from predicates.wire import Decoder, Interner, WireError, name_of
+from predicates.unreadable import Unreadable
+from predicates.wire import Decoder, Interner, WireError
 from rescheduler import shapes
 from rescheduler.kube.answers import Answer, refusal
 from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
@@ -60,7 +61,7 @@ class JsonCodec:
             try:
                 found.append(self.decode(raw))
             except WireError as error:
-                unreadable[name_of(raw)] = str(error)
+                unreadable[error.unreadable.key] = error.unreadable
         return Page(tuple(found), seen.metadata.resource_version, seen.metadata.continue_, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
@@ -76,12 +77,12 @@ class JsonCodec:
     def _change(self, event: _Event) -> Change:
         meta = self._heads.decode(event.object).metadata
         found: Object | None = None
-        unreadable = ""
+        unreadable: Unreadable | None = None
         if event.type in ("ADDED", "MODIFIED"):
             try:
                 found = self.decode(event.object)
             except WireError as error:
-                unreadable = str(error)
+                unreadable = error.unreadable
         return Change(
             type=_type(self.kind, event.type),
             key=key(meta.namespace, meta.name),

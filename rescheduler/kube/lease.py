@@ -12,6 +12,7 @@ import msgspec
 
 LEASE_SECONDS: Final = 15.0  #: others wait that long after the last renewal they saw
 RENEW_SECONDS: Final = 10.0  #: a holder that could not renew for so long stops leading
+WRITE_SECONDS: Final = LEASE_SECONDS - 2.0  #: what a holder sends has ended so long after its last renewal
 RETRY_SECONDS: Final = 2.0  #: between two looks, or two renewals
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from predicates.objects import Object
+from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
-from rescheduler.errors import Expired, Retryable
+from rescheduler.errors import Expired, InputError, Retryable
 from rescheduler.kube.answers import Answer
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
+from rescheduler.kube.codec import Codec
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.resources import Resource
 
@@ -29,7 +31,31 @@ class Listing:
 
     objects: list[Object]
     resource_version: str  #: to watch from
-    unreadable: dict[str, str]  #: objects left out, by key, and why
+    unreadable: dict[str, Unreadable]  #: objects left out, by key
+
+
+def read_all(
+    client: Client, resource: Resource, codec: Codec, matters: Callable[[str], bool] = lambda _: True
+) -> list[Object]:
+    """All objects of *resource* by one consistent list, page by page; nothing is repeated.
+
+    Raises what requests raise, Retryable where the list expired before its last page, and InputError for an object
+    that cannot be decoded and, by its key, *matters*.
+    """
+    act, found = f"list {resource.plural}", list[Object]()
+    query = {"limit": str(PAGE_SIZE)} | resource.query
+    while True:
+        try:
+            page = codec.page(client.request(act, "GET", resource.path, query=query).body)
+        except Expired as error:
+            raise Retryable(str(error)) from error
+        for key, unreadable in page.unreadable.items():
+            if matters(key):
+                raise InputError(f"{act}: {unreadable.why}")
+        found += page.objects
+        if not page.next:
+            return found
+        query |= {"continue": page.next}
 
 
 class Lister:
@@ -65,7 +91,7 @@ class Lister:
 
     def _pages(self, progress: Callable[[int], None] | None) -> Listing:
         found: list[Object] = []
-        unreadable: dict[str, str] = {}
+        unreadable: dict[str, Unreadable] = {}
         following = ""
         while True:
             answer = self._page(following)

@@ -1,6 +1,6 @@
 """Changes of a Node that we make: taints, annotations. Pure: the object in, the patch out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,14 @@ class NodeEdit:
     taint: tuple[Taint, ...] = ()  #: to be there; one of the same key and effect is replaced
     untaint: tuple[str, ...] = ()  #: keys of taints not to be there, whatever their effect and value
     annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes it
+    #: Given the node's annotations, why the edit must not be made; "" where it may be. The patch is valid only for
+    #: the version of the node that was asked about, so the answer still holds when the patch is written.
+    only_if: Callable[[Mapping[str, str]], str] | None = None
+
+
+def refused(node: Mapping[str, Any], edit: NodeEdit) -> str:
+    """Why *edit* must not be made to *node* (as JSON), by its own condition; "" where it may be."""
+    return "" if edit.only_if is None else edit.only_if(node["metadata"].get("annotations") or {})
 
 
 def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from predicates.objects import Object, PodObject
+from predicates.objects import FINISHED, Object, PodObject
+from predicates.unreadable import Unreadable
 from predicates.wire import KINDS, Interner
 from rescheduler.kube import envelope, schema
 from rescheduler.kube.answers import Answer, refusal
@@ -44,7 +45,7 @@ class ProtoCodec:
             try:
                 found.append(self._read(raw))
             except _UNREADABLE as error:
-                unreadable[_name_of(raw)] = self._why(raw, error)
+                unreadable[_name_of(raw)] = self._unreadable(raw, error)
         return Page(tuple(found), seen.metadata.resourceVersion, seen.metadata.continueToken, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
@@ -62,12 +63,12 @@ class ProtoCodec:
         raw = envelope.unwrap(event.object.raw)
         meta = schema.Head.FromString(raw).metadata
         found: Object | None = None
-        unreadable = ""
+        unreadable: Unreadable | None = None
         if event.type in ("ADDED", "MODIFIED"):
             try:
                 found = self._read(raw)
             except _UNREADABLE as error:
-                unreadable = self._why(raw, error)
+                unreadable = self._unreadable(raw, error)
         return Change(
             type=_TYPES[event.type],
             key=key(meta.namespace, meta.name),
@@ -76,8 +77,10 @@ class ProtoCodec:
             unreadable=unreadable,
         )
 
-    def _why(self, raw: bytes, error: Exception) -> str:
-        return f"{self._kind} {_name_of(raw)}: {error}"
+    def _unreadable(self, raw: bytes, error: Exception) -> Unreadable:
+        name = _name_of(raw)
+        why = f"{self._kind} {name}: {' '.join(str(error).split())}"
+        return Unreadable(self._kind, name, why, _node_of(raw) if self._kind == "Pod" else None)
 
 
 def _reader(kind: str, interner: Interner) -> Callable[[bytes], Object]:
@@ -99,6 +102,16 @@ def _name_of(raw: bytes) -> str:
     except DecodeError:
         return "without a name"
     return key(meta.namespace, meta.name) or "without a name"
+
+
+def _node_of(raw: bytes) -> str | None:
+    """:attr:`Unreadable.node` of a Pod. Most fields of the spec stay bytes here, so damage in them does no harm."""
+    try:
+        pod = schema.PodKey.FromString(raw)
+        finished = schema.StatusKey.FromString(pod.status).phase in FINISHED
+    except DecodeError:
+        return None
+    return "" if finished else pod.spec.nodeName
 
 
 def _frames(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:

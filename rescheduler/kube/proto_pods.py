@@ -24,7 +24,7 @@ class PodReader:
         seen = schema.PodKey.FromString(raw)
         meta, node_name = seen.metadata, seen.spec.nodeName
         status = schema.StatusKey.FromString(seen.status)
-        ready, unschedulable_since, resize = conditions(status.conditions, _since)
+        ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _since)
         given = schema.LoadKey.FromString(seen.status)
         given.DiscardUnknownFields()
         cls, taken, owner = self._interner.shared(
@@ -46,6 +46,7 @@ class PodReader:
             creation_timestamp=moment(meta.creationTimestamp),
             start_time=moment(status.startTime),
             ready=ready,
+            ready_since=ready_since,
             unschedulable_since=unschedulable_since,
         )
 

@@ -25,6 +25,14 @@ SILENCE_SECONDS: Final = WATCH_SECONDS + 15.0
 #: How often it is looked again for an optional kind that is not there.
 ABSENT_SECONDS: Final = 300.0
 
+#: The API server means to send a bookmark each minute, and one shortly before a watch ends; now and then it leaves
+#: both out, and servers without a watch cache send none. A watch that ends after a longer silence is followed by a
+#: list, so that a quiet kind of a healthy server never looks stale.
+BOOKMARK_SECONDS: Final = 75.0
+
+#: A kind of which nothing was heard for so long is listed before it is watched again.
+RELIST_SECONDS: Final = 150.0
+
 #: A server that ends watches sooner than this, and with nothing said, is not asked again at once.
 _SHORT_SECONDS: Final = 1.0
 
@@ -77,8 +85,23 @@ class Reflector:
         self._absent = False  #: an optional kind that counts as empty
         self._failures = 0  #: in a row, since something last came in
         self._broken = 0  #: watches that opened and broke, since something last came in
+        self._cut = False  #: the last watch that opened broke before anything came in
+        self._heard: float | None = None  #: when an event, a bookmark or a list last came in; None: never listed
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since an event, a bookmark or a list last came in; None: never listed. Read by any thread.
+
+        Once watches break before anything comes in, a list shows no longer that the kind is watched.
+        """
+        heard = self._heard
+        return None if heard is None else self._clock.monotonic() - heard
+
+    @property
+    def _stale(self) -> bool:
+        return (self.age or 0.0) >= RELIST_SECONDS
 
     def start(self) -> None:
         self._thread.start()
@@ -97,7 +120,7 @@ class Reflector:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if self._version is None:
+                if self._version is None or self._stale:
                     self._list()
                 self._watch()
             except (Forbidden, NotFound) as error:
@@ -111,8 +134,11 @@ class Reflector:
                 self._clock.wait(self._failed(Permanent(unexpected)), self._stopping)
 
     def _list(self) -> None:
+        began = self._clock.monotonic()
         listing = self._lister.list()
         self._sink.listed(self._resource.kind, listing)
+        if not (self._cut and self._stale):
+            self._heard = began  # pages are of the moment of the first one
         self._version = listing.resource_version
         self._known = True
         log.debug("%s: listed %d", self._resource.plural, len(listing.objects))
@@ -138,13 +164,17 @@ class Reflector:
             if self._stopping.is_set():  # stop() may have come before the stream was known
                 return
             self._broken += 1
+            self._cut = True
             self._follow(stream)
+            self._cut = False
         finally:
             self._stream = None
             stream.close()
         if self._broken and self._clock.monotonic() - opened < _SHORT_SECONDS:
             raise Retryable(f"watch {self._resource.plural}: the server ended it at once")
-        self._came_in()
+        self._failures = self._broken = 0
+        if (self.age or 0.0) >= BOOKMARK_SECONDS:
+            self._version = None
 
     def _follow(self, stream: Stream) -> None:
         self._sink.failing(self._resource.kind, None)
@@ -153,14 +183,15 @@ class Reflector:
                 self._sink.changed(self._resource.kind, change)
             # Not before the sink has it: what a sink could not take comes again.
             self._version = change.resource_version or self._version
-            self._came_in()
+            self._failures = self._broken = 0
+            self._cut, self._heard = False, self._clock.monotonic()
 
-    def _came_in(self) -> None:
-        self._failures = self._broken = 0
+    def _refused(self, error: Forbidden | NotFound) -> float:
+        """An optional kind that was never served counts as empty; of others the last state is kept.
 
-    def _refused(self, error: ReschedulerError) -> float:
-        """An optional kind that was never served or permitted counts as empty; of others the last state is kept."""
-        if not self._resource.optional or self._known:
+        A missing right is a failure: nobody knows whether there are such objects.
+        """
+        if isinstance(error, Forbidden) or not self._resource.optional or self._known:
             return self._failed(error)
         if not self._absent:
             log.warning("%s: taken as none: %s", self._resource.plural, error)

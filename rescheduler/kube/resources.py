@@ -8,14 +8,15 @@ from typing import Final
 class Resource:
     """A kind's collection over all namespaces, or over the one that is in the *path*.
 
-    Without an *optional* one the daemon still works: where it is not served or not permitted, it counts as
-    empty, once with a warning. Without any other there is no truthful plan.
+    An *optional* one that the API server does not serve (404) counts as empty, with one warning. Any other must be
+    readable before anything is decided, and so must an optional one that is served: a missing right is no "empty".
     """
 
     kind: str
     path: str
     optional: bool = False
     selector: str = ""  #: of labels; objects without them are as good as absent
+    fields: str = ""  #: a selector of fields
 
     @property
     def plural(self) -> str:
@@ -25,7 +26,8 @@ class Resource:
     @property
     def query(self) -> dict[str, str]:
         """What lists and watches add to the path."""
-        return {"labelSelector": self.selector} if self.selector else {}
+        selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {name: text for name, text in selectors.items() if text}
 
 
 #: In the order in which changes are taken into the snapshot: what others refer to comes first.

@@ -5,9 +5,10 @@ from typing import Final
 
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from predicates.unreadable import Unreadable
 from predicates.wire import Interner
 from rescheduler.clock import Clock
-from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
+from rescheduler.errors import Forbidden, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Change
 from rescheduler.kube.codecs import codecs
@@ -36,7 +37,7 @@ class ClusterState:
         self._clock = clock
         self._resources = resources
         self._snapshot = Snapshot()
-        self._inbox = Inbox(frozenset(one.kind for one in resources if not one.optional), clock)
+        self._inbox = Inbox(frozenset(one.kind for one in resources), clock)
         self._classes = _Classes()
         self._reflectors = [
             Reflector(
@@ -65,13 +66,21 @@ class ClusterState:
 
     @property
     def synced(self) -> bool:
-        """Whether every required kind was read once."""
+        """Whether every kind was read once, or is not served."""
         return self._inbox.complete.is_set()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Required kinds that were not read yet."""
+        """Kinds that were not read yet."""
         return self._inbox.missing
+
+    def ages(self) -> Mapping[str, float]:
+        """By kind, seconds since an event, a bookmark or a list last came in.
+
+        Kinds that are not served, or were not read yet, are left out.
+        """
+        ages = ((one.kind, reflector.age) for one, reflector in zip(self._resources, self._reflectors, strict=True))
+        return {kind: age for kind, age in ages if age is not None}
 
     @property
     def errors(self) -> Mapping[str, ReschedulerError]:
@@ -79,8 +88,8 @@ class ClusterState:
         return self._inbox.errors
 
     @property
-    def unreadable(self) -> Mapping[tuple[str, str], str]:
-        """Objects, by kind and key, that cannot be decoded and are left out of the snapshot, and why."""
+    def unreadable(self) -> Mapping[tuple[str, str], Unreadable]:
+        """Objects, by kind and key, that cannot be decoded at this moment; a snapshot has those of its own moment."""
         return self._inbox.unreadable
 
     def snapshot(self) -> Snapshot:
@@ -90,7 +99,7 @@ class ClusterState:
         """
         taken = self._inbox.take()
         for kind in (one.kind for one in self._resources):
-            if (pending := taken.get(kind)) is None:
+            if (pending := taken.pending.get(kind)) is None:
                 continue
             if pending.replaced:
                 self._snapshot.replace(kind, (one for one in pending.latest.values() if one is not None))
@@ -100,6 +109,7 @@ class ClusterState:
                     self._snapshot.delete(kind, key)
                 else:
                     self._snapshot.upsert(kind, one)
+        self._snapshot.unreadable = taken.unreadable
         self._classes.watch(self._snapshot)
         return self._snapshot
 
@@ -150,11 +160,13 @@ def read_cluster(
     *,
     resources: Sequence[Resource] = RESOURCES,
     progress: Callable[[str, int], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Snapshot:
     """Read the cluster once, for commands that answer and end.
 
-    *progress* is told a kind's plural and the number read so far. Optional kinds that are not served or not
-    permitted are left out. Raises what a request raises, and InputError for an object that cannot be read.
+    *progress* is told a kind's plural and the number read so far. Optional kinds that are not served are left out;
+    those that are not permitted, too, and *warn* is told in one line what that assumes. Raises what a request raises
+    (Forbidden for any other kind, and for all of them without *warn*).
     """
     snapshot, interner = Snapshot(), Interner()
     for one in resources:
@@ -162,11 +174,15 @@ def read_cluster(
         seen = (lambda count, plural=one.plural: progress(plural, count)) if progress else None
         try:
             listing = lister.list(seen)
-        except (Forbidden, NotFound):
+        except NotFound:
             if not one.optional:
                 raise
             continue
-        for why in listing.unreadable.values():
-            raise InputError(why)
+        except Forbidden as error:
+            if not one.optional or warn is None:
+                raise
+            warn(f"{error}; planning assumes that there are no {one.plural}")
+            continue
         snapshot.replace(one.kind, listing.objects)
+        snapshot.unreadable += tuple(listing.unreadable.values())
     return snapshot

@@ -1,4 +1,4 @@
-"""Kinds that the snapshot knows nothing of, read by a reflector as structs of whoever asks for them."""
+"""Objects read as structs of whoever asks for them: kinds and fields that the snapshot does not have."""
 
 from typing import Any, Generic, TypeVar, cast
 
@@ -6,10 +6,13 @@ import msgspec
 from msgspec import Raw
 
 from predicates.objects import Object
-from predicates.wire import Interner, WireError, name_of
+from predicates.wire import Interner, WireError, unreadable
 from rescheduler import shapes
+from rescheduler.kube.client import Client
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
+from rescheduler.kube.lister import read_all
+from rescheduler.kube.resources import Resource
 from rescheduler.settings import JSON
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -26,7 +29,7 @@ class StructCodec(JsonCodec, Generic[T]):
         try:
             found: Any = self._shapes.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise WireError(f"{self.kind} {name_of(raw)}: {error}") from error
+            raise WireError(unreadable(self.kind, raw, str(error))) from error
         return cast("Object", found)
 
 
@@ -34,3 +37,8 @@ def structs(kind: str, shape: type[msgspec.Struct]) -> Codecs:
     """How to read *kind* as *shape*: as JSON, which every kind is served as."""
     codec = StructCodec(kind, shape)
     return Codecs(JSON, codec, codec)
+
+
+def read_structs(client: Client, resource: Resource, shape: type[T]) -> list[T]:
+    """:func:`~rescheduler.kube.lister.read_all` of *resource*, as *shape*."""
+    return cast("list[T]", read_all(client, resource, StructCodec(resource.kind, shape)))

@@ -74,6 +74,13 @@ class LeadershipChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchAges:
+    """How long ago each watch last brought something."""
+
+    seconds: Mapping[str, float]  #: by kind, since an event, a bookmark or a list
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The nodes of this round, and how many pods that count (no DaemonSet, no mirror pod) each one runs."""
 
@@ -159,6 +166,30 @@ class DrainEnded:
     removed: bool = False  #: machine and Node are gone
     handed_over: bool = False  #: the machine is ordered away, its end was not seen
     tainted: bool = False  #: our taint could not be taken off, or was left for another replica
+    #: From the last eviction until every pod that was owed ran again; None where it did not come to that.
+    landing_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGone:
+    """A machine that an earlier drain ordered is gone, and its Node deleted."""
+
+    node: NodeRef
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalPostponed:
+    """A machine that may have been ordered away is not ordered again for now; nothing was evicted."""
+
+    node: NodeRef
+    failure: Failure  #: why
+
+
+@dataclass(frozen=True, slots=True)
+class OwedChanged:
+    """How many replacement pods are owed by drains that have ended."""
+
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +233,9 @@ class RoundEnded:
     succeeded: bool
 
 
-#: What a round tells, and what becomes of single nodes.
-RoundEvent: TypeAlias = Started | LeadershipChanged | Observed | Held | Planned | Chosen | Trouble | RoundEnded
+#: What concerns this process, what a round tells, and what becomes of single nodes.
+ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges
+RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted
     | Tainted
@@ -211,6 +243,8 @@ NodeEvent: TypeAlias = (
     | MachineOrdered
     | MachineAnswered
     | DrainEnded
+    | MachineGone
+    | RemovalPostponed
     | Compared
     | CoolingDown
     | Swept

@@ -17,9 +17,11 @@ from rescheduler.observe.events import (
     Event,
     EvictionAnswered,
     EvictionResult,
+    MachineGone,
     MachineOrdered,
     NodeRef,
     Planned,
+    RemovalPostponed,
     Swept,
     Tainted,
 )
@@ -69,13 +71,23 @@ class KubeEvents:
                 self._record(node, "MachineRemovalOrdered", f"{provider} takes the machine out of group {group}")
             case DrainEnded():
                 self._ended(event)
+            case MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
+                self._after(event)
+            case _:
+                pass  # of no single node or pod
+
+    def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept) -> None:
+        match event:
+            case MachineGone(node):
+                self._record(node, "MachineRemoved", "the machine is gone, the Node is deleted")
+            case RemovalPostponed(node, failure):
+                text = f"the machine may have been ordered away, it is not ordered again for now: {failure.detail}"
+                self._record(node, "MachineRemovalPostponed", text, warning=True)
             case CoolingDown(node, until, failures):
                 text = f"left alone until {until:%Y-%m-%dT%H:%M:%SZ} after {failures} failed drains in a row"
                 self._record(node, "DrainCoolDown", text)
             case Swept(node, holder, done):
-                self._record(node, "DrainSwept", f"a drain begun by {holder or 'nobody known'} was {done}")
-            case _:
-                pass  # of no single node or pod
+                self._record(node, "DrainSwept", f"a drain begun by {holder or 'an unknown holder'} was {done}")
 
     def _judged(self, rejected: Iterable[Rejected], nodes: Mapping[str, NodeRef], *, complete: bool) -> None:
         blocked: dict[NodeRef, object] = {}

@@ -23,15 +23,20 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     MachineAnswered,
+    MachineGone,
     MachineOrdered,
     NodeEvent,
     Observed,
+    OwedChanged,
     Planned,
+    ProcessEvent,
+    RemovalPostponed,
     RoundEnded,
     Started,
     Swept,
     Tainted,
     Trouble,
+    WatchAges,
 )
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.settings import LogFormat, Logging
@@ -106,12 +111,8 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(version, holder, address, dry_run):
-                dry = ", dry run" if dry_run else ""
-                self._news = NOTICE if dry_run else logging.INFO
-                _say(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
-            case LeadershipChanged(leading):
-                _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
+            case Started() | LeadershipChanged() | WatchAges():
+                self._of_process(event)
             case Observed(pods=pods):
                 counts = ", ".join(f"{len(nodes)} nodes {label}" for label, nodes in pods.items())
                 _say(DETAIL, f"the cluster has {counts}")
@@ -124,10 +125,23 @@ class Logs:
                     _verdict(one, logging.INFO)
             case Trouble(kind, detail, node):
                 _say(logging.WARNING, detail, node=node, reason=kind)
+            case OwedChanged():
+                pass  # the reason why nothing is drained names it
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 _say(logging.DEBUG, f"round {'ended' if succeeded else 'broken off'} after {seconds:.3f} s")
             case _:
                 _of_node(event)
+
+    def _of_process(self, event: ProcessEvent) -> None:
+        match event:
+            case Started(version, holder, address, dry_run):
+                dry = ", dry run" if dry_run else ""
+                self._news = NOTICE if dry_run else logging.INFO
+                _say(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
+            case LeadershipChanged(leading):
+                _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
+            case WatchAges():
+                pass  # a metric shows them; a watch that is too old is the reason of a wait
 
     def _holds(self, event: Held) -> None:
         """At verbosity 2 once, until the reason changes."""
@@ -177,18 +191,18 @@ def _of_node(event: NodeEvent) -> None:
             where = ", ".join(f"{one.pod} to {one.node}" for one in placements)
             _say(NOTICE, f"draining, {len(placements)} pods move: {where or 'none'}", node=node)
         case DrainStarted(node):
-            _say(NOTICE, "going on with the drain", node=node)
+            _say(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
             _say(logging.INFO, "tainted, it takes no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
-        case MachineOrdered() | MachineAnswered():
+        case MachineOrdered() | MachineAnswered() | MachineGone() | RemovalPostponed():
             _machine(event)
         case DrainEnded():
             _drain_ended(event)
         case Compared(node, outcomes):
             found = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
-            _say(logging.INFO, f"its pods came up again, beside the forecast: {found}", node=node)
+            _say(logging.INFO, f"replacement pods compared with the forecast: {found}", node=node)
         case CoolingDown(node, until, failures):
             text = f"left alone until {until:%Y-%m-%dT%H:%M:%SZ} after {failures} failed drains in a row"
             _say(NOTICE, text, node=node, reason="cooling-down")
@@ -198,8 +212,13 @@ def _of_node(event: NodeEvent) -> None:
             assert_never(event)
 
 
-def _machine(event: MachineOrdered | MachineAnswered) -> None:
+def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPostponed) -> None:
     match event:
+        case RemovalPostponed(node, failure):
+            text = f"its machine may have been ordered away; it is not ordered again for now: {failure.detail}"
+            _say(logging.WARNING, text, node=node, reason=failure.why)
+        case MachineGone(node):
+            _say(NOTICE, "its machine is gone, the Node is deleted", node=node)
         case MachineOrdered(node, provider, group):
             _say(NOTICE, f"empty: {provider} was asked to take its machine out of group {group}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
@@ -220,7 +239,7 @@ def _drain_ended(event: DrainEnded) -> None:
         pod = event.failure.pods[0] if event.failure.pods else None
         _say(logging.WARNING, text, node=event.node, pod=pod, reason=event.failure.why)
     elif event.handed_over:
-        _say(NOTICE, f"empty {after}; its machine is ordered away and looked for again later", node=event.node)
+        _say(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
     else:
         end = "machine and Node are gone" if event.removed else "it takes pods again"
         _say(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)

@@ -26,16 +26,21 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     MachineAnswered,
+    MachineGone,
     MachineOrdered,
     NodeEvent,
     Observed,
+    OwedChanged,
     Planned,
+    ProcessEvent,
+    RemovalPostponed,
     RoundEnded,
     Started,
     Swept,
     Tainted,
     Trouble,
     Waiting,
+    WatchAges,
 )
 
 PREFIX: Final = "spot_rescheduler_"
@@ -76,7 +81,11 @@ class Metrics:
         )
         self._blocked_pods = self._gauge("blocked_pods", "Pods that keep on-demand nodes, by reason.", "reason")
         self._cooling = self._gauge("cooldown_active", "Nodes left alone after a failed drain, and waits.", "kind")
-        self._draining = self._gauge("drains_in_progress", "Drains under way.")
+        self._draining = self._gauge("drains_in_progress", "Drains in progress.")
+        self._watch_age = self._gauge(
+            "watch_age_seconds", "Since a watch last brought an event, a bookmark or a list.", "kind"
+        )
+        self._owed = self._gauge("owed_replacements", "Replacement pods that earlier drains still owe.")
 
     def _make_counters(self) -> None:
         self._drains = self._counter("node_drain", "Drains by their end (Success, Failure).", "drain_state", "node")
@@ -96,13 +105,14 @@ class Metrics:
         )
         self._plan = self._histogram("plan_duration_seconds", "Planning of a round.", _QUICK)
         self._drain = self._histogram("drain_duration_seconds", "Drains, from the taint to the end.", _SLOW)
+        self._landing = self._histogram(
+            "landing_duration_seconds", "Drains, from the last eviction until all replacement pods run.", _SLOW
+        )
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(version=version):
-                self._build.labels(version, platform.python_version()).set(1)
-            case LeadershipChanged(leading):
-                self._leader.set(leading)
+            case Started() | LeadershipChanged() | WatchAges():
+                self._of_process(event)
             case Observed():
                 self._observed(event)
             case Held(waiting):
@@ -111,6 +121,8 @@ class Metrics:
                 self._planned(event)
             case Chosen():
                 pass  # the proxy's own metrics count it
+            case OwedChanged(pods):
+                self._owed.set(pods)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
@@ -120,6 +132,15 @@ class Metrics:
                     self._success.set(at.timestamp())
             case _:
                 self._of_node(event)
+
+    def _of_process(self, event: ProcessEvent) -> None:
+        match event:
+            case Started(version=version):
+                self._build.labels(version, platform.python_version()).set(1)
+            case LeadershipChanged(leading):
+                self._leader.set(leading)
+            case WatchAges(seconds):
+                _set_all(self._watch_age, seconds)
 
     def _of_node(self, event: NodeEvent) -> None:
         match event:
@@ -136,7 +157,7 @@ class Metrics:
                 self._removals.labels(provider, outcome).inc()
             case DrainEnded():
                 self._drain_ended(event)
-            case Tainted() | MachineOrdered() | CoolingDown() | Swept():
+            case Tainted() | MachineOrdered() | MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
                 pass  # counted by what follows from them
             case _:
                 assert_never(event)
@@ -154,8 +175,10 @@ class Metrics:
                 self._drains.remove_by_labels({"node": node})
 
     def _waits(self, waiting: Waiting | None) -> None:
-        for one in (Waiting.DRAIN_DELAY, Waiting.PENDING_PODS):
-            self._cooling.labels(one).set(one is waiting)
+        """A replica that does not lead waits for nothing: the metric ``leader`` shows it."""
+        for kind in Waiting:
+            if kind is not Waiting.NOT_LEADING:
+                self._cooling.labels(kind).set(kind is waiting)
 
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)
@@ -171,6 +194,8 @@ class Metrics:
     def _drain_ended(self, event: DrainEnded) -> None:
         self._draining.set(0)
         self._drain.observe(event.seconds)
+        if event.landing_seconds is not None:
+            self._landing.observe(event.landing_seconds)
         self._drained[event.node.name] = None
         self._drains.labels("Failure" if event.failure else "Success", event.node.name).inc()
         if event.failure is not None:

@@ -5,7 +5,7 @@ would say, and spends a copy, because the API's numbers do not know the plan (ku
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,6 +15,9 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
 
 Pair: TypeAlias = tuple[str, str]
+
+#: Why pods of a node that one budget (its key) guards must stay although it allows so many evictions at a time.
+TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
 class Budgets:
@@ -64,12 +67,13 @@ class Budgets:
 class Purse:
     """What is left of the budgets while a plan is made.
 
-    With *in_steps* a budget that allows one eviction is good for any number, one after the other: the
-    replacement becomes ready, the budget allows the next. Else all of a plan's evictions must be allowed at once.
+    With *too_slow* a budget that allows one eviction is good for any number, one after the other, unless this function
+    returns a blocker: the replacement becomes Ready, the budget allows the next one. Without it all of a plan's
+    evictions must be allowed at once.
     """
 
     budgets: Budgets
-    in_steps: bool = False
+    too_slow: TooSlow | None = None
     spent: dict[str, int] = field(default_factory=dict)
 
     def pay(self, pods: Iterable[Pod]) -> list[Blocker]:
@@ -88,7 +92,11 @@ class Purse:
         for key, guarded in wanted.items():
             allowed = self.budgets.allowed[key]
             left = allowed - self.spent.get(key, 0)
-            if left < len(guarded) and not (allowed > 0 and self.in_steps):
+            if left >= len(guarded):
+                continue
+            if allowed > 0 and self.too_slow is not None:
+                blockers += filter(None, [self.too_slow(key, guarded, allowed)])
+            else:
                 blockers += _shortage(key, guarded, max(left, 0))
         if not blockers:
             for key, guarded in wanted.items():
@@ -96,7 +104,7 @@ class Purse:
         return blockers
 
     def copy(self) -> "Purse":
-        return Purse(self.budgets, self.in_steps, dict(self.spent))
+        return Purse(self.budgets, self.too_slow, dict(self.spent))
 
     def _goes_free(self, key: str) -> bool:
         """Unready pods may go unpaid: by policy AlwaysAllow, or while the budget's healthy pods suffice."""

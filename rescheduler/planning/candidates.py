@@ -12,28 +12,15 @@ from predicates.nodes import CPU
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.drainability import DO_NOT_DISRUPT
+from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-#: Taints that say that a node is on its way out: no pod is sent there, whatever it tolerates.
-LEAVING_TAINTS: Final = (
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-    "karpenter.sh/unregistered",
-    "cloud.google.com/impending-node-termination",
-    "node.cloudprovider.kubernetes.io/shutdown",
-    "node-about-to-be-drained",
-    DRAIN_TAINT.key,
-)
-LEAVING_PREFIXES: Final = ("aws-node-termination-handler/",)
-
-#: Taints of other tools that are taking the node away themselves.
-_TAKEN_BY_OTHERS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node-about-to-be-drained")
+#: Taints of nodes that may be removed soon, or are not part of the cluster yet: no pod is sent there either.
+_NO_TARGETS: Final = ("DeletionCandidateOfClusterAutoscaler", "karpenter.sh/unregistered", DRAIN_TAINT.key)
 
 #: What the names of all cloudpool proxies begin with, in our taint's value. They drain nodes of their own.
 PROXIES: Final = "cloudpool-proxy."
@@ -55,16 +42,16 @@ class Groups:
         return len(self.spot_rows)
 
 
-def groups(snapshot: Snapshot, policy: Policy, ending: Collection[str] = ()) -> Groups:
+def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) -> Groups:
     """Sort the nodes of *snapshot* by the policy's labels; one with both labels is spot.
 
-    No pods are sent to those that are *ending*.
+    No pods are sent to those that are *avoided*.
     """
     spot_rows = _labelled(snapshot, policy.spot_label)
     on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
-    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row, ending))
+    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row, avoided))
     return Groups(
         on_demand=tuple(name for _, name in first),
         spot=Targets([row for _, _, row in targets]),
@@ -81,12 +68,17 @@ def why_not_target(node: Node) -> str | None:
         return "it is being deleted"
     if node.spec.unschedulable:
         return "it is cordoned"
+    if signals := signals_on(node):
+        return f"it is about to go ({signals[0]})"
     for taint in node.spec.taints:
-        if taint.key in LEAVING_TAINTS or taint.key.startswith(LEAVING_PREFIXES):
-            return f"it is on its way out (taint {taint.key})"
+        if taint.key in _NO_TARGETS:
+            return f"it may be about to go (taint {taint.key})"
     # A node without the condition (in a hand-made dump) is taken as the scheduler takes it.
     return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
 
+
+#: Codes; a stored cooldown may carry one that a newer version added.
+_REASONS: Final = frozenset(map(str, Reason))
 
 NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
 
@@ -115,9 +107,9 @@ def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
     if node.name in circumstances.ordered:
         return Blocker(Reason.BEING_DRAINED, "its machine was ordered away, and is not gone yet")
+    if removal := next((signal for signal in signals_on(node) if signal.deliberate), None):
+        return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({removal})")
     for taint in node.spec.taints:
-        if taint.key in _TAKEN_BY_OTHERS:
-            return Blocker(Reason.BEING_DRAINED, f"another tool is taking it away (taint {taint.key})")
         if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
             return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy drains it (taint {taint.key}={taint.value})")
     return None
@@ -131,10 +123,13 @@ def _not_ready(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
 
 
 def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    until = circumstances.cooling.get(node.name)
-    if until is None or until <= circumstances.now:
+    cooldown = circumstances.cooling.get(node.name)
+    if cooldown is None or cooldown.until <= circumstances.now:
         return None
-    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; it is left alone until {until:%Y-%m-%dT%H:%M:%SZ}")
+    alone = f"it is left alone until {cooldown.until:%Y-%m-%dT%H:%M:%SZ}"
+    if cooldown.reason in _REASONS:
+        return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {alone}")
+    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {alone}")
 
 
 #: In the order in which they are asked; all that apply are named.
@@ -154,6 +149,6 @@ def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:
     return np.flatnonzero(column.ids == column.number.get(label.value, -2))
 
 
-def _takes_pods(snapshot: Snapshot, row: int, ending: Collection[str]) -> bool:
+def _takes_pods(snapshot: Snapshot, row: int, avoided: Collection[str]) -> bool:
     node = snapshot.nodes.nodes[row]
-    return node is not None and node.name not in ending and why_not_target(node) is None
+    return node is not None and node.name not in avoided and why_not_target(node) is None

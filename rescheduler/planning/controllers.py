@@ -13,7 +13,7 @@ class Controller(msgspec.Struct, frozen=True, order=True):
     """A topmost controller, identified by its UID."""
 
     namespace: str
-    kind: str
+    kind: str  #: with its API group where a kind of Kubernetes has the same name: ``Job.batch.volcano.sh``
     name: str
     uid: str
 
@@ -49,4 +49,4 @@ class ControllerState:
     @property
     def ordered(self) -> bool:
         """Whether it replaces its pods one at a time, under their old names."""
-        return self.controller.kind == "StatefulSet"
+        return self.controller.kind.partition(".")[0] == "StatefulSet"

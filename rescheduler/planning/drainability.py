@@ -6,26 +6,29 @@ Autoscaler's (``simulator/drainability/rules``), so that annotations mean here w
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Pod, PodClass, Volume
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 MIRROR: Final = "kubernetes.io/config.mirror"
 
+#: A pod that is there so long after its deletionTimestamp, which includes the grace period, does not end by itself.
+OVERDUE: Final = timedelta(seconds=30)
+
 
 class Fate(enum.Enum):
     """What becomes of a pod when its node is emptied."""
 
     STAYS = enum.auto()  #: it belongs to the node (mirror, DaemonSet) and does not count
-    LEAVES = enum.auto()  #: it is being deleted: waited for, not moved
+    LEAVES = enum.auto()  #: it is being deleted, and waited for
     MOVES = enum.auto()
 
 
@@ -36,7 +39,10 @@ class Context:
     policy: Policy
     now: datetime
     has_budget: Callable[[Pod], bool]
-    #: By class, and kind of owner: what was found for pods that carry no annotation. Without any nothing else decides.
+    #: UIDs of pods that the current drain has evicted: they leave. Other terminating pods block the node.
+    evicted: Collection[str] = frozenset()
+    waits_for_terminating: bool = False  #: those that are not overdue leave, too
+    #: By class, and kind of owner: the fates that nothing else decides.
     fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
 
 
@@ -51,10 +57,15 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
     alike = pod.cls, pod.owner.kind if pod.owner is not None else None
     if (found := context.fates.get(alike)) is None:
         opinion = _judged(_WITHOUT_ANNOTATIONS, pod, context)
-        if isinstance(opinion, Blocker):  # It names the pod.
+        if isinstance(opinion, Blocker) or _is_judged_by_itself(pod):  # A blocker names the pod.
             return opinion
         found = context.fates[alike] = opinion
     return found
+
+
+def _is_judged_by_itself(pod: Pod) -> bool:
+    """Whether its UID, or the API group of its owner, decides as well as its class and the kind of its owner."""
+    return pod.cls.terminating or (pod.owner is not None and pod.owner.kind == "Job")
 
 
 def _judged(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
@@ -64,16 +75,28 @@ def _judged(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker
     return Fate.MOVES
 
 
-def _mirror(pod: Pod, _: Context) -> Opinion:
-    return Fate.STAYS if MIRROR in pod.annotations else None
+def belongs_to_node(pod: Pod) -> bool:
+    """Whether it is a mirror pod or of a DaemonSet: such pods do not count."""
+    return MIRROR in pod.annotations or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
-def _daemon(pod: Pod, _: Context) -> Opinion:
-    return Fate.STAYS if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
+def _node_owned(pod: Pod, _: Context) -> Opinion:
+    return Fate.STAYS if belongs_to_node(pod) else None
 
 
-def _terminating(pod: Pod, _: Context) -> Opinion:
-    return Fate.LEAVES if pod.cls.terminating else None
+def _terminating(pod: Pod, context: Context) -> Opinion:
+    if not pod.cls.terminating:
+        return None
+    if pod.uid in context.evicted:
+        return Fate.LEAVES
+    ends = instant(pod.deletion_timestamp)
+    if ends is not None and context.now > ends + OVERDUE:
+        detail = f"it should have ended at {ends:%Y-%m-%dT%H:%M:%SZ}; see its finalizers, and whether its kubelet works"
+        return Blocker(Reason.POD_STUCK_TERMINATING, detail, pod.key)
+    if context.waits_for_terminating:
+        return Fate.LEAVES
+    until = "" if ends is None else f" and has time until {ends:%Y-%m-%dT%H:%M:%SZ}"
+    return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the node waits for its end", pod.key)
 
 
 def _not_safe_to_evict(pod: Pod, _: Context) -> Opinion:
@@ -97,6 +120,28 @@ def _do_not_disrupt(pod: Pod, context: Context) -> Opinion:
     return Blocker(
         Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}", pod.key
     )
+
+
+def _other_scheduler(pod: Pod, context: Context) -> Opinion:
+    """Plans predict placements by the default scheduler's rules only."""
+    names, name = context.policy.scheduler_names, pod.cls.spec.scheduler_name or DEFAULT_SCHEDULER
+    if not names or name in names:
+        return None
+    detail = f"{name} places it; --scheduler-name={name} would let it go, if that scheduler has the default's rules"
+    return Blocker(Reason.OTHER_SCHEDULER, detail, pod.key)
+
+
+def _job(pod: Pod, context: Context) -> Opinion:
+    if context.policy.move_jobs is not MoveJobs.NEVER or not of_job(pod):
+        return None
+    detail = "a pod of a Job; --move-jobs=tolerant would let it go where that cannot fail the Job"
+    return Blocker(Reason.JOB_WOULD_FAIL, detail, pod.key)
+
+
+def of_job(pod: Pod) -> bool:
+    """Whether a Job of Kubernetes owns the pod; custom resources may be called so, too."""
+    owner = pod.owner
+    return owner is not None and owner.kind == "Job" and owner.api_version.partition("/")[0] in ("batch", "")
 
 
 def _safe_to_evict(pod: Pod, _: Context) -> Opinion:
@@ -145,11 +190,12 @@ def _local_storage(pod: Pod, context: Context) -> Opinion:
 
 #: In the order in which they are asked.
 RULES: Final[tuple[Rule, ...]] = (
-    _mirror,
-    _daemon,
+    _node_owned,
     _terminating,
     _not_safe_to_evict,
     _do_not_disrupt,
+    _other_scheduler,
+    _job,
     _safe_to_evict,
     _no_controller,
     _kube_system,
@@ -158,7 +204,15 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 #: The rules that have an opinion on pods without any annotation that is read here: nearly all pods.
-_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (_daemon, _terminating, _no_controller, _kube_system, _local_storage)
+_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
+    _node_owned,
+    _terminating,
+    _other_scheduler,
+    _job,
+    _no_controller,
+    _kube_system,
+    _local_storage,
+)
 
 
 def _is_local(volume: Volume) -> bool:
@@ -180,8 +234,9 @@ def go_duration(text: str) -> timedelta | None:
 
 
 def instant(text: str | None) -> datetime | None:
-    """An API timestamp; None where there is none, or it is none."""
+    """An API timestamp; None where there is none, or it is none. One without a zone is UTC."""
     try:
-        return datetime.fromisoformat(text) if text else None
+        moment = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment

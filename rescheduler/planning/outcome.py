@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from predicates.objects import OwnerReference
+
 
 class Reason(enum.StrEnum):
     """Why a node stays: the code that metrics, events and ``plan -o json`` carry. The detail says it in words."""
@@ -39,6 +41,7 @@ class Reason(enum.StrEnum):
     MOVED_RECENTLY = "moved-recently"
     POD_TERMINATING = "pod-terminating"
     POD_STUCK_TERMINATING = "pod-stuck-terminating"
+    REPLICAS_NOT_READY = "replicas-not-ready"
     # Of the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"
@@ -60,6 +63,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     pod: PodRef
     node: str  #: where it fits beside all placements before it
     grace_period: int | None = None  #: seconds, the pod's own; None = the API's default of 30
+    owner: OwnerReference | None = None  #: the pod's controller
 
 
 @dataclass(frozen=True, slots=True)

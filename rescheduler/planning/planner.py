@@ -4,7 +4,7 @@ The planner works on one snapshot that it leaves as it found it. What it keeps b
 filters that still hold. Nothing here reads a clock, logs or acts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -20,10 +20,13 @@ from rescheduler.planning.candidates import Groups, groups, node_blockers
 from rescheduler.planning.drainability import Context, Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import PLAYS, Forecaster, foretold, objection
+from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Candidate, Search, Victims
+from rescheduler.planning.steps import Steps
+from rescheduler.planning.unreadable import LeftOut
 
 _NOT_PLAYED: Final = "it was not played through: --planning-timeout was spent on nodes before it; its turn will come"
 
@@ -37,6 +40,9 @@ class Ground:
     context: Context
     circumstances: Circumstances
     forecaster: Forecaster
+    minimum: Minimum
+    steps: Steps
+    left_out: LeftOut
 
 
 class Planner:
@@ -58,9 +64,8 @@ class Planner:
     def plan_each(self, circumstances: Circumstances) -> Planning:
         """Each on-demand node judged by itself, as things are."""
         ground = self._ground(circumstances)
-        purse = self._purse()
+        purse = self._purse(ground)
         verdicts = [self._alone(name, ground, purse.copy()) for name in ground.groups.on_demand]
-        verdicts = self._above_minimum(verdicts, ground)
         effort = ground.forecaster.ahead()
         return self._planning(ground, (self._shown(one, ground, effort) for one in verdicts))
 
@@ -77,7 +82,7 @@ class Planner:
         found: list[Verdict] = []
         effort = ground.forecaster.effort(self._policy.planning_timeout)
         for name in ground.groups.on_demand:
-            verdict = self._alone(name, ground, self._purse())
+            verdict = self._alone(name, ground, self._purse(ground))
             if isinstance(verdict, Plan) and verdict.placements:
                 verdict = self._weighed(verdict, ground, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
@@ -86,17 +91,45 @@ class Planner:
                 break
         if not effort.exhausted:
             self._objections.clear()
-        return self._planning(ground, self._above_minimum(found, ground))
+        return self._planning(ground, found)
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """One node judged by itself, as things are: whether its pods may be evicted and fit."""
-        return self._alone(node, self._ground(circumstances), self._purse())
-
-    def look_again(self, node: str, circumstances: Circumstances) -> Verdict:
-        """One node judged as by :meth:`first_plan`: asked again once our taint is on it."""
         ground = self._ground(circumstances)
-        verdict = self._alone(node, ground, self._purse())
+        return self._alone(node, ground, self._purse(ground))
+
+    def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
+        """One node judged as by :meth:`first_plan`: asked again once our taint is on it.
+
+        Pods that this drain has *evicted* (UIDs) leave, however long that takes; any other terminating pod is judged
+        as for a new drain.
+        """
+        ground = self._draining(circumstances, evicted)
+        verdict = self._alone(node, ground, self._purse(ground))
         return self._trusted(verdict, ground) if isinstance(verdict, Plan) else verdict
+
+    def follow(
+        self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
+    ) -> Verdict:
+        """Whether the pods that are left on *node*, which is being drained, fit beside the replacement pods of *due*.
+
+        *evicted* are UIDs of the pods that this drain has evicted: they are gone, even before that shows. Budgets are
+        left to the eviction API, which refuses for the moment what they do not allow.
+        """
+        ground = self._draining(circumstances, evicted)
+        candidate = self._examined(node, ground)
+        if isinstance(candidate, Rejected):
+            return candidate
+        left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
+        gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
+        self._filters.settle(pod.cls for pod in (*left, *due))
+        with self._snapshot.trial() as trial:
+            trial.evict(*gone)  # they may still hold a claim or a port
+            self._empty(replace(candidate, movers=left), trial)
+            placed = pack(ground.room, trial, (*due, *left), self._effort())
+        if isinstance(placed, Stuck):
+            return Rejected(node, (_no_room(placed, ground),))
+        return self._plan(candidate, placed)
 
     def forecast(self, plan: Plan, circumstances: Circumstances) -> Plan:
         """*plan*, made of the snapshot as it is, with what becomes of it by the scheduler's own scoring."""
@@ -129,9 +162,8 @@ class Planner:
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """The pods of *node* that would have to move for it to be emptied, by name, those that may not included."""
         context = self._ground(circumstances).context
-        stay = (Fate.STAYS, Fate.LEAVES)
-        pods = (pod for pod in self._snapshot.pods_on[node].values() if fate(pod, context) not in stay)
-        return sorted(pods, key=lambda pod: pod.key)
+        pods = (pod for pod in self._snapshot.pods_on[node].values() if not pod.cls.terminating)
+        return sorted((pod for pod in pods if fate(pod, context) is not Fate.STAYS), key=lambda pod: pod.key)
 
     def in_question(self, circumstances: Circumstances) -> Iterator[Pod]:
         """All pods that would have to move, node by node in drain order, then those that are pending."""
@@ -144,7 +176,7 @@ class Planner:
             return []
         opinion = fate(pod, ground.context)
         found = [opinion] if isinstance(opinion, Blocker) else []
-        return [*found, *_claims([pod]), *self._purse().pay([pod])]
+        return [*found, *_claims([pod]), *self._purse(ground).pay([pod])]
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
         """The on-demand nodes emptied one after the other: what one takes is gone for the next.
@@ -154,11 +186,10 @@ class Planner:
         ground = self._ground(circumstances)
         examined = {node: self._examined(node, ground) for node in ground.groups.on_demand}
         candidates = [one for one in examined.values() if isinstance(one, Candidate)]
-        most = max(0, len(examined) - self._policy.min_on_demand_nodes)
         effort = self._effort()
         with self._snapshot.trial() as trial:
-            search = Search(ground.room, trial, candidates, self._purse, most, effort)
-            verdicts = self._carried_out(search.run(), examined, ground, trial, most)
+            search = Search(ground.room, trial, candidates, lambda: self._purse(ground), ground.minimum.spare, effort)
+            verdicts = self._carried_out(search.run(), examined, ground, trial)
         planning = self._planning(ground, verdicts)
         return replace(
             planning,
@@ -167,10 +198,10 @@ class Planner:
         )
 
     def _carried_out(
-        self, victims: Victims, examined: dict[str, Candidate | Rejected], ground: Ground, trial: Trial, most: int
+        self, victims: Victims, examined: dict[str, Candidate | Rejected], ground: Ground, trial: Trial
     ) -> list[Verdict]:
         """Place the *victims*, then say of every other node why it stays beside them."""
-        purse = self._purse()
+        purse = self._purse(ground)
         plans: dict[str, Verdict] = {}
         shown = ground.forecaster.ahead()
         for victim in victims:
@@ -181,12 +212,13 @@ class Planner:
                 trial.place(pod.cls, row)
             trial.keep()
             plans[victim.candidate.node] = plan
+        emptied = sum(victim.candidate.counts for victim in victims)
         stay: list[Verdict] = []
         for node, one in examined.items():
             if node in plans:
                 continue
-            if isinstance(one, Candidate) and len(plans) >= most:
-                stay.append(self._too_few(node))
+            if isinstance(one, Candidate) and (blocker := ground.minimum.blocker(node, one.movers, emptied)):
+                stay.append(Rejected(node, (blocker,)))
             else:
                 stay.append(one if isinstance(one, Rejected) else self._drained(one, ground, purse, Effort(0), trial))
         return [*plans.values(), *stay]
@@ -219,12 +251,10 @@ class Planner:
     def _plan(self, candidate: Candidate, placed: Iterable[tuple[Pod, int]]) -> Plan:
         names = self._snapshot.nodes.names
         placements = [
-            Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds) for pod, row in placed
+            Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds, pod.owner)
+            for pod, row in placed
         ]
-        leaving = [
-            _ref(pod) for pod in self._snapshot.pods_on[candidate.node].values() if pod.deletion_timestamp is not None
-        ]
-        return Plan(candidate.node, tuple(placements), tuple(sorted(leaving, key=str)))
+        return Plan(candidate.node, tuple(placements), candidate.leaving)
 
     def _shown(self, verdict: Verdict, ground: Ground, effort: Effort) -> Verdict:
         """A plan with its forecast, as far as *effort* reaches; it stays a plan whatever that says."""
@@ -259,49 +289,61 @@ class Planner:
         known = self._snapshot.nodes.nodes[row]
         assert known is not None
         blockers = list(node_blockers(known, self._policy, ground.circumstances))
+        pods = self._snapshot.pods_on[node].values()
         movers: list[Pod] = []
-        for pod in self._snapshot.pods_on[node].values():
+        leaving: list[PodRef] = []
+        for pod in pods:
             opinion = fate(pod, ground.context)
             if isinstance(opinion, Blocker):
                 blockers.append(opinion)
             elif opinion is Fate.MOVES:
                 movers.append(pod)
+            elif opinion is Fate.LEAVES:
+                leaving.append(_ref(pod))
         movers.sort(key=lambda pod: pod.key)
         blockers += _claims(movers)
+        blockers += ground.left_out.blockers(node, movers)
+        blockers += filter(None, [ground.minimum.blocker(node, pods)])
         if blockers:  # All that stands in the way is told at once, not one thing after the other.
-            return Rejected(node, (*blockers, *self._purse().pay(movers)))
-        return Candidate(node, row, tuple(movers))
-
-    def _above_minimum(self, verdicts: Iterable[Verdict], ground: Ground) -> list[Verdict]:
-        """No single drain may leave fewer on-demand nodes than the policy wants."""
-        if len(ground.groups.on_demand) > self._policy.min_on_demand_nodes:
-            return list(verdicts)
-        return [self._too_few(verdict.node) if isinstance(verdict, Plan) else verdict for verdict in verdicts]
-
-    def _too_few(self, node: str) -> Rejected:
-        detail = f"--min-on-demand-nodes={self._policy.min_on_demand_nodes} must remain"
-        return Rejected(node, (Blocker(Reason.MIN_ON_DEMAND_NODES, detail),))
+            return Rejected(node, (*blockers, *self._purse(ground).pay(movers)))
+        counts = node in ground.minimum.counted
+        return Candidate(node, row, tuple(movers), tuple(sorted(leaving, key=str)), counts)
 
     def _ground(self, circumstances: Circumstances) -> Ground:
         """What answers under these *circumstances* stand on; the same for all of them while nothing changes."""
         snapshot = self._snapshot
-        moment = snapshot.epoch, len(snapshot.facts), len(snapshot.changed), Budgets.version(snapshot)
+        logs = len(snapshot.facts), len(snapshot.changed)
+        moment = snapshot.epoch, logs, Budgets.version(snapshot), snapshot.unreadable
         if self._last is None or self._last[0] is not circumstances or self._last[1] != moment:
             self._last = circumstances, moment, self._new_ground(circumstances)
         return self._last[2]
 
+    def _draining(self, circumstances: Circumstances, evicted: Collection[str]) -> Ground:
+        """The ground of a node whose drain has *evicted* pods (UIDs)."""
+        ground = self._ground(circumstances)
+        return replace(ground, context=replace(ground.context, evicted=frozenset(evicted)))
+
     def _new_ground(self, circumstances: Circumstances) -> Ground:
         if self._budgets.made_of != Budgets.version(self._snapshot):
             self._budgets = Budgets(self._snapshot)
-        found = groups(self._snapshot, self._policy, circumstances.ending)
-        context = Context(self._policy, circumstances.now, self._budgets.guards)
-        room = Room(self._snapshot, self._filters, found.spot, Sizes(self._snapshot, found.spot))
-        spot = np.zeros(len(self._snapshot.nodes), np.bool_)
+        snapshot, policy = self._snapshot, self._policy
+        left_out = LeftOut(snapshot.unreadable)
+        found = groups(snapshot, policy, circumstances.ending | left_out.nodes)
+        spot = np.zeros(len(snapshot.nodes), np.bool_)
         spot[found.spot_rows] = True
-        return Ground(found, room, context, circumstances, Forecaster(self._snapshot, self._filters, spot))
+        return Ground(
+            groups=found,
+            room=Room(snapshot, self._filters, found.spot, Sizes(snapshot, found.spot)),
+            context=Context(policy, circumstances.now, self._budgets.guards),
+            circumstances=circumstances,
+            forecaster=Forecaster(snapshot, self._filters, spot),
+            minimum=minimum(snapshot, policy.min_on_demand_nodes, found.on_demand, circumstances),
+            steps=Steps(snapshot, self._budgets, policy),
+            left_out=left_out,
+        )
 
-    def _purse(self) -> Purse:
-        return Purse(self._budgets, self._policy.budgets_in_steps)
+    def _purse(self, ground: Ground) -> Purse:
+        return Purse(self._budgets, ground.steps.too_slow if self._policy.budgets_in_steps else None)
 
     def _effort(self, nodes: int = 1) -> Effort:
         """What may be spent above first-fit, of which each of so many *nodes* has its share."""

@@ -1,5 +1,6 @@
 """What the user wants of planning, as one value; the flags of the commands fill it."""
 
+import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.errors import UsageError
+from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.outcome import Blocker
 
 #: What the API server takes for a label, so that a slip is told and not taken for "no node has it".
@@ -37,6 +39,18 @@ class NodeLabel:
         return self.key if self.value is None else f"{self.key}={self.value}"
 
 
+class MoveJobs(enum.StrEnum):
+    """Which pods of Jobs may be evicted: an evicted pod counts as failed, and a Job allows a number of failures."""
+
+    TOLERANT = "tolerant"  #: those whose Job does not fail for it
+    ALWAYS = "always"  #: all of them
+    NEVER = "never"  #: none of them
+
+
+#: The scheduler of pods that name none.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     on_demand_label: NodeLabel = NodeLabel("node-role.kubernetes.io/worker")
@@ -48,6 +62,10 @@ class Policy:
     budgets_in_steps: bool = False  #: a budget that allows one eviction is good for several, one after the other
     planning_timeout: float = 2.0  #: seconds that may be spent on a better answer than first-fit
     allow_fragile_plans: bool = False
+    move_jobs: MoveJobs = MoveJobs.TOLERANT
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: whose pods may be evicted; empty: of any scheduler
+    pod_eviction_timeout: float = 120.0  #: seconds for each step of a budget that is passed in steps
+    max_graceful_termination: float = 120.0  #: seconds at most, of a pod's own grace period
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class Circumstances:
     """What else decides, beside the snapshot and the policy."""
 
     now: datetime
-    cooling: dict[str, datetime] = field(default_factory=dict)  #: node → until when it is left alone
+    cooling: Mapping[str, Cooldown] = field(default_factory=dict)  #: node → why it is left alone, and until when
     holder: str = ""  #: who we are in the marks on drained nodes
     own: str = ""  #: the node that we run on; "" outside of the cluster
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away

@@ -15,6 +15,7 @@ from predicates.nodes import Numbers
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Purse
+from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Room, Stuck, pack
 
 #: Up to so many candidates every choice of victims is looked at, as far as the effort goes.
@@ -34,6 +35,8 @@ class Candidate:
     node: str
     row: int
     movers: tuple[Pod, ...]
+    leaving: tuple[PodRef, ...] = ()  #: pods that are being deleted, and waited for
+    counts: bool = False  #: whether its drain uses up one of the nodes that may be emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ Victims: TypeAlias = tuple[Victim, ...]
 class Search:
     """One search over *candidates* (in the floor's order) within *trial*, which is left as it was found.
 
-    *most* is how many nodes may be emptied at all; *effort* what may be spent above the floor.
+    *most* is how many of the candidates that count may be emptied; *effort* what may be spent above the floor.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class Search:
         purse = self._new_purse()
         victims: list[Victim] = []
         for candidate in order:
-            if len(victims) >= self._most:
-                break
+            if candidate.counts and _counted(victims) >= self._most:
+                continue
             trying = purse.copy()
             if trying.pay(candidate.movers):
                 continue
@@ -120,10 +123,10 @@ class Search:
         stack: list[tuple[int, Victims]] = [(0, ())]
         while stack and len(best) < self.upper_bound and self._effort.spend():
             at, victims = stack.pop()
-            if at == len(order) or len(victims) >= self._most:
+            if at == len(order):
                 continue
             free = self._free - sum((self._loads[one.candidate.node] for one in victims), start=np.int64(0))
-            if len(victims) + self._bound(order[at:], free, self._most - len(victims)) <= len(best):
+            if len(victims) + self._bound(order[at:], free, self._most - _counted(victims)) <= len(best):
                 continue
             stack.append((at + 1, victims))
             if (more := self._extended(victims, order[at])) is not None:
@@ -136,7 +139,7 @@ class Search:
         chosen = {one.candidate.node for one in best}
         rest = [one for one in self._candidates if one.node not in chosen]
         for candidate in sorted(rest, key=lambda one: (self._share(one), one.node)):
-            if self._effort.exhausted or len(best) >= min(self.upper_bound, self._most):
+            if self._effort.exhausted or len(best) >= self.upper_bound:
                 break
             best = self._extended(best, candidate) or self._lighter(best, candidate) or best
         return best
@@ -150,6 +153,8 @@ class Search:
 
     def _extended(self, victims: Victims, candidate: Candidate) -> Victims | None:
         """*victims* and *candidate*, if they are found to go together."""
+        if candidate.counts and _counted(victims) >= self._most:
+            return None
         if not self._payable([*(one.candidate for one in victims), candidate]):
             return None
         self._reset()
@@ -225,5 +230,10 @@ class Search:
         """No more of *candidates* can go than have room together, resource by resource, if pods were water."""
         if not candidates:
             return 0
+        most += sum(not one.counts for one in candidates)
         loads = np.sort(np.array([self._loads[one.node] for one in candidates]), axis=0).cumsum(axis=0)
         return min(most, int((loads <= free).sum(axis=0).min()))
+
+
+def _counted(victims: Iterable[Victim]) -> int:
+    return sum(victim.candidate.counts for victim in victims)

@@ -81,6 +81,8 @@ class Drain(Section, frozen=True, kw_only=True):
     eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are refused for now
     max_graceful_termination: GoDuration = GoDuration(600)  #: at most, of a pod's own grace period
     termination_headroom: GoDuration = GoDuration(30)  #: from a pod's last moment to its being seen gone
+    #: For the replacement pods to become Ready, from the last eviction; 0: it is enough that they are bound.
+    landing_timeout: GoDuration = GoDuration(0)
 
 
 class ProxyFile(Section, frozen=True, kw_only=True):

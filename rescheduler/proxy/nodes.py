@@ -4,17 +4,16 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from predicates.objects import Node
+from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler import refs
-from rescheduler.acts import Access
+from rescheduler.access import Access
 from rescheduler.backends.base import NodeRef
 from rescheduler.clock import Clock
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.kube.resources import RESOURCES
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.outcome import Verdict
@@ -36,16 +35,22 @@ class ProxyView(View):
     def __init__(
         self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool], own_node: str = ""
     ) -> None:
-        super().__init__(state, _POLICY, clock, holder, [one.kind for one in RESOURCES if one.optional], own_node)
+        super().__init__(state, _POLICY, clock, holder, own_node)
         self._cluster_state, self._now, self._mine = state, clock.now, mine
         self._name, self._own_name = holder, own_node
+
+    def unfit(self) -> str:
+        return super().unfit() or self.stale()
 
     def victims(self) -> Victims:
         """The judge of the cluster as it is now."""
         return Victims(self._cluster_state.snapshot(), self._now(), self._name, self._own_name)
 
-    def plan_node(self, node: str) -> Verdict:
-        return self.victims().judge(node)
+    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+        return self.victims().judge(node, evicted)
+
+    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
+        return self.victims().follow(node, due, evicted)
 
     def marked(self) -> list[Node]:
         found = ((node, intent.read(node)) for node in super().marked())
@@ -55,14 +60,28 @@ class ProxyView(View):
 class ClusterNodes:
     """See `removal.Nodes`."""
 
-    def __init__(self, view: ProxyView, state: State, access: Access, report: Report, stop: threading.Event) -> None:
-        """Of *access*, its provider is not asked. Once *stop* is set, nothing is waited for."""
+    def __init__(
+        self,
+        view: ProxyView,
+        state: State,
+        access: Access,
+        report: Report,
+        stop: threading.Event,
+        owed: Callable[[], str],
+    ) -> None:
+        """Of *access*, its provider is not asked. Once *stop* is set, nothing is waited for.
+
+        *owed* tells what failed drains still owe.
+        """
         self._view, self._state, self._cluster = view, state, access.cluster
         self._clock, self._holder, self._promise, self._report = access.clock, access.holder, access.promise, report
-        self._stop = stop
+        self._stop, self._owed = stop, owed
 
     def unfit(self) -> str:
         return self._view.unfit()
+
+    def owed(self) -> str:
+        return self._owed()
 
     def leaving(self) -> Collection[str]:
         return self._marked(Step.REMOVING)

@@ -16,12 +16,26 @@ from rescheduler.proxy.victims import Choice
 ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
 
 #: A drain's failure: the status of the answer; 500 for all others.
-_STATUS: Final = {Why.PROVIDER: 502, Why.API_ERROR: 503, Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504}
-
+_STATUS: Final = {
+    Why.PROVIDER: 502,
+    Why.API_ERROR: 503,
+    Why.EVICTION_TIMEOUT: 504,
+    Why.TERMINATION_TIMEOUT: 504,
+    Why.REPLACEMENT_NOT_BOUND: 504,
+    Why.LANDING_TIMEOUT: 504,
+}
 
 #: Failures that the next node need not have.
 _OF_THE_NODE: Final = frozenset(
-    {Why.PLAN_CHANGED, Why.PODS_RETURN, Why.EVICTION_TIMEOUT, Why.EVICTION_FAILED, Why.TERMINATION_TIMEOUT}
+    {
+        Why.PLAN_CHANGED,
+        Why.PODS_RETURN,
+        Why.EVICTION_REFUSED,
+        Why.EVICTION_TIMEOUT,
+        Why.EVICTION_FAILED,
+        Why.TERMINATION_TIMEOUT,
+        Why.TARGET_LOST,
+    }
 )
 
 
@@ -56,6 +70,10 @@ class Nodes(Protocol):
 
     def unfit(self) -> str:
         """Why nothing can be decided from what is known of the cluster; "" where it can."""
+        ...
+
+    def owed(self) -> str:
+        """Why no drain may begin now: earlier ones failed, and their pods do not run again yet; "" where it may."""
         ...
 
     def refs(self) -> Sequence[NodeRef]:
@@ -99,17 +117,14 @@ class Removal:
         self.failed(504, ORDERED.format(node))
 
     def drain_all(self, plans: Sequence[Plan], nodes: Nodes, way: Way, late: Callable[[], bool]) -> list[Outcome]:
-        """All are tainted before the first one is drained; none is begun when it is *late*."""
+        """All are tainted before the first one is drained; none is begun when it is *late*, or pods are owed."""
         left = {plan.node for plan in plans}
         outcomes: list[Outcome] = []
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                if late():
-                    self.failed(504, f"node {plan.node}: the update's time is out")
-                    outcomes.append(Outcome.BROKEN)
-                    continue
-                outcomes.append(self.drain(plan, way))
+                may_begin = self._may_begin(plan.node, nodes, late)
+                outcomes.append(self.drain(plan, way) if may_begin else Outcome.BROKEN)
                 if outcomes[-1] is Outcome.GOES:
                     left.remove(plan.node)
         except ReschedulerError as error:
@@ -118,6 +133,16 @@ class Removal:
         finally:
             nodes.release(sorted(left))
         return outcomes
+
+    def _may_begin(self, node: str, nodes: Nodes, late: Callable[[], bool]) -> bool:
+        """Whether a drain may; what forbids it is a part of the answer."""
+        if late():
+            self.failed(504, f"node {node}: the update's time is out")
+            return False
+        if owed := nodes.owed():
+            self.failed(503, f"node {node}: {owed}")
+            return False
+        return True
 
     def drain(self, plan: Plan, way: Way) -> Outcome:
         """Empty the plan's node, and let its machine go the way."""

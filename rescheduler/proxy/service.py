@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-from rescheduler.acts import Access
+from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider
 from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
@@ -18,18 +19,25 @@ from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.intent import Intent, Step
-from rescheduler.draining.state import Limits
+from rescheduler.draining.state import Drain, Limits
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import ErrorKind, Report, Trouble
+from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.health import Health
+from rescheduler.ownership import Ownership
 from rescheduler.planning.candidates import PROXIES
+from rescheduler.planning.outcome import Plan
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
+from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.threads import Threads
+
+#: Clients wait for their machines to end: so long an order is followed before its outcome is left open.
+REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +116,7 @@ class Service:
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
+        self._controllers = Ownership(ControllerReader(client, self._clock))
         # The same after a restart, and another one for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = _limits(file)
@@ -118,16 +127,18 @@ class Service:
         }
         self._view = views[Ending.SHRINK]
         providers = {one: CloudpoolProvider([self.pool], one) for one in Ending}
+        self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers = {one: self._drainer(providers[one], views[one], limits) for one in Ending}
-        endings = {one: Way(self._drainers[one].drain, providers[one]) for one in Ending}
+        endings = {one: self._way(self._drainers[one], providers[one]) for one in Ending}
         keeping = NoProvider()
         ways = Ways(
             shrink=endings[Ending.SHRINK],
             replace=endings[Ending.REPLACE],
             dispose=endings[Ending.DISPOSE],
-            keep=Way(self._drainer(keeping, self._view, limits).drain, keeping),
+            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
         )
-        self._nodes = ClusterNodes(self._view, state, self._access(keeping), report, standing.stop)
+        access = self._access(keeping)
+        self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
         self.updates = Alone(updates, self._lock, self._tidy)
@@ -137,6 +148,7 @@ class Service:
 
         An update under way has done it.
         """
+        self._report(WatchAges(self._view.ages()))
         if self._view.unfit():
             return False
         if self._lock.acquire(blocking=False):
@@ -152,17 +164,26 @@ class Service:
             return
         try:
             for drainer in self._drainers.values():
-                drainer.sweep()
+                drainer.sweep(self._failed.note)
         except Exception as error:
             log.exception("a sweep ended in an error of this program")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
 
+    def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
+        def drain(plan: Plan) -> Drain | None:
+            ended = drainer.drain(plan)
+            if ended is not None:
+                self._failed.note(ended)
+            return ended
+
+        return Way(drain, provider)
+
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
 
     def _access(self, provider: CloudProvider) -> Access:
-        return Access(self._cluster, provider, self._clock, self.holder, self._promise)
+        return Access(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
         """What we have begun with that *ending*; with the first one goes all that names none.
@@ -181,4 +202,6 @@ def _limits(file: ProxyFile) -> Limits:
         eviction=float(file.drain.eviction_timeout),
         grace=float(file.drain.max_graceful_termination),
         headroom=float(file.drain.termination_headroom),
+        landing=float(file.drain.landing_timeout),
+        removal=REMOVAL_SECONDS,
     )

@@ -115,6 +115,9 @@ class PoolUpdates:
     def _drain_some(self, found: Members, tried: set[str], wanted: int, removal: Removal, deadline: float) -> None:
         """Take *wanted* nodes; in place of those that cannot be emptied others are tried, each of them once."""
         while wanted:
+            if owed := self._nodes.owed():
+                removal.failed(503, owed)
+                return
             choice = self._nodes.choose(sorted(found.nodes.keys() - tried), wanted)
             outcomes = removal.drain_all(choice.plans, self._nodes, self._ways.shrink, partial(self._late, deadline))
             short = len(choice.plans) < wanted
@@ -197,6 +200,8 @@ class PoolUpdates:
         raise UpdateFailed(500, f"machine {machine.id}: no node is surely this machine; it may be about to register")
 
     def _viable(self, node: str) -> Plan:
+        if owed := self._nodes.owed():
+            raise UpdateFailed(503, owed)
         choice = self._nodes.choose([node], 1)
         if not choice.plans:
             raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))

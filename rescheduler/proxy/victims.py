@@ -17,19 +17,21 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, Purse
 from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers, why_not_target
 from rescheduler.planning.drainability import (
-    MIRROR,
     SAFE_LOCAL_VOLUMES,
     SAFE_TO_EVICT,
     Context,
     Fate,
+    belongs_to_node,
     fate,
 )
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.unreadable import LeftOut
 
-#: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here.
-_POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False)
+#: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here. Pods of other
+#: schedulers may be evicted: no option of the proxy could allow that.
+_POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
 _SYSTEM: Final = "kube-system"
 #: What counts of a node itself; the control plane is found here, and what is not Ready may have no pod to move.
 _OF_NODES: Final = frozenset(
@@ -72,6 +74,7 @@ class Victims:
         self._circumstances = Circumstances(now, holder=holder, own=own)
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
+        self._left_out = LeftOut(snapshot.unreadable)
         self._masters = frozenset(_masters(snapshot))
 
     @property
@@ -79,19 +82,36 @@ class Victims:
         """Nodes by label, or because an API server runs there."""
         return self._masters
 
-    def judge(self, node: str) -> Verdict:
-        """Whether *node* alone can be given up, as things are."""
-        choice = self.choose([node], 1)
+    def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+        """Whether *node* alone can be given up, as things are.
+
+        *evicted* are the UIDs of pods that the drain which asks has evicted: they are waited for, however late.
+        """
+        choice = self.choose([node], 1, evicted)
         return choice.plans[0] if choice.plans else choice.rejected[0]
 
-    def choose(self, nodes: Collection[str], most: int) -> Choice:
+    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str]) -> Verdict:
+        """Whether the pods left on *node*, which is being drained, fit beside the replacement pods of *due*.
+
+        Budgets are left to the eviction API, which refuses for the moment what they do not allow.
+        """
+        candidate = self._examined(node, self._context(evicted), budgets=False)
+        if isinstance(candidate, Rejected):
+            return candidate
+        left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
+        self._filters.settle(pod.cls for pod in (*left, *due))
+        plans = self._together([replace(candidate, movers=left)], due)
+        return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
+
+    def choose(self, nodes: Collection[str], most: int, evicted: Collection[str] = ()) -> Choice:
         """At most *most* of *nodes*, as far as they exist.
 
         Fewest pods to move first, then the smaller share of requests, then the name.
         All victims' pods fit the nodes that remain, together. Budgets are judged victim by victim, for a victim is
         drained only when the pods of the one before are back.
         """
-        examined = [self._examined(name) for name in sorted(nodes) if name in self._snapshot.nodes.row]
+        context = self._context(evicted)
+        examined = [self._examined(name, context) for name in sorted(nodes) if name in self._snapshot.nodes.row]
         rejected = [one for one in examined if isinstance(one, Rejected)]
         candidates = sorted(
             (one for one in examined if isinstance(one, _Candidate)),
@@ -110,13 +130,15 @@ class Victims:
                 chosen, plans = [*chosen, one], found
         return Choice(plans, tuple(rejected))
 
-    def _examined(self, name: str) -> _Candidate | Rejected:
-        """What the rules say of a node and its pods; the room is asked later."""
+    def _context(self, evicted: Collection[str]) -> Context:
+        return Context(_POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
+
+    def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _Candidate | Rejected:
+        """What the rules, and the *budgets*, allow for a node and its pods; the room is asked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
         assert node is not None
         blockers = list(self._node_blockers(node))
-        context = Context(_POLICY, self._now, self._budgets.guards)
         movers: list[Pod] = []
         for pod in self._snapshot.pods_on[name].values():
             opinion = _fate(pod, context)
@@ -125,7 +147,8 @@ class Victims:
             elif opinion is Fate.MOVES:
                 movers.append(pod)
         movers.sort(key=lambda pod: pod.key)
-        blockers += Purse(self._budgets).pay(movers)
+        blockers += self._left_out.blockers(name, movers)
+        blockers += Purse(self._budgets).pay(movers) if budgets else []
         if movers and node.condition("Ready") != "True":
             blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet would end no pod"))
         return Rejected(name, tuple(blockers)) if blockers else _Candidate(name, row, tuple(movers), self._share(row))
@@ -136,8 +159,8 @@ class Victims:
         found = node_blockers(node, _POLICY, self._circumstances)
         yield from (one for one in found if one.reason in _OF_NODES)
 
-    def _together(self, victims: Sequence[_Candidate]) -> tuple[Plan, ...] | Blocker:
-        """Plans for all *victims*, or why the last one cannot go beside the others."""
+    def _together(self, victims: Sequence[_Candidate], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
+        """Plans for all *victims*, or why the last one cannot go beside the others and the pods that are *due*."""
         going = {one.node for one in victims}
         rows = [row for name, row in self._targets() if name not in going]
         if not rows:
@@ -146,7 +169,7 @@ class Victims:
         room = Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets), "nodes")
         with self._snapshot.trial() as trial:
             movers = [pod for one in victims for pod in self._emptied(one, trial)]
-            placed = pack(room, trial, movers, Effort(_EFFORT))
+            placed = pack(room, trial, (*due, *movers), Effort(_EFFORT))
         if isinstance(placed, Stuck):
             return Blocker(Reason.NO_ROOM, placed.why, placed.pod.key)
         names = self._snapshot.nodes.names
@@ -161,7 +184,7 @@ class Victims:
 
     def _plan(self, victim: _Candidate, landing: dict[str, str]) -> Plan:
         placements = (
-            Placement(_ref(pod), landing[pod.key], pod.cls.spec.termination_grace_period_seconds)
+            Placement(_ref(pod), landing[pod.key], pod.cls.spec.termination_grace_period_seconds, pod.owner)
             for pod in victim.movers
         )
         leaving = (
@@ -177,7 +200,10 @@ class Victims:
         taking = [
             (one.name, self._snapshot.nodes.row[one.name])
             for one in nodes
-            if one.name not in self._masters and one.condition("Ready") == "True" and why_not_target(one) is None
+            if one.name not in self._masters
+            and one.condition("Ready") == "True"
+            and why_not_target(one) is None
+            and one.name not in self._left_out.nodes
         ]
         requested = self._snapshot.nodes.requested
         return iter(sorted(taking, key=lambda one: -int(requested[one[1], CPU])))
@@ -203,8 +229,7 @@ def _fate(pod: Pod, context: Context) -> Fate | Blocker:
 
 def _stays(pod: Pod) -> bool:
     """It belongs to the node, or to the system: it neither moves nor blocks."""
-    daemon = pod.owner is not None and pod.owner.kind == "DaemonSet"
-    return pod.namespace == _SYSTEM or MIRROR in pod.annotations or daemon
+    return pod.namespace == _SYSTEM or belongs_to_node(pod)
 
 
 def _local_storage(pod: Pod) -> Blocker | None:

@@ -11,7 +11,7 @@ from deploy.local.plane import ControlPlane
 from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
 from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
-from tests.cluster.daemon import prefers
+from tests.cluster.daemon import LEASE_PATH, prefers
 
 PODS: Final = 2  #: on each on-demand node, all of which fit the spot nodes
 
@@ -21,8 +21,26 @@ FLAGS: Final = (
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
     "--listen-address=127.0.0.1:0",
+    "--namespace=default",
     "-v=3",
 )
+
+
+class Daemon(Program):
+    """The daemon; when it is killed, its Lease goes too, so that the next one need not wait until it runs out."""
+
+    def __init__(self, site: Site, *flags: str) -> None:
+        super().__init__(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, *flags)
+        self._plane = site.plane
+
+    def __exit__(self, *_: object) -> None:
+        if self.running:
+            self.kill()
+
+    def kill(self, *, keep_lease: bool = False) -> None:
+        super().kill()
+        if not keep_lease:
+            self._plane.api.delete(LEASE_PATH)
 
 
 class Fleet:
@@ -71,7 +89,7 @@ def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
         yield made
 
 
-def daemon(site: Site, *flags: str, settle: str = "2s") -> Program:
+def daemon(site: Site, *flags: str, settle: str = "2s") -> Daemon:
     """The daemon, before the site's edge."""
     pool: dict[str, Any] = {
         "id": "od",
@@ -87,6 +105,6 @@ def daemon(site: Site, *flags: str, settle: str = "2s") -> Program:
     return without_pool(site, "--cloud-provider=cloudpool", f"--cloud-config={config}", *flags)
 
 
-def without_pool(site: Site, *flags: str) -> Program:
+def without_pool(site: Site, *flags: str) -> Daemon:
     """The daemon, which knows of no pool."""
-    return Program(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, *flags)
+    return Daemon(site, *flags)

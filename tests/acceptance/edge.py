@@ -29,6 +29,8 @@ Moment = Literal["before", "after"]
 
 SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
 LEASE: Final = "lease"
+MEMORY: Final = "memory"
+DRY_RUN: Final = "dry-run"  #: of an eviction
 
 _NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
@@ -40,7 +42,7 @@ class Write:
     body: Any
 
 
-def name_of(method: str, path: str, body: Any) -> str:
+def name_of(method: str, path: str, query: bytes, body: Any) -> str:
     """What a write is for, in a word or two; "" for what only reads or tells."""
     if method == "GET" or path.endswith("/events"):
         return ""
@@ -49,8 +51,14 @@ def name_of(method: str, path: str, body: Any) -> str:
     if path == "/pool/size":
         return f"size {body['desiredSize']}"
     if path.endswith("/eviction"):
-        return "evict"
-    return LEASE if "/leases" in path else path.rpartition("/")[2]
+        return DRY_RUN if b"dryRun=All" in query else "evict"
+    if "/leases" in path:
+        return LEASE if "spec" in body else MEMORY  # the annotation that tells of it
+    return MEMORY if "/configmaps" in path else path.rpartition("/")[2]
+
+
+def _of_a_drain(name: str) -> bool:
+    return name not in (LEASE, MEMORY, DRY_RUN)
 
 
 def _on_node(method: str, body: Any) -> str:
@@ -70,7 +78,7 @@ class Edge:
         self._pool = httpx.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
-        self._counted: Callable[[str], bool] = lambda name: name != LEASE
+        self._counted: Callable[[str], bool] = _of_a_drain
         self._hold: tuple[int, Moment] | None = None
         self._others = _Barrier()
         self._held = _Barrier()
@@ -80,7 +88,12 @@ class Edge:
         self.url = ""
 
     def names(self) -> list[str]:
-        return [one.name for one in self.writes]
+        """Of all writes but those of the memory, and dry runs."""
+        return [one.name for one in self.writes if one.name not in (MEMORY, DRY_RUN)]
+
+    def bodies(self, name: str) -> list[Any]:
+        """Of the writes of that *name*."""
+        return [one.body for one in self.writes if one.name == name]
 
     def forget(self) -> None:
         """Begin anew with what is written down, without faults, and with nothing of before held up."""
@@ -93,14 +106,15 @@ class Edge:
     def hold(self, position: int, moment: Moment, counted: Callable[[str], bool] | None = None) -> None:
         """Hold up the write that is the *position*-th from now on (the first is 0), and all writes after it.
 
-        `before`: it does not pass; `after`: it passes, its answer does not. *counted* says which names count: all
-        but those of Leases, unless told otherwise.
+        `before`: it does not pass; `after`: it passes, its answer does not. *counted* says which names count: unless
+        told otherwise, all but those of Leases, the memory and dry runs. Writes of Leases that do not count pass at
+        any time.
         """
         self.forget()
         with self._lock:
             self.reached.clear()
             self._hold = (position, moment)
-            self._counted = counted or (lambda name: name != LEASE)
+            self._counted = counted or _of_a_drain
 
     def drop(self) -> None:
         """Whoever sent what is held up is dead: nothing of it passes."""
@@ -129,9 +143,9 @@ class Edge:
         body = await body_of(receive)
         upstream = self._pool if scope["path"].startswith("/pool") else self._api
         parsed = _parsed(body)
-        name = name_of(scope["method"], scope["path"], parsed)
+        name = name_of(scope["method"], scope["path"], scope["query_string"], parsed)
         passing = faults.passing(upstream, scope, body)
-        if name:
+        if name and (name != LEASE or self._counted(LEASE)):
             await self._write(Write(name, scope["path"], parsed), passing, receive, send)
         else:
             await faults.while_there(receive, passing(send))

@@ -69,7 +69,7 @@ def test_a_write_fails(what: str, fleet: Fleet) -> None:
     with daemon(fleet.site) as running:
         if why:
             fleet.site.look.eventually(lambda: running.told("left alone until", node=node), "the cool-down")
-            assert [line["reason"] for line in running.told("drain failed")] == [why]
+            assert [line["reason"] for line in running.told("drain failed after")] == [why]
         fleet.comes_to(gone=not why)
         assert fleet.edge.names().count(fault.on(node).name) >= fault.times
 

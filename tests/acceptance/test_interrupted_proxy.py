@@ -19,10 +19,12 @@ SCALE_DOWN: Final = (
     "draining od-3",
     "draining od-4",
     "draining od-3",
+    "draining od-3",
     "evict",
     "removing od-3",
     "terminate",
     "delete od-3",
+    "draining od-4",
     "draining od-4",
     "evict",
     "evict",
@@ -30,9 +32,9 @@ SCALE_DOWN: Final = (
     "terminate",
     "delete od-4",
 )
-KILLED: Final = range(len(SCALE_DOWN))
-#: Positions at which it is told to stop: with the second victim it is as with the first, but that one is gone already.
-STOPPED: Final = (*range(8), 11, 13)
+#: Positions at which it is killed, or told to stop: with the second victim it is as with the first one, but that one is
+#: gone already.
+INTERRUPTED: Final = (*range(9), 11, 13, 15)
 TO_TWO: Final = {"desiredSize": 2}
 
 
@@ -50,7 +52,7 @@ def test_the_steps_are_all_that_is_written(site: Site) -> None:
     assert site.edge.names() == list(SCALE_DOWN)
 
 
-@pytest.mark.parametrize("step", KILLED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
+@pytest.mark.parametrize("step", INTERRUPTED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
 def test_killed_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
     """What is left behind is taken care of without a call, and the repeated call brings it to the end."""
     site.edge.hold(step, "after")
@@ -71,7 +73,7 @@ def test_killed_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
     site.nothing_twice()
 
 
-@pytest.mark.parametrize("step", STOPPED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
+@pytest.mark.parametrize("step", INTERRUPTED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
 def test_told_to_stop_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
     """What was ordered away is finished, everything else is taken back, and the client hears of it."""
     site.edge.hold(step, "before")

@@ -23,11 +23,11 @@ from tests.acceptance.site import Site
 pytestmark = pytest.mark.cluster
 
 #: Every write while one machine is terminated and replaced.
-REPLACEMENT: Final = ("draining", "evict", "evict", "removing", "terminate", "delete")
+REPLACEMENT: Final = ("draining", "draining", "evict", "evict", "removing", "terminate", "delete")
 
 #: Every write while a machine that the pool protects is made disposable; and where the proxy is killed after one.
-DISPOSAL: Final = ("draining", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
-DOOMED: Final = (3, 4, 5)
+DISPOSAL: Final = ("draining", "draining", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
+DOOMED: Final = (4, 5, 6)
 
 #: Who comes when the proxy does not: a daemon that knows nothing of the pool, a proxy of another name.
 HEIRS: Final[dict[str, Callable[[Site], Program]]] = {

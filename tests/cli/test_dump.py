@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from predicates.unreadable import Unreadable
 from rescheduler import dump
 from rescheduler.errors import InputError, UsageError
-from tests.planning.builders import node, pod
+from tests.planning.builders import budget, node, pod
 
 PODS = [pod("a", "n"), pod("b", "n")]
 TEXT = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n"), *PODS]}, indent=4).encode()
@@ -73,18 +74,53 @@ def test_the_same_object_twice_is_one(tmp_path: Path) -> None:
     [
         ((PODS[0], pod("a", "elsewhere")), "Pod default/a is there twice, with different content"),
         ((node("n"), node("n", labels={"other": "label"})), "Node n is there twice, with different content"),
-        (({"kind": "Node", "metadata": {}},), "Node without metadata.name"),
-        (({"kind": "Pod", "metadata": {"namespace": "x"}},), "Pod without metadata.name"),
-        (
-            ({"kind": "Pod", "metadata": {"name": "p"}, "spec": 1},),
-            r"Pod p: Expected `object`, got `int` - at `\$.spec`",
-        ),
     ],
 )
 def test_what_no_cluster_holds_is_refused(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
     path = _write(tmp_path / "list", *items)
     with pytest.raises(InputError, match=f"^{path}: {words}"):
         dump.read(path)
+
+
+LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
+    "a Node without a name": (
+        {"kind": "Node", "metadata": {}},
+        Unreadable("Node", "without a name", "Node without a name: expected metadata.name"),
+    ),
+    "a Pod without a name": (
+        {"kind": "Pod", "metadata": {"namespace": "x"}, "spec": {"nodeName": "n"}},
+        Unreadable("Pod", "x", "Pod x: expected metadata.name", "n"),
+    ),
+    "a Pod with a number for its spec": (
+        {"kind": "Pod", "metadata": {"namespace": "x", "name": "p"}, "spec": 1},
+        Unreadable("Pod", "x/p", "Pod x/p: Expected `object`, got `int` - at `$.spec`"),
+    ),
+    "a Pod with a broken quantity": (
+        pod("broken", "n", cpu="lots"),
+        Unreadable(
+            "Pod",
+            "default/broken",
+            "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3",
+            "n",
+        ),
+    ),
+    "a PodDisruptionBudget with a text for its status": (
+        budget("b", "a", allowed=1) | {"status": "x"},
+        Unreadable(
+            "PodDisruptionBudget",
+            "default/b",
+            "PodDisruptionBudget default/b: Expected `object`, got `str` - at `$.status`",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("item", "expected"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_an_object_that_cannot_be_decoded_is_noted_and_the_others_are_read(
+    tmp_path: Path, item: dict[str, Any], expected: Unreadable
+) -> None:
+    found = dump.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
+    assert (list(found.pods), found.unreadable) == (["default/a", "default/b"], (expected,))
 
 
 def test_no_file_and_no_regular_file_are_wrong_use(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ def _chunks(text: bytes, size: int) -> Iterator[bytes]:
     return (text[at : at + size] for at in range(0, len(text), size))
 
 
+def _refuse(error: ValueError) -> None:
+    raise error
+
+
 def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
     found = []
 
@@ -29,7 +33,7 @@ def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
         except msgspec.DecodeError as error:
             raise ValueError("cannot be read") from error
 
-    each(_chunks(text, size), KINDS, take)
+    each(_chunks(text, size), KINDS, take, _refuse)
     return found
 
 
@@ -100,7 +104,7 @@ def test_items_are_given_while_the_list_is_being_read(text: bytes) -> None:
             counts.append(len(found))
             yield chunk
 
-    each(chunks(), KINDS, lambda kind, item: found.append(msgspec.json.decode(item)["kind"] + kind))
+    each(chunks(), KINDS, lambda kind, item: found.append(msgspec.json.decode(item)["kind"] + kind), _refuse)
     assert (counts[0], counts[-1] > 0) == (0, True)
 
 
@@ -163,9 +167,23 @@ def test_a_list_without_items_has_none() -> None:
     assert [_read(b'{"kind":"List"%b}' % items) for items in (b"", b',"items":null', b',"items":[]')] == [[], [], []]
 
 
-def test_an_item_that_is_json_and_cannot_be_read_ends_it() -> None:
-    def take(kind: str, item: bytes) -> None:
-        raise ValueError(f"{kind}: {item.decode()}")
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+@pytest.mark.parametrize("form", ["kubectl", "compact", "no two alike", "kind last"])
+def test_items_that_cannot_be_read_are_refused_and_the_others_taken(form: str, size: int) -> None:
+    taken: list[str] = []
+    refused: list[str] = []
 
-    with pytest.raises(ValueError, match=r"^Pod: \{.apiVersion.: .v1., .kind.: .Pod.\}$"):
-        each([b'{"kind":"List","items":[{"apiVersion": "v1", "kind": "Pod"},{"apiVersion": "v1"}]}'], KINDS, take)
+    def take(_: str, item: bytes) -> None:
+        name = msgspec.json.decode(item, type=dict[str, Any])["metadata"]["name"]
+        if name in ("nested", "last"):
+            raise ValueError(name)
+        taken.append(name)
+
+    def take_json(kind: str, item: bytes) -> None:
+        try:
+            take(kind, item)
+        except msgspec.DecodeError as error:
+            raise ValueError("no JSON") from error
+
+    each(_chunks(FORMS[form], size), KINDS, take_json, lambda error: refused.append(str(error)))
+    assert (taken, refused) == (["n", "plain", "text"], ["nested", "last"])

@@ -48,6 +48,30 @@ def test_a_budget_is_good_for_one_eviction_after_the_other(
     assert (verdict["drainable"], found["summary"]["pods_to_move"]) == (True, 2)
 
 
+def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standard_error(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path
+) -> None:
+    broken = pod("broken", "od2", cpu="lots")
+    empty = [node("od2", ON_DEMAND), broken]
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, *empty]}))
+    why = "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3"
+    line = f"rescheduler: left out, as it cannot be decoded: {why}\n"
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--snapshot", str(dump), "-o", "json", "--budgets-in-steps"])
+    out, err = capfdbinary.readouterr()
+    assert (ended.value.code, err.decode()) == (0, line)
+    verdicts = {one["node"]: (one["drainable"], one["blockers"]) for one in json.loads(out)["nodes"]}
+    blocker = {"pod": None, "reason": "unreadable-object", "detail": f"it cannot be decoded: {why}"}
+    assert verdicts == {"od": (True, []), "od2": (False, [blocker])}
+
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "--snapshot", str(dump), "od2"])
+    out, err = capfdbinary.readouterr()
+    assert (ended.value.code, err.decode()) == (0, line)
+    assert b"od2 stays:" in out
+    assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
+
+
 def test_a_pipe_gets_whole_lines_and_no_animation_even_where_colours_are_forced(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rescheduler import app, cli
-from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
@@ -64,6 +64,7 @@ def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
         pod_eviction_timeout=timedelta(minutes=2),
         max_graceful_termination=timedelta(minutes=2),
         pending_patience=timedelta(minutes=10),
+        spot_settle=timedelta(minutes=10),
     )
     assert str(DEFAULT[2].listen) == "localhost:9235"
     assert str(DEFAULT[1].on_demand_label) == "node-role.kubernetes.io/worker"
@@ -105,13 +106,25 @@ CASES: dict[str, tuple[str, int, Any]] = {
         1,
         Policy(planning_timeout=0.5, min_on_demand_nodes=3, allow_fragile_plans=True),
     ),
+    "Jobs": ("--move-jobs=never", 1, Policy(move_jobs=MoveJobs.NEVER)),
+    "schedulers": (
+        "--scheduler-name=default-scheduler --scheduler-name=mine",
+        1,
+        Policy(scheduler_names=("default-scheduler", "mine")),
+    ),
+    "one other scheduler": ("--scheduler-name=mine", 1, Policy(scheduler_names=("mine",))),
     "a kubeconfig": ("--kubeconfig=k --context=c", 0, Connection("k", "c", in_cluster=False)),
     "a context alone": ("--context=c", 0, Connection(None, "c", in_cluster=False)),
     "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, Connection("k", in_cluster=False)),
     "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, Connection(in_cluster=False)),
     "JSON": (f"--kube-api-content-type={JSON}", 0, Connection(in_cluster=True, content_type=JSON)),
     "one dry round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
-    "an election": ("--leader-elect --namespace=ops", 2, Running(leader_elect=True, namespace="ops")),
+    "an election elsewhere": (
+        "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
+        2,
+        Running(namespace="ops", lease_name="mover.eu", pod_name="mover-0"),
+    ),
+    "no election": ("--leader-elect=false", 2, Running(leader_elect=False)),
     "the soft taint": ("--manage-soft-taint", 2, Running(manage_soft_taint=True)),
     "a provider": (
         "--cloud-provider=cloudpool --cloud-config=/c.json",
@@ -126,10 +139,32 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=Address("::1", 80))),
     "every interface": ("--listen-address=:9235", 2, Running(listen=Address("", 9235))),
     "times": (
-        "--housekeeping-interval=1m --node-drain-delay=0 --pending-patience=0",
+        "--housekeeping-interval=1m --node-drain-delay=0 --pending-patience=0 --spot-settle=0",
         2,
-        Running(timing=Timing(timedelta(minutes=1), timedelta(), pending_patience=timedelta())),
+        Running(
+            timing=Timing(timedelta(minutes=1), timedelta(), pending_patience=timedelta(), spot_settle=timedelta())
+        ),
     ),
+    "waits": (
+        (
+            "--landing-timeout=1s --failure-pause=1s --failure-pause-max=2s --node-cooldown=0 --node-cooldown-max=3s "
+            "--return-wait=4s --return-wait-max=4s --max-moves-per-pod-per-day=0.5"
+        ),
+        2,
+        Running(
+            timing=Timing(
+                landing_timeout=timedelta(seconds=1),
+                failure_pause=timedelta(seconds=1),
+                failure_pause_max=timedelta(seconds=2),
+                node_cooldown=timedelta(),
+                node_cooldown_max=timedelta(seconds=3),
+                return_wait=timedelta(seconds=4),
+                return_wait_max=timedelta(seconds=4),
+                max_moves_per_pod_per_day=0.5,
+            )
+        ),
+    ),
+    "the memory's name": ("--memory-name=mine", 2, Running(memory_name="mine")),
     "logs": ("-v=4 --log-format=json", 3, Logging(4, LogFormat.JSON)),
 }  # fmt: skip
 
@@ -141,13 +176,27 @@ def test_options(given: list[Given], arguments: str, part: int, expected: Any) -
     assert [one for n, one in enumerate(given[0]) if n != part] == [one for n, one in enumerate(DEFAULT) if n != part]
 
 
+def test_an_installation_is_known_by_namespace_and_lease() -> None:
+    assert Running().identity == "kube-system/k8s-spot-rescheduler"
+    assert Running(namespace="ops", lease_name="mover").identity == "ops/mover"
+
+
+def test_the_daemon_plans_with_its_own_times() -> None:
+    timing = Timing(pod_eviction_timeout=timedelta(minutes=5), max_graceful_termination=timedelta(seconds=45))
+    assert app.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
+        min_on_demand_nodes=3, budgets_in_steps=True, pod_eviction_timeout=300, max_graceful_termination=45
+    )
+
+
 def test_the_environment_sets_options_and_flags_win(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_NODE_DRAIN_DELAY", "1h")
     monkeypatch.setenv("RESCHEDULER_DRY_RUN", "true")
     monkeypatch.setenv("RESCHEDULER_V", "3")
     monkeypatch.setenv("RESCHEDULER_ON_DEMAND_NODE_LABEL", "od=yes")
+    monkeypatch.setenv("RESCHEDULER_POD_NAME", "mover-0")
     assert status("run", "-v=1") == 0
     _, policy, running, logs = given[0]
+    assert running.pod_name == "mover-0"
     assert (running.timing.node_drain_delay, running.dry_run, logs) == (timedelta(hours=1), True, Logging(1))
     assert policy.on_demand_label == NodeLabel("od", "yes")
 
@@ -158,10 +207,30 @@ WRONG: dict[str, tuple[str, str]] = {
     "a duration": ("--node-drain-delay=10", "'10': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "a negative duration": ("--node-drain-delay=-10s", "'-10s': expected a duration"),
     "too short an interval": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
+    "too short a landing": ("--landing-timeout=999ms", "'999ms': expected at least 1s"),
+    "a pause that shrinks": (
+        "--failure-pause-max=5m",
+        "--failure-pause-max=5m is shorter than --failure-pause=10m",
+    ),
+    "a cooldown that shrinks": (
+        "--node-cooldown=3h",
+        "--node-cooldown-max=2h is shorter than --node-cooldown=3h",
+    ),
+    "a wait that shrinks": (
+        "--return-wait=2s --return-wait-max=1s",
+        "--return-wait-max=1s is shorter than --return-wait=2s",
+    ),
+    "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
+    "fewer moves than none": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
+    "moves without end": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),
     "too short a grace": ("--max-graceful-termination=0", "'0': expected at least 1s"),
     "a label": ("--spot-node-label=a=b=c", "node label 'a=b=c': expected key or key=value"),
     "an empty label": ("--on-demand-node-label=", "node label '': expected key or key=value"),
     "a boolean": ("--dry-run=maybe", "'maybe': expected true or false"),
+    "the name of a Lease": ("--lease-name=Ours", "name 'Ours': expected lower-case letters, digits, '-' and '.'"),
+    "the name of a Lease, with a namespace": ("--lease-name=a/b", "name 'a/b': expected lower-case letters"),
+    "too long a name": (f"--lease-name={'a' * 254}", "expected lower-case letters"),
+    "no name": ("--lease-name=", "name '': expected lower-case letters"),
     "a number": ("--min-on-demand-nodes=x", "'x' is not a valid integer"),
     "a negative number": ("--min-on-demand-nodes=-1", "-1 is not in the range x>=0"),
     "a verbosity": ("-v=9", "9 is not in the range 0<=x<=4"),

@@ -1,5 +1,6 @@
 """The daemon as a process of its own, on the local control plane; and what tests ask of the cluster."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,12 +11,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
+
 from deploy.local.api import Json
+from deploy.local.errors import ApiError
 from deploy.local.manifests import ON_DEMAND, deployment, mixed_nodes
 from deploy.local.plane import ControlPlane
 from deploy.local.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
+from rescheduler.settings import LEASE
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +31,7 @@ QUICK = (
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
     "--listen-address=127.0.0.1:0",
+    "--namespace=default",  # where its Lease is wiped between tests
     "--log-format=json",
     "-v=3",
 )
@@ -33,11 +39,15 @@ NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
 SOFT = "PreferNoSchedule"
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LEASE_PATH = f"{LEASES}/{LEASE}"
+
 
 class Daemon:
     """``rescheduler run`` with QUICK and *flags*; its log lines are read as they come."""
 
     def __init__(self, plane: ControlPlane, *flags: str, kubeconfig: Path | None = None) -> None:
+        self._plane = plane
         self._command = command("run", f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *flags)
         self.lines: list[Json] = []
 
@@ -51,8 +61,8 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+            with contextlib.suppress(ApiError, httpx.TransportError):  # the API server may be away, or deny it
+                self.kill()
         self._reader.join()
         assert self._process.stderr is not None
         self._process.stderr.close()
@@ -82,10 +92,23 @@ class Daemon:
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """SIGKILL: nothing is taken back."""
+    def kill(self, *, keep_lease: bool = False) -> None:
+        """SIGKILL: nothing is taken back.
+
+        The Lease in the namespace `default` is deleted, so that the next one need not wait until it runs out.
+        """
         self._process.kill()
         self._process.wait()
+        if not keep_lease:
+            self._plane.api.delete(LEASE_PATH)
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
         """Wait until it ends by itself; its exit code."""

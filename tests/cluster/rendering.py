@@ -22,6 +22,16 @@ def kustomization(folder: str | Path) -> list[Json]:
     return _objects(["kustomization", str(DEPLOY / folder)])
 
 
+def composed(folder: Path, **layers: Json) -> list[Json]:
+    """The objects of the last of *layers*: kustomizations in *folder*, beside `base` and `components` of deploy/."""
+    for name in ("base", "components"):
+        (folder / name).symlink_to(DEPLOY / name)
+    for name, layer in layers.items():
+        (folder / name).mkdir()
+        (folder / name / "kustomization.yaml").write_text(yaml.safe_dump(layer))
+    return kustomization(folder / name)
+
+
 def chart(values: Json | None = None, release: str = "spot-rescheduler", namespace: str = "kube-system") -> list[Json]:
     """The objects of a release of the chart with *values*; Refused where the chart takes them for wrong."""
     return _objects(["chart", str(CHART), release, namespace], json.dumps(values or {}))

@@ -10,6 +10,7 @@ import yaml
 from deploy.local.api import Json
 from deploy.local.plane import ControlPlane
 from rescheduler.backends import BACKENDS
+from rescheduler.settings import MEMORY_NAME
 from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, one
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -53,6 +54,7 @@ def without_names(pod: Json) -> Json:
         for each in pod["topologySpreadConstraints"]
     ]
     plain = {key: value for key, value in only.items() if key not in {"args", "imagePullPolicy"}}
+    plain["env"] = [each for each in plain["env"] if each["name"] != "RESCHEDULER_MEMORY_NAME"]
     return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
 
 
@@ -67,11 +69,34 @@ def test_untouched_it_is_the_kustomization() -> None:
         assert one(ours, kind)["subjects"] == one(base, kind)["subjects"]
 
 
+def test_the_role_is_for_the_lease_of_the_options() -> None:
+    made = chart({"options": {"lease-name": "mover"}})
+    assert ["mover"] in [rule.get("resourceNames") for rule in one(made, "Role")["rules"]]
+    assert "--lease-name=mover" in container(made)["args"]
+
+
 def test_every_flag_has_its_value() -> None:
     args = container(chart({"options": {"dry-run": False, "min-on-demand-nodes": 10_000_000, "nodes": ["1:2:a", "b"]}}))
     assert {"--dry-run=false", "--min-on-demand-nodes=10000000", "--nodes=1:2:a", "--nodes=b", "-v=2"} <= set(
         args["args"]
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "release", "name"),
+    [
+        pytest.param({}, "spot-rescheduler", MEMORY_NAME, id="the default"),
+        pytest.param({}, "blue", "blue-spot-rescheduler-memory", id="another release"),
+        pytest.param({"options": {"memory-name": "mine"}}, "blue", "mine", id="by option"),
+    ],
+)
+def test_the_memory_is_named_after_the_release(values: Json, release: str, name: str) -> None:
+    objects = chart(values, release)
+    env = {each["name"]: each.get("value") for each in container(objects)["env"]}
+    [rule] = [
+        each for each in one(objects, "Role")["rules"] if each["resources"] == ["configmaps"] and "get" in each["verbs"]
+    ]
+    assert (env["RESCHEDULER_MEMORY_NAME"], rule["resourceNames"]) == (name, [name])
 
 
 def test_the_old_charts_options_win() -> None:
@@ -121,6 +146,10 @@ def test_the_api_server_takes_all_of_it(values: Json, cluster: ControlPlane) -> 
     ("values", "says"),
     [
         ({"options": {"leader-elect": False}}, "more than one replica needs options.leader-elect"),
+        (
+            {"fencing": {"enabled": True}, "replicaCount": 1, "options": {"leader-elect": False}},
+            "fencing.enabled needs an election",
+        ),
         ({"replicas": 3}, "replicas"),
         ({"cloudProvider": {"name": "aws"}}, "cloudProvider"),
         ({"image": {"digest": "sha256:short"}}, "digest"),

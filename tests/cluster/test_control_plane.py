@@ -187,6 +187,15 @@ def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
     assert ["deletionTimestamp" in pod["metadata"] for pod in left] == [True, True]
 
 
+def test_a_pod_becomes_ready_on_the_nodes_that_it_names(cluster: ControlPlane) -> None:
+    only = {stages.READY_ON: "good-"}
+    cluster.apply([manifests.spot("good-1"), manifests.spot("bad-1")])
+    cluster.apply(manifests.pod(f"on-{name}", annotations=only, nodeName=name) for name in ("bad-1", "good-1"))
+    running(cluster, "on-good-1")
+    [bad] = pods(cluster, "on-bad-1")
+    assert bad["status"]["phase"] == "Pending"
+
+
 def test_a_service_account_may_do_what_rbac_allows(cluster: ControlPlane) -> None:
     cluster.apply([manifests.namespace("apart"), account("apart", "reader"), *may_list_nodes("apart", "reader")])
     config = cluster.service_account_kubeconfig("apart", "reader")

@@ -93,7 +93,6 @@ def test_a_budget_that_allows_one_at_a_time_is_drained_in_steps(cluster: Control
     daemon = drained_once(cluster)
     look.running(3)
     assert look.kinds() == {"spot": 3}
-    assert daemon.told("eviction refused", node=ONE)
     assert len(daemon.told("eviction evicted")) == 3
 
 
@@ -111,7 +110,7 @@ def test_a_pod_that_does_not_end_fails_the_drain_and_the_next_node_has_its_turn(
     look.running(3)
     assert look.places() == {ONE: 1, TWO: 2}
     look.open_spot()
-    with Daemon(cluster) as daemon:
+    with Daemon(cluster, NO_DELAY) as daemon:
         look.eventually(lambda: daemon.told("drain failed", node=ONE), "the failed drain")
         failed = daemon.told("drain failed", node=ONE)[0]
         assert failed["reason"] == "termination-timeout"
@@ -192,7 +191,7 @@ def test_dry_run_changes_nothing(cluster: ControlPlane, look: Look) -> None:
     look.open_spot()
     annotate(cluster, ONE, "left by somebody")
     before = versions(cluster)
-    daemon = drained_once(cluster, "--dry-run", "--leader-elect", "--namespace=default")
+    daemon = drained_once(cluster, "--dry-run")
     assert daemon.told("can be emptied: 2 pods", node=ONE)
     assert versions(cluster) == before
 

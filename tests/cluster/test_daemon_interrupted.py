@@ -7,10 +7,9 @@ import pytest
 
 from deploy.local.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import Daemon, Look, let_go, put_stuck, terminating
+from tests.cluster.daemon import LEASE_PATH, Daemon, Look, let_go, put_stuck, terminating
 
 ONE = "on-demand-1"
-ELECTED = ("--leader-elect", "--namespace=default")
 
 
 @pytest.fixture
@@ -71,12 +70,12 @@ def test_after_a_kill_what_cannot_go_on_is_rolled_back(cluster: ControlPlane, lo
 
 @pytest.mark.usefixtures("stuck")
 def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane, look: Look) -> None:
-    with Daemon(cluster, *ELECTED) as first:
+    with Daemon(cluster) as first:
         look.eventually(lambda: terminating(cluster), "the first one's drain")
-        with Daemon(cluster, *ELECTED) as second:
+        with Daemon(cluster) as second:
             look.eventually(lambda: second.told("does not lead"), "the second one waiting")
             before = holder(look.marks()[ONE])
-            first.kill()
+            first.kill(keep_lease=True)
             look.eventually(lambda: second.told("found marks", node=ONE, reason="resumed"), "the change of leader")
             look.eventually(lambda: holder(look.marks()[ONE]) != before, "the new holder's name on the node")
             let_go(cluster)
@@ -88,12 +87,11 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane
 
 @pytest.mark.usefixtures("stuck")
 def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: ControlPlane, look: Look) -> None:
-    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/k8s-spot-rescheduler"
-    with Daemon(cluster, *ELECTED) as daemon:
+    with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         # Somebody else holds the Lease for long; our daemon's next renewal finds that out.
         spec = {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}
-        cluster.api.patch(lease, {"spec": spec})
+        cluster.api.patch(LEASE_PATH, {"spec": spec})
         look.eventually(lambda: daemon.told("drain failed", node=ONE, reason="leadership-lost"), "the loss noticed")
         assert daemon.running
         assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{ONE}")["metadata"]["annotations"]
@@ -102,13 +100,12 @@ def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: 
 
 def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
-    with Daemon(cluster, *ELECTED, "--housekeeping-interval=1h") as daemon:
+    with Daemon(cluster, "--housekeeping-interval=1h") as daemon:
         look.eventually(lambda: daemon.told("judged"), "the first round")
-        lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/k8s-spot-rescheduler"
-        assert cluster.api.get(lease)["spec"]["holderIdentity"]
+        assert cluster.api.get(LEASE_PATH)["spec"]["holderIdentity"]
         daemon.terminate()
         assert daemon.end() == 0
-        assert not cluster.api.get(lease)["spec"].get("holderIdentity")
+        assert not cluster.api.get(LEASE_PATH)["spec"].get("holderIdentity")
         assert all(line["level"] != "NOT JSON" for line in daemon.lines)
 
 

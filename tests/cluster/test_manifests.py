@@ -74,7 +74,7 @@ def test_the_daemon_drains_with_its_own_token_and_rights(installed: ControlPlane
     look.running(3)
     look.open_spot()
     own = installed.service_account_kubeconfig(NAMESPACE, ACCOUNT)
-    with Daemon(installed, "--leader-elect", kubeconfig=own) as daemon:
+    with Daemon(installed, f"--namespace={NAMESPACE}", kubeconfig=own) as daemon:
         look.eventually(lambda: look.kinds() == {"spot": 3}, "the pods on spot")
         look.eventually(lambda: daemon.told("drained after"), "the end of the drain")
         assert not [line for line in daemon.lines if "orbidden" in line["message"]]
@@ -129,9 +129,17 @@ def _told(look: Look, name: str, reason: str) -> bool:
 @pytest.mark.parametrize("folder", ["base", "proxy"])
 def test_they_know_their_node(folder: str) -> None:
     """So that they never drain it."""
+    assert variables(folder)["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+def test_the_daemon_knows_its_pod() -> None:
+    """Its name is what the fencing policy compares."""
+    assert variables("base")["RESCHEDULER_POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def variables(folder: str) -> Json:
     [found] = [one for one in kustomization(folder) if one["kind"] == "Deployment"]
-    variables = {one["name"]: one["valueFrom"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert variables["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    return {one["name"]: one["valueFrom"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]}
 
 
 FORBIDDEN = (
@@ -142,6 +150,8 @@ FORBIDDEN = (
     {"verb": "get", "resource": "secrets"},
     {"verb": "list", "resource": "configmaps"},
     {"verb": "patch", "group": "apps", "resource": "deployments"},
+    {"verb": "list", "group": "apps", "resource": "replicasets"},
+    {"verb": "watch", "resource": "events"},
     {"verb": "patch", "group": "coordination.k8s.io", "resource": "leases", "name": "another"},
     {"verb": "create", "resource": "serviceaccounts", "subresource": "token"},
 )
@@ -170,6 +180,22 @@ def test_it_may_ask_for_evictions_and_mark_nodes(installed: ControlPlane) -> Non
     """The question itself works: what is granted is told so."""
     assert allowed(installed.api, {"verb": "create", "resource": "pods", "subresource": "eviction"})
     assert allowed(installed.api, {"verb": "patch", "resource": "nodes"})
+
+
+READABLE = (
+    {"verb": "get", "group": "apps", "resource": "replicasets"},
+    {"verb": "get", "group": "apps", "resource": "deployments"},
+    {"verb": "get", "group": "apps", "resource": "statefulsets"},
+    {"verb": "get", "resource": "replicationcontrollers"},
+    {"verb": "get", "group": "batch", "resource": "jobs"},
+    {"verb": "list", "resource": "events"},
+)
+
+
+def test_both_may_read_controllers_and_events(installed: ControlPlane, installed_proxy: ControlPlane) -> None:
+    for cluster, account in ((installed, ACCOUNT), (installed_proxy, PROXY)):
+        for one in READABLE:
+            cluster.wait_for(partial(allowed, cluster.api, one, account), f"{account}: {one}")
 
 
 def allowed(api: Api, what: Json, account: str = ACCOUNT) -> bool:

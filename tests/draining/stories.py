@@ -1,11 +1,15 @@
 """Drains played through as (time, event, expected actions), and the parts that stories begin and end with."""
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from predicates.objects import OwnerReference
 from rescheduler.draining import machine
 from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import (
     Action,
+    ControllersRead,
     Event,
     Evict,
     EvictionAccepted,
@@ -14,46 +18,189 @@ from rescheduler.draining.messages import (
     Mark,
     Marked,
     OrderRemoval,
+    PlanAgain,
+    PlannedAgain,
     ProviderAnswered,
+    ReadControllers,
     Release,
     Released,
     Seen,
+    TryEviction,
 )
-from rescheduler.draining.state import Drain, Limits, Result
+from rescheduler.draining.state import NEVER, Drain, Limits, Phase, Result
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas, incur
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected
 
-A, B, C = (PodRef("ns", name, name) for name in "abc")
 LIMITS = Limits(eviction=120, grace=60, headroom=30, removal=100, release=20)
-PLAN = Plan("od", (Placement(A, "s1"), Placement(B, "s2", grace_period=10)))
-EMPTY = Plan("od", ())
-NO_ROOM = Rejected("od", (Blocker(Reason.NO_ROOM, "Insufficient cpu", "ns/a"), Blocker(Reason.BUDGET, "x")))
 
 Story: TypeAlias = list[tuple[float, Event, tuple[Action, ...]]]
 
-MARK = Mark(Step.DRAINING, ("a", "b"))
-OPENING: Story = [
-    (0, ProviderAnswered(None), (MARK,)),
-    (1, Marked(), (LookAgain(),)),
-    (2, Looked(PLAN), (Evict(A), Evict(B))),
-]
-TAKEN: Story = [(0, ProviderAnswered("pool"), (MARK,)), *OPENING[1:]]
-ACCEPTED: Story = [(3, EvictionAccepted("a"), ()), (3, EvictionAccepted("b"), ())]
-EMPTIED: Story = [(5, Seen(frozenset()), (LookAgain(),))]
-OFF: Story = [(90, Released(), ())]
-LEFT: Story = [(6, Looked(EMPTY), (Release(),)), (7, Released(), ())]
-ORDERED: Story = [
-    (6, Looked(EMPTY), (Mark(Step.REMOVING, group="pool"),)),
-    (7, Marked(), (OrderRemoval("pool"),)),
-]
+
+@dataclass(frozen=True)
+class Workload:
+    """A controller of which *pods* run on the drained node, and others elsewhere."""
+
+    controller: Controller
+    pods: tuple[PodRef, ...]
+    total: int
+    running: Replicas  #: when the node is marked
+
+    @property
+    def owner(self) -> OwnerReference:
+        known = self.controller
+        return OwnerReference(kind=known.kind, name=known.name, uid=known.uid, controller=True)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        return tuple(Placement(pod, "s1", owner=self.owner) for pod in self.pods)
+
+    def state(self, **changes: Any) -> ControllerState:
+        known = ControllerState(self.controller, frozenset([self.controller.uid]), self.total, template="1")
+        return replace(known, **changes)
+
+    @property
+    def debt(self) -> Debt:
+        """What is owed to it."""
+        return incur(self.state(), self.running)
 
 
-def seen(*uids: str) -> Seen:
-    return Seen(frozenset(uids))
+def workload(
+    name: str,
+    *pods: str,
+    namespace: str = "ns",
+    kind: str = "Deployment",
+    total: int = 0,
+    replicas: Replicas | None = None,
+) -> Workload:
+    """*total*: pods on all nodes, as many as *pods* where it is not given; all are Ready where *replicas* is not."""
+    refs = tuple(PodRef(namespace, pod, pod) for pod in pods)
+    total = total or len(refs)
+    return Workload(Controller(namespace, kind, name, f"uid-{name}"), refs, total, replicas or running(total))
 
 
-def play(begun: Result, story: Story) -> Drain:
-    drain, _ = begun
+def running(ready: int, bound: int = 0, live: int = 0, **more: Any) -> Replicas:
+    """*ready* pods; further ones that are *bound* or *live* only, in all."""
+    bound = max(ready, bound)
+    return Replicas(max(live, bound), bound, ready, **more)
+
+
+def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
+    """All pods of *workloads* fit s1, and so do *bare* pods (names of one letter); others are *leaving*."""
+    placed = [placement for each in workloads for placement in each.placements]
+    placed += [Placement(PodRef("ns", name, name), "s1") for name in bare]
+    return Plan("od", tuple(placed), leaving=tuple(PodRef("ns", name, name) for name in leaving))
+
+
+EMPTY = Plan("od", ())
+NO_ROOM = Rejected("od", (Blocker(Reason.NO_ROOM, "Insufficient cpu", "ns/a"), Blocker(Reason.BUDGET, "x")))
+
+
+def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
+    """All pods of *workloads* run; *states* (by name of the controller) replace those of controllers that changed."""
+    return ControllersRead(
+        states={each.controller: states.get(each.controller.name, each.state()) for each in workloads},
+        topmost={(each.controller.namespace, each.controller.uid): each.controller for each in workloads},
+        replicas={each.controller: each.running for each in workloads},
+    )
+
+
+def reading(*workloads: Workload, of: tuple[Workload, ...] = (), words: bool = False) -> ReadControllers:
+    """*workloads* are owed something; *of* those pods are left on the node."""
+    owners = frozenset((each.controller.namespace, each.owner) for each in of)
+    return ReadControllers(owners, frozenset(each.controller for each in workloads), words)
+
+
+def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **more: Any) -> Seen:
+    """*pods*: names, separated by blanks, of the pods that are on the node."""
+    return Seen(
+        present=frozenset(pods.split()),
+        replicas={each.controller: counted for each, counted in (replicas or {}).items()},
+        **more,
+    )
+
+
+def opening(made: Plan, *workloads: Workload, group: str | None = None) -> Story:
+    """From the provider's answer until all evictions were tried; from second 0 to second 4."""
+    refs = tuple(placement.pod for placement in made.placements)
+    uids = tuple(pod.uid for pod in refs)
+    debts = tuple(each.debt for each in sorted(workloads, key=lambda each: each.controller))
+    nodes = frozenset(placement.node for placement in made.placements)
+    accepted: Story = [(4, EvictionAccepted(uid), ()) for uid in uids]
+    return [
+        (0, ProviderAnswered(group), (Mark(Step.DRAINING, uids),)),
+        (1, Marked(), (LookAgain(nodes),)),
+        (2, Looked(made), (reading(of=workloads),)),
+        (3, read(*workloads), (Mark(Step.DRAINING, uids, debts=debts),)),
+        (4, Marked(), tuple(TryEviction(pod) for pod in refs)),
+        *accepted,
+    ]
+
+
+def play(begun: Result | Drain, story: Story) -> Drain:
+    drain = begun[0] if isinstance(begun, tuple) else begun
     for now, event, expected in story:
         drain, actions = machine.step(drain, event, now)
         assert actions == expected, (now, event)
     return drain
+
+
+def begun(made: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
+    """A drain of *made* in second 4: nothing is evicted yet, an answer about the controllers is on its way."""
+    drain = play(machine.start(made, limits), opening(made, *workloads, group=group))
+    assert drain.phase is Phase.EVICTING
+    return replace(drain, read_at=NEVER)
+
+
+def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
+    """A drain in second 4 that another process began; its mark names what is *owed*, *workloads* have pods left."""
+    debts = tuple(each.debt for each in owed)
+    further = tuple(each.debt for each in workloads if each not in owed)
+    known = {each.controller: each for each in (*owed, *workloads)}
+    story: Story = [
+        (0, ProviderAnswered(None), (Mark(Step.DRAINING, debts=debts),)),
+        (1, Marked(), (LookAgain(),)),
+        (2, Looked(made), (reading(*owed, of=workloads),)),
+        (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
+        (4, Marked(), ()),
+    ]
+    return replace(play(machine.resume("od", LIMITS, (), debts), story), read_at=NEVER)
+
+
+def step(now: float, pods: str, made: Plan = EMPTY) -> Story:
+    """The step that was planned is carried out: *pods* (names) are evicted, and all evictions are accepted."""
+    refs = [PodRef("ns", name, name) for name in pods.split()]
+    accepted: Story = [(now, EvictionAccepted(pod.uid), ()) for pod in refs]
+    return [(now, PlannedAgain(made), tuple(Evict(pod) for pod in refs)), *accepted]
+
+
+def planning(due: str = "") -> PlanAgain:
+    """*due*: names of the evicted pods whose replacement pods are not bound."""
+    return PlanAgain(tuple(PodRef("ns", name, name) for name in due.split()))
+
+
+# The simplest drain: one Deployment with two pods, both on the node.
+
+WEB = workload("web", "a", "b")
+A, B = WEB.pods
+C = PodRef("ns", "c", "c")
+PLAN = plan(WEB)
+OPENING = opening(PLAN, WEB)
+TAKEN = opening(PLAN, WEB, group="pool")
+
+#: Both pods are evicted, one after the other, and their replacement pods become Ready; the node is looked at again.
+MOVED: Story = [
+    (5, seen("a b", {WEB: running(2)}), (planning(),)),
+    *step(5, "a", made=PLAN),
+    (6, seen("a b", {WEB: running(1)}), ()),
+    (7, seen("b", {WEB: running(2)}), (planning(),)),
+    *step(7, "b", made=PLAN),
+    (8, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)),)),
+    (9, seen("", {WEB: running(2)}), (LookAgain(),)),
+]
+OFF: Story = [(90, Released(), ())]
+LEFT: Story = [(10, Looked(EMPTY), (Release(),)), (11, Released(), ())]
+ORDERED: Story = [
+    (10, Looked(EMPTY), (Mark(Step.REMOVING, group="pool"),)),
+    (11, Marked(), (OrderRemoval("pool"),)),
+]

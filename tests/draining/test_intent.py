@@ -6,7 +6,10 @@ from predicates.objects import Node, NodeSpec, ObjectMeta, Taint
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
 
+DEBT = Debt(Controller("ns", "Deployment", "web", "uid"), 2, 3, "digest", 4, ("rs-1", "rs-2"))
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -21,10 +24,18 @@ def node(annotation: str | None = None, *taints: Taint) -> Node:
         Intent("me", Step.DRAINING, SINCE, ("uid-1", "uid-2")),
         Intent("me", Step.REMOVING, SINCE, group="pool"),
         Intent("me", Step.DRAINING, SINCE, until=SINCE + timedelta(hours=1)),
+        Intent("me", Step.DRAINING, SINCE, identity="kube-system/spot-rescheduler", debts=(DEBT,)),
+        Intent("me", Step.REMOVING, SINCE, group="pool", debts=(DEBT, Debt(DEBT.controller, 0, 1))),
     ],
 )
 def test_what_is_written_is_read(written: Intent) -> None:
     assert intent.read(node(written.dump())) == written
+
+
+def test_a_mark_of_version_0_1_0_is_read() -> None:
+    """It names neither an installation nor debts; fields of later versions are passed over."""
+    text = '{"holder":"me","step":"removing","since":"2026-01-02T03:04:05Z","group":"pool","later":{"x":1}}'
+    assert intent.read(node(text)) == Intent("me", Step.REMOVING, SINCE, group="pool")
 
 
 def test_people_can_read_it() -> None:
@@ -45,6 +56,9 @@ def test_people_can_read_it() -> None:
         '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","x":' + "[" * 10_000 + "]" * 10_000 + "}",
         '{"holder":"me","step":"removing","since":"9999-12-31T23:59:59Z"}',
         '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","until":"some day"}',
+        '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","until":"9999-12-31T23:59:59Z"}',
+        '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","debts":[{"ready":1,"bound":1}]}',
+        '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","debts":{}}',
     ],
 )
 def test_what_cannot_be_read_is_none(text: str | None) -> None:

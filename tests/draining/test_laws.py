@@ -1,156 +1,329 @@
-"""What holds of every drain, whatever happens in whatever order."""
+"""What holds of every drain: in a simulated cluster where much goes wrong, and under any events in any order."""
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.draining import machine
+from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import (
-    Action,
     Cause,
-    DeleteNode,
-    Event,
     Evict,
     EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
+    LookAgain,
     Looked,
-    LookFailed,
     Mark,
     Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
     OrderRemoval,
-    PodGone,
-    ProviderAnswered,
     Release,
-    Released,
-    ReleaseFailed,
-    RemovalFailed,
-    RemovalPending,
-    Removed,
     Seen,
-    Stop,
+    TryEviction,
 )
-from rescheduler.draining.state import Drain, Limits, Phase, Why
-from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected
+from rescheduler.draining.preparing import READ_SECONDS
+from rescheduler.draining.state import LANDING_FAILURES, Phase, Why
+from rescheduler.planning.debts import paid
+from rescheduler.planning.outcome import Plan, PodRef
+from tests.draining.processes import Moment, Processes
+from tests.draining.simulation import LIMITS, Owner, Scenario
 
-LIMITS = Limits(eviction=60, grace=30, headroom=10, removal=50, release=20)
-PODS = tuple(PodRef("ns", name, name) for name in "abc")
-PLAN = Plan("od", tuple(Placement(pod, "s1") for pod in PODS[:2]))
 
-uids = st.sampled_from([pod.uid for pod in PODS])
-plans = st.sets(st.sampled_from(PODS)).map(
-    lambda pods: Plan("od", tuple(Placement(pod, "s1") for pod in sorted(pods, key=str)))
+def mostly(usual: object, *others: object) -> st.SearchStrategy[Any]:
+    """Nine times of ten the usual value."""
+    return st.sampled_from([usual] * 9 * len(others) + list(others))
+
+
+owners = st.builds(
+    Owner,
+    namespace=st.sampled_from(["a", "b"]),
+    kind=st.sampled_from(["Deployment", "Deployment", "StatefulSet", "Job"]),
+    name=st.sampled_from(["x", "y", "z"]),
+    here=st.integers(1, 6),
+    elsewhere=st.integers(0, 2),
+    creates=mostly(True, False),
+    schedulable=mostly(True, False),
+    binds_after=mostly(1, 0, 3, 1000),
+    ready_after=mostly(2, 0, 6, None),
+    ready_before=mostly(True, False),
+    change=mostly("", "down", "up", "deleted", "suspended", "template"),
+    change_at=st.integers(5, 60),
 )
-words = st.just("why")
-events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(ProviderAnswered, st.sampled_from([None, "pool"]), st.sampled_from(["", "", "", "no"])),
-    st.builds(Marked),
-    st.builds(MarkFailed, words, st.booleans()),
-    st.builds(Looked, plans),
-    st.builds(Looked, st.just(Rejected("od", (Blocker(Reason.NO_ROOM, "full"),)))),
-    st.builds(LookFailed, words, st.booleans()),
-    st.builds(EvictionAccepted, uids),
-    st.builds(EvictionRefused, uids, words, st.sampled_from([None, 5.0])),
-    st.builds(EvictionFailed, uids, words, st.booleans()),
-    st.builds(PodGone, uids),
-    st.builds(Seen, st.frozensets(uids)),
-    st.builds(Removed),
-    st.builds(RemovalPending, words),
-    st.builds(RemovalFailed, words),
-    st.builds(NodeDeleted),
-    st.builds(NodeDeletionFailed, words),
-    st.builds(Released),
-    st.builds(ReleaseFailed, words),
-    st.builds(Stop, st.sampled_from(Cause)),
+sometime = st.integers(1, 60)
+scenarios = st.builds(
+    Scenario,
+    owners=st.lists(owners, min_size=1, max_size=5, unique_by=lambda owner: owner.controller).map(tuple),
+    bare=st.integers(0, 2),
+    group=st.sampled_from([None, "pool", "pool"]),
+    failing=st.sampled_from([0.0, 0.0, 0.0, 0.02, 0.2]),
+    refused=st.sampled_from([0.0, 0.0, 0.3]),
+    slow=st.sampled_from([0.0, 0.5, 3.0]),
+    kills=st.lists(st.integers(4, 60), max_size=3, unique=True).map(sorted).map(tuple),
+    targets_lost_at=st.none() | st.none() | st.none() | sometime,
+    taint_removed_at=st.none() | st.none() | st.none() | sometime,
+    stop_at=st.none() | st.none() | st.none() | sometime,
+    stop=st.sampled_from(Cause),
+    late_pod_at=st.none() | sometime,
 )
-scripts = st.lists(st.tuples(st.floats(0, 30), events), max_size=40)
-
-Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
+seeds = st.integers(0, 10_000)
 
 
-def run(script: list[tuple[float, Event]]) -> tuple[Drain, Trace]:
-    """Play *script* (pauses and events)."""
-    (drain, _), now, trace = machine.start(PLAN, LIMITS), 0.0, Trace()
-    for pause, event in script:
-        now += pause
-        after, actions = machine.step(drain, event, now)
-        trace.append((drain, event, after, actions))
-        drain = after
-    return drain, trace
+class Run:
+    """A scenario played to its end, and what can be said of it from outside."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
+        self.processes = Processes(scenario, seed)
+        self.end = self.processes.run()
+        self.moments = self.processes.moments
+        self.cluster = self.processes.cluster
+
+    def steps(self) -> Iterator[tuple[Moment, list[PodRef]]]:
+        """The pods whose evictions were asked for at one moment for the first time."""
+        asked: set[tuple[int, str]] = set()
+        for moment in self.moments:
+            pods = [action.pod for action in moment.actions if isinstance(action, Evict)]
+            new = [pod for pod in pods if (moment.process, pod.uid) not in asked]
+            asked |= {(moment.process, pod.uid) for pod in new}
+            if new:
+                yield moment, new
+
+    def steady(self) -> list[Owner]:
+        """Owners of which as many pods are wanted all the time, and no template changes."""
+        late = self.scenario.owners[:1] if self.scenario.late_pod_at is not None else ()
+        return [owner for owner in self.scenario.owners if not owner.change and owner not in late]
 
 
-@settings(max_examples=400, deadline=None)
-@given(scripts)
-def test_nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(script: list[tuple[float, Event]]) -> None:
-    _, trace = run(script)
-    looked: set[str] = set()
-    marked = False
-    for before, event, _, actions in trace:
-        marked = marked or (isinstance(event, Marked) and before.phase is Phase.MARKING)
-        if before.phase is Phase.LOOKING and isinstance(event, Looked) and isinstance(event.verdict, Plan):
-            looked |= {one.pod.uid for one in event.verdict.placements}
-        evicted = {one.pod.uid for one in actions if isinstance(one, Evict)}
-        assert evicted <= looked
-        assert marked or not evicted
+def refused_replacements_cost_one_pod_of_an_owner_or_namespace(run: Run) -> None:
+    """Whichever processes die in between."""
+    steady = run.steady()
+    for owner in steady:
+        bound = owner.creates and owner.schedulable and owner.binds_after < 1000
+        if not bound or (owner.ready_before and owner.ready_after is None):
+            assert run.cluster.evicted[owner] <= 1
+    for namespace in {owner.namespace for owner in run.scenario.owners}:
+        those = [owner for owner in run.scenario.owners if owner.namespace == namespace]
+        if all(owner in steady and not owner.creates for owner in those):
+            assert sum(run.cluster.evicted[owner] for owner in those) <= 1
 
 
-@settings(max_examples=400, deadline=None)
-@given(scripts)
-def test_every_end_has_freed_the_node_or_a_reason_not_to(script: list[tuple[float, Event]]) -> None:
-    drain, trace = run(script)
-    if not drain.done or not drain.marked or drain.released:
+def waves_grow_from_one_pod_over_namespaces_and_owners(run: Run) -> None:
+    lost: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for moment, pods in run.steps():
+        counts, begun = lost[moment.process], bool(lost[moment.process])
+        controllers = [moment.before.controllers.get(pod.uid) for pod in pods]
+        controlled = [controller for controller in controllers if controller is not None]
+        assert len(controlled) in (0, len(pods))  # pods without a controller go last, by themselves
+        assert begun or len(controlled) <= 1
+        for namespace, number in Counter(controller.namespace for controller in controlled).items():
+            assert counts[namespace] or number == 1
+        for controller, number in Counter(controlled).items():
+            assert number <= max(1, counts[controller.uid])
+            assert controller.kind != "StatefulSet" or number == 1
+        counts.update(controller.namespace for controller in controlled)
+        counts.update(controller.uid for controller in controlled)
+
+
+def nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run(run: Run) -> None:
+    for moment, pods in run.steps():
+        drain = moment.before
+        begins = {drain.controllers.get(pod.uid) for pod in pods} - drain.begun - {None}
+        if begins:
+            assert all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
+        for pod in pods:
+            controller = drain.controllers.get(pod.uid)
+            assert controller is None or paid(drain.shortfall(controller))
+            assert controller is not None or all(paid(drain.shortfall(each)) for each in drain.debts)
+
+
+def pods_of_a_stateful_set_go_while_all_others_are_ready(run: Run) -> None:
+    for moment, pods in run.steps():
+        for pod in pods:
+            controller = moment.before.controllers.get(pod.uid)
+            if controller is not None and controller.kind == "StatefulSet":
+                replicas = moment.before.replicas[controller]
+                assert set(replicas.unready) <= {pod.uid}
+                assert replicas.live >= (moment.before.states[controller].wanted or 0)
+
+
+def nothing_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
+    for moment in run.moments:
+        if isinstance(moment.event, Seen) and moment.event.lost:
+            assert not any(isinstance(action, Evict) for action in moment.actions)
+
+
+def every_eviction_is_tried_before_the_first_one(run: Run) -> None:
+    """Of the pods that are on the node then; a drain that is resumed has begun to evict."""
+    tried: set[tuple[int, str]] = set()
+    evicted: set[int] = set()
+    came_later: set[tuple[int, str]] = set()
+    for moment in run.moments:
+        match moment.event:
+            case EvictionAccepted(uid) if moment.before.phase is Phase.TRYING:
+                tried.add((moment.process, uid))
+            case EvictionAccepted():
+                evicted.add(moment.process)
+            case Looked(Plan() as plan) if moment.process in evicted:
+                came_later |= {(moment.process, placement.pod.uid) for placement in plan.placements}
+        for action in moment.actions:
+            if isinstance(action, Evict) and not moment.before.resumed:
+                assert (moment.process, action.pod.uid) in tried | came_later
+
+
+def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(run: Run) -> None:
+    looked: set[tuple[int, str]] = set()
+    for moment in run.moments:
+        if moment.before.phase is Phase.LOOKING and isinstance(moment.event, Looked):
+            verdict = moment.event.verdict
+            planned = verdict.placements if isinstance(verdict, Plan) else ()
+            looked |= {(moment.process, placement.pod.uid) for placement in planned}
+        for action in moment.actions:
+            if isinstance(action, Evict | TryEviction):
+                assert (moment.process, action.pod.uid) in looked
+
+
+def a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing(run: Run) -> None:
+    for moment in run.moments:
+        if moment.after.failure is not None or moment.after.stopping or moment.after.done:
+            assert not any(isinstance(action, Evict | TryEviction | OrderRemoval) for action in moment.actions)
+
+
+def a_machine_is_ordered_only_once_everything_runs(run: Run) -> None:
+    """Judged by the cluster itself: since the last eviction, as many pods of each owner ran as before."""
+    if not any(isinstance(action, OrderRemoval) for moment in run.moments for action in moment.actions):
         return
-    lost = drain.failure is not None and drain.failure.why is Why.LEADERSHIP_LOST
-    tried = any(isinstance(one, Release) for *_, actions in trace for one in actions)
-    ordered = any(isinstance(one, OrderRemoval) for *_, actions in trace for one in actions)
-    assert lost or tried or ordered
+    for owner in run.steady():
+        if run.cluster.evicted[owner]:
+            bound, ready = run.cluster.recovered[owner]
+            assert bound >= owner.here + owner.elsewhere
+            assert not owner.ready_before or ready >= owner.here + owner.elsewhere
+    assert not any(moment.after.debts for moment in run.moments if moment.after.phase is Phase.ORDERING)
 
 
-@settings(max_examples=400, deadline=None)
-@given(scripts)
-def test_the_machine_is_ordered_away_only_after_the_intent_is_written(script: list[tuple[float, Event]]) -> None:
-    _, trace = run(script)
-    actions = [one for *_, done in trace for one in done]
-    order = [one for one in actions if isinstance(one, Mark | OrderRemoval | DeleteNode)]
-    for number, one in enumerate(order):
-        if isinstance(one, OrderRemoval | DeleteNode):
-            assert any(isinstance(earlier, Mark) and earlier.group for earlier in order[:number])
-    deleted = next((number for number, one in enumerate(actions) if isinstance(one, DeleteNode)), None)
-    if deleted is not None:
-        assert any(isinstance(event, Removed) for _, event, _, _ in trace)
+def a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look(run: Run) -> None:
+    marked_at, looked_at, empty, marked = 0.0, 0.0, False, False
+    for moment in run.moments:
+        if moment.before.phase is Phase.MARKING and isinstance(moment.event, Marked):
+            marked_at, empty = moment.at, False
+        if isinstance(moment.event, Looked):
+            empty = isinstance(moment.event.verdict, Plan) and not moment.event.verdict.placements
+        marked = marked or (moment.before.phase is Phase.ORDERING and isinstance(moment.event, Marked))
+        for action in moment.actions:
+            match action:
+                case LookAgain():
+                    looked_at = moment.at
+                case Mark(step):
+                    marked = False
+                    assert step is Step.REMOVING or moment.after.ordered_at is None
+                case OrderRemoval():
+                    assert marked
+                    assert empty
+                    assert looked_at >= marked_at + LIMITS.exposure
 
 
-@settings(max_examples=400, deadline=None)
-@given(scripts)
-def test_once_told_to_stop_nothing_more_is_evicted(script: list[tuple[float, Event]]) -> None:
-    _, trace = run(script)
-    stops = [number for number, (_, event, _, _) in enumerate(trace) if isinstance(event, Stop)]
-    if stops:
-        assert not [one for *_, actions in trace[stops[0] :] for one in actions if isinstance(one, Evict)]
+def every_end_is_one_that_somebody_takes_care_of(run: Run) -> None:
+    """Released; or left to whoever comes next, with the mark on the node."""
+    end, why = run.end, run.end.failure.why if run.end.failure else None
+    assert end.done or run.scenario.kills
+    if not end.done:
+        return
+    assert end.released or end.handed_over or why in (Why.LEADERSHIP_LOST, Why.MARK_LOST) or tried_to_release(run)
+    assert not end.succeeded or not end.debts
+    if end.released and why is not Why.NODE_GONE and not end.ordered:
+        assert not run.cluster.tainted
+    if end.handed_over:
+        assert end.ordered or end.ordered_at is not None
 
 
-@settings(max_examples=400, deadline=None)
-@given(scripts, st.sampled_from([None, "pool"]))
-def test_time_ends_every_drain(script: list[tuple[float, Event]], group: str | None) -> None:
-    """With requests that all fail, and pods that never leave, a drain ends within its limits."""
-    drain, _ = run(script)
-    now, present = 1000.0, frozenset(pod.uid for pod in PODS)
-    answers: dict[Phase, Event] = {
-        Phase.ASKING: ProviderAnswered(group),
-        Phase.MARKING: MarkFailed("x"),
-        Phase.LOOKING: LookFailed("x"),
-        Phase.ORDERING: MarkFailed("x"),
-        Phase.REMOVING: RemovalPending("x"),
-        Phase.DELETING: NodeDeletionFailed("x"),
-        Phase.RELEASING: ReleaseFailed("x"),
-    }
-    for _ in range(500):
-        if drain.done:
-            return
-        now += 1
-        if (answer := answers.get(drain.phase)) is not None:
-            drain, _ = machine.step(drain, answer, now)
-        drain, _ = machine.step(drain, Seen(present), now)
-    raise AssertionError(drain)
+def tried_to_release(run: Run) -> bool:
+    return any(isinstance(action, Release) for moment in run.moments for action in moment.actions)
+
+
+def a_failed_drain_remembers_what_it_owes(run: Run) -> None:
+    """Whoever lost a pod and does not run as before is named."""
+    if run.end.failure is None or run.end.failure.why is Why.NODE_GONE:
+        return
+    for owner in run.steady():
+        bound, _ = run.cluster.recovered.get(owner, (0, 0))
+        if run.cluster.evicted[owner] and bound < owner.here + owner.elsewhere:
+            assert owner.controller in run.end.debts
+    known = not run.scenario.failing  # otherwise a controller that is scaled down may look like one in need
+    assert not known or run.end.failure.why not in LANDING_FAILURES or run.end.debts
+
+
+def every_drain_ends_in_time(run: Run) -> None:
+    pods = sum(owner.here for owner in run.scenario.owners) + run.scenario.bare + 1
+    looks = 2 * (READ_SECONDS + LIMITS.eviction + LIMITS.exposure) + 20 * run.scenario.slow
+    steps = (pods + 2) * (LIMITS.eviction + LIMITS.grace + LIMITS.headroom + LIMITS.landing + run.scenario.slow)
+    assert run.processes.seconds <= looks + steps + LIMITS.removal + LIMITS.release + 20
+
+
+LAWS = (
+    refused_replacements_cost_one_pod_of_an_owner_or_namespace,
+    waves_grow_from_one_pod_over_namespaces_and_owners,
+    nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run,
+    pods_of_a_stateful_set_go_while_all_others_are_ready,
+    nothing_is_evicted_while_a_node_of_the_plan_is_lost,
+    every_eviction_is_tried_before_the_first_one,
+    nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
+    a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing,
+    a_machine_is_ordered_only_once_everything_runs,
+    a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look,
+    every_end_is_one_that_somebody_takes_care_of,
+    a_failed_drain_remembers_what_it_owes,
+    every_drain_ends_in_time,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenarios, seeds)
+def test_the_laws_hold(scenario: Scenario, seed: int) -> None:
+    run = Run(scenario, seed)
+    for law in LAWS:
+        law(run)
+
+
+HEALTHY = Owner("a", "Deployment", "x", here=3, elsewhere=1)
+DATABASE = Owner("b", "StatefulSet", "y", here=2, elsewhere=1)
+BOTH = (HEALTHY, DATABASE)
+
+#: What a scenario ends with, and how many pods it costs.
+ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
+    "all goes well": (Scenario(BOTH, bare=1, group="pool"), None, 5),
+    "requests are slow": (Scenario(BOTH, slow=3.0), None, 5),
+    "processes die": (Scenario(BOTH, group="pool", kills=(9, 20, 30)), None, 5),
+    "another replica leads": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),
+    "a pod comes late": (Scenario(BOTH, late_pod_at=15), None, 6),
+    "no replacement pod is created": (Scenario((replace(HEALTHY, creates=False),)), Why.REPLACEMENT_REFUSED, 1),
+    "none is created, and processes die": (
+        Scenario((replace(HEALTHY, creates=False),), kills=(12, 24, 36)),
+        Why.REPLACEMENT_REFUSED,
+        1,
+    ),
+    "none is schedulable": (Scenario((replace(HEALTHY, schedulable=False),)), Why.REPLACEMENT_UNSCHEDULABLE, 1),
+    "none is bound": (Scenario((replace(HEALTHY, binds_after=1000),)), Why.REPLACEMENT_NOT_BOUND, 1),
+    "none becomes Ready": (Scenario((replace(HEALTHY, ready_after=None),)), Why.LANDING_TIMEOUT, 1),
+    "none becomes Ready, and processes die": (
+        Scenario((replace(HEALTHY, ready_after=None),), kills=(12, 24, 36)),
+        Why.LANDING_TIMEOUT,
+        1,
+    ),
+    "none was Ready before": (Scenario((replace(HEALTHY, ready_after=None, ready_before=False),)), None, 3),
+    "the targets are lost": (Scenario((HEALTHY,), targets_lost_at=4), Why.TARGET_LOST, 1),
+    "the taint is removed": (Scenario((HEALTHY,), taint_removed_at=4), Why.MARK_LOST, 1),
+    "scaled down": (Scenario((replace(HEALTHY, change="down", change_at=9),)), None, 3),
+    "suspended": (Scenario((replace(HEALTHY, kind="Job", change="suspended", change_at=9),)), None, 1),
+    "rolled out": (Scenario((replace(HEALTHY, change="template", change_at=9),)), None, 2),
+    "told to stop": (Scenario(BOTH, stop_at=4), Why.STOPPED, 1),
+}
+
+
+@pytest.mark.parametrize(("scenario", "why", "evicted"), ENDS.values(), ids=ENDS)
+def test_ends(scenario: Scenario, why: Why | None, evicted: int) -> None:
+    run = Run(scenario, seed=1)
+    for law in LAWS:
+        law(run)
+    assert run.end.done
+    assert (run.end.failure and run.end.failure.why, run.cluster.evicted.total()) == (why, evicted)

@@ -36,6 +36,8 @@ class ApiServer:
             Route("/api/v1/nodes/{name}", self._node, methods=["GET", "PATCH", "DELETE"]),
             Route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", self._evict, methods=["POST"]),
             Route("/api/v1/namespaces/{namespace}/events", lambda _: JSONResponse({}, 201), methods=["POST"]),
+            Route("/api/v1/namespaces/{namespace}/configmaps/{name}", lambda _: _refusal(404, "no such configmap")),
+            Route("/api/v1/namespaces/{namespace}/configmaps", _created, methods=["POST"]),
             Route("/{path:path}", self._collection, methods=["GET"]),
         ]
         config = uvicorn.Config(
@@ -171,6 +173,12 @@ def pod(name: str, on: str) -> Json:
         },
         "status": {"phase": "Running"},
     }
+
+
+async def _created(request: Request) -> Response:
+    made = await request.json()
+    made["metadata"]["resourceVersion"] = "1"
+    return JSONResponse(made, 201)
 
 
 def _refusal(code: int, message: str) -> Response:

@@ -125,6 +125,17 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         {"metadata": {**_IN_NAMESPACE, "ownerReferences": _OWNERS}, "spec": _POD_SPEC, "status": _POD_STATUS},
     ),
     "a pod with nothing": ("Pod", {"metadata": {"namespace": "shop", "name": "bare"}}),
+    "a pod that is Ready": (
+        "Pod",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": _POD_SPEC,
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-05-04T03:02:05Z"}],
+            },
+        },
+    ),
     "a pod without a place": (
         "Pod",
         {

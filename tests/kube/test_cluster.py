@@ -1,13 +1,14 @@
 """Writes: evictions and their answers, edits of nodes against other writers, deletions of the very object."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from predicates.objects import Taint
-from rescheduler.errors import Conflict, NotFound
+from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster, PodOnNode
+from rescheduler.kube.cluster import Cluster
 from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
 from rescheduler.kube.node_edit import NodeEdit
 from tests.kube.edge import Edge, Reply, Reset, Step, status
@@ -30,10 +31,16 @@ ANSWERS: dict[str, tuple[Step, Outcome]] = {
     "evicted": (Reply({"kind": "Status", "status": "Success", "code": 201}, 201), Evicted()),
     "gone": (status(404, 'pods "web-0" not found'), Gone()),
     "a budget says no": (refused_by(NEEDS), Refused(("web",), NEEDS, None)),
-    "a budget says later": (
+    "a budget that is not counted yet": (
         refused_by("The disruption budget web is still being processed by the server.", seconds=10),
-        Refused(("web",), "The disruption budget web is still being processed by the server.", 10.0),
+        Failed(
+            "evict pod ns/web-0: The disruption budget web is still being processed by the server. (429)",
+            retryable=True,
+            retry_after=10.0,
+            code=429,
+        ),
     ),
+    "a budget names a time": (refused_by(NEEDS, seconds=7), Refused(("web",), NEEDS, 7.0)),
     "two causes": (refused_by(NEEDS, "no name here"), Refused(("web", "unnamed"), f"{NEEDS}; no name here", None)),
     "the server is busy": (
         status(429, "too many requests", retryAfterSeconds=3),
@@ -107,19 +114,20 @@ def test_an_eviction_without_an_answer_may_be_tried_again(edge: Edge, client: Cl
     assert outcome.retryable
 
 
-BODIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "the pod's own grace": ({}, {"preconditions": {"uid": "u1"}}),
-    "a cap": ({"grace_seconds": 0}, {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 0}),
-    "a dry run": ({"dry_run": True}, {"preconditions": {"uid": "u1"}, "dryRun": ["All"]}),
+REQUESTS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, Any]]] = {
+    "the pod's own grace": ({}, {}, {"preconditions": {"uid": "u1"}}),
+    "a cap": ({"grace_seconds": 0}, {}, {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 0}),
+    "a dry run": ({"dry_run": True}, {"dryRun": "All"}, {"preconditions": {"uid": "u1"}, "dryRun": ["All"]}),
 }
 
 
-@pytest.mark.parametrize(("options", "expected"), BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize(("options", "query", "expected"), REQUESTS.values(), ids=REQUESTS)
 def test_an_eviction_is_meant_for_one_very_pod(
-    edge: Edge, client: Client, options: dict[str, Any], expected: dict[str, Any]
+    edge: Edge, client: Client, options: dict[str, Any], query: dict[str, str], expected: dict[str, Any]
 ) -> None:
     edge.on("POST", EVICTION, Reply({}, 201))
     Cluster(client).evict("ns", "web-0", "u1", **options)
+    assert edge.requests[0].query == query
     assert edge.requests[0].body == {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -131,10 +139,17 @@ def test_an_eviction_is_meant_for_one_very_pod(
 TAINT = Taint(key="ours", effect="NoSchedule", value="now")
 
 
-def node(version: str, *, uid: str = "n1", taints: list[dict[str, str]] | None = None) -> Reply:
+def node(
+    version: str,
+    *,
+    uid: str = "n1",
+    taints: list[dict[str, str]] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Reply:
+    marks = {"annotations": annotations} if annotations else {}
     return Reply(
         {
-            "metadata": {"name": "node-1", "uid": uid, "resourceVersion": version},
+            "metadata": {"name": "node-1", "uid": uid, "resourceVersion": version, **marks},
             "spec": {"taints": taints} if taints else {},
         }
     )
@@ -184,6 +199,47 @@ def test_a_node_that_is_already_as_wanted_is_not_written(edge: Edge, client: Cli
     assert edge.seen("PATCH") == []
 
 
+def ours_only(annotations: Mapping[str, str]) -> str:
+    holder = annotations.get("intent", "nobody")
+    return "" if holder == "us" else f"the mark is that of {holder}"
+
+
+RELEASE = NodeEdit(untaint=("ours",), annotate={"intent": None}, only_if=ours_only)
+
+FOREIGN: dict[str, tuple[Reply, str]] = {
+    "another holder": (node("7", annotations={"intent": "them"}), "patch node node-1: the mark is that of them"),
+    "no mark, and nothing to change": (node("7"), "patch node node-1: the mark is that of nobody"),
+}
+
+
+@pytest.mark.parametrize(("seen", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_an_edit_whose_condition_does_not_hold_is_not_sent(
+    edge: Edge, client: Client, seen: Reply, message: str
+) -> None:
+    edge.on("GET", NODE, seen)
+    with pytest.raises(MarkLost) as caught:
+        Cluster(client).edit_node("node-1", "n1", RELEASE)
+    assert str(caught.value) == message
+    assert edge.seen("PATCH") == []
+
+
+def test_the_condition_is_checked_again_after_each_conflict(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7", annotations={"intent": "us"}), node("8", annotations={"intent": "them"}))
+    edge.on("PATCH", NODE, status(409, "the object has been modified"))
+    with pytest.raises(MarkLost, match="the mark is that of them"):
+        Cluster(client).edit_node("node-1", "n1", RELEASE)
+    assert [one.body["metadata"]["resourceVersion"] for one in edge.seen("PATCH")] == ["7"]
+
+
+def test_an_edit_whose_condition_holds_is_sent_for_the_version_that_was_checked(edge: Edge, client: Client) -> None:
+    edge.on("GET", NODE, node("7", annotations={"intent": "us"}))
+    edge.on("PATCH", NODE, Reply())
+    Cluster(client).edit_node("node-1", "n1", RELEASE)
+    assert [one.body for one in edge.seen("PATCH")] == [
+        {"metadata": {"uid": "n1", "resourceVersion": "7", "annotations": {"intent": None}}}
+    ]
+
+
 def test_another_node_of_that_name_is_never_touched(edge: Edge, client: Client) -> None:
     edge.on("GET", NODE, node("7", uid="n2"))
     with pytest.raises(NotFound, match="it was replaced by another one of that name"):
@@ -205,17 +261,3 @@ def test_one_that_was_replaced_is_gone_and_any_other_conflict_is_an_error(edge: 
     Cluster(client).delete_node("node-1", "n1")
     with pytest.raises(Conflict):
         Cluster(client).delete_node("node-1", "n1")
-
-
-def test_the_pods_still_on_a_node(edge: Edge, client: Client) -> None:
-    def pod(name: str, phase: str, **meta: str) -> dict[str, Any]:
-        return {"metadata": {"namespace": "ns", "name": name, "uid": name, **meta}, "status": {"phase": phase}}
-
-    leaving = pod("b", "Running", deletionTimestamp="2026-01-01T00:00:00Z")
-    edge.on("GET", "/api/v1/pods", Reply({"items": [pod("a", "Running"), leaving, pod("c", "Failed")]}))
-    assert Cluster(client).pods_on("node-1") == (
-        PodOnNode("ns", "a", "a", terminating=False, finished=False),
-        PodOnNode("ns", "b", "b", terminating=True, finished=False),
-        PodOnNode("ns", "c", "c", terminating=False, finished=True),
-    )
-    assert edge.seen()[0].query == {"fieldSelector": "spec.nodeName=node-1"}

@@ -46,6 +46,21 @@ def test_both_encodings_give_equal_objects(kind: str, value: dict[str, Any]) -> 
     assert (as_protobuf.resource_version, as_protobuf.next) == (as_json.resource_version, as_json.next)
 
 
+READY: dict[str, tuple[str, tuple[bool, str | None]]] = {
+    "Ready": ("a pod that is Ready", (True, "2026-05-04T03:02:05Z")),
+    "not Ready": ("a pod with everything", (False, None)),
+    "without conditions": ("a pod with nothing", (True, None)),
+}
+
+
+@pytest.mark.parametrize(("sample", "expected"), READY.values(), ids=READY)
+def test_since_when_a_pod_is_ready(sample: str, expected: tuple[bool, str | None]) -> None:
+    kind, value = SAMPLES[sample]
+    [pod] = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value])).objects
+    assert isinstance(pod, Pod)
+    assert (pod.ready, pod.ready_since) == expected
+
+
 def _pods(*changes: dict[str, Any]) -> tuple[Pod, ...]:
     """The rich pod as it is, and once for each change of its ``spec``, in protobuf."""
     _, pod = SAMPLES["a pod with everything"]
@@ -161,16 +176,26 @@ def test_a_frame_that_is_broken_is_an_error_and_no_traceback(frame: bytes) -> No
         list(ProtoCodec("Namespace", Interner()).changes([frame]))
 
 
-def test_one_pod_that_cannot_be_read_is_named_and_the_others_are_kept() -> None:
+@pytest.mark.parametrize(
+    ("spec", "phase", "node"),
+    [({"nodeName": "n"}, "Running", "n"), ({}, "Pending", ""), ({"nodeName": "n"}, "Failed", "")],
+    ids=["on a node", "without a node", "finished"],
+)
+def test_one_pod_that_cannot_be_read_is_named_and_the_others_are_kept(
+    spec: dict[str, Any], phase: str, node: str
+) -> None:
     good = {"metadata": {"namespace": "ns", "name": "good"}}
     bad = {
         "metadata": {"namespace": "ns", "name": "bad"},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]},
+        "spec": {**spec, "containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]},
+        "status": {"phase": phase},
     }
     for page in (
         ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", [bad, good])),
         JsonCodec("Pod", Interner()).page(msgspec.json.encode({"metadata": {}, "items": [bad, good]})),
     ):
         assert [one.name for one in page.objects if isinstance(one, Pod)] == ["good"]
-        assert list(page.unreadable) == ["ns/bad"]
-        assert "quantity 'lots'" in page.unreadable["ns/bad"]
+        [(key, unreadable)] = page.unreadable.items()
+        assert (key, unreadable.kind, unreadable.key, unreadable.node) == ("ns/bad", "Pod", "ns/bad", node)
+        assert unreadable.why.startswith("Pod ns/bad: ")
+        assert "quantity 'lots'" in unreadable.why

@@ -1,15 +1,17 @@
 """Leader election as a decision, and as a thread against a Lease that others write to."""
 
 import datetime as dt
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from rescheduler.errors import NotLeading
 from rescheduler.kube.client import Client
-from rescheduler.kube.elector import Elector
+from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.lease import Acquire, Record, Renew, Seen, Step, Wait, decide, held, released
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Edge, Reply, Request, Stall, status
@@ -67,6 +69,7 @@ class LeaseServer:
     def __init__(self, edge: Edge) -> None:
         self.spec: dict[str, Any] | None = None
         self.version = 0
+        self.creatable = True
         self.lock = threading.Lock()
         edge.on("GET", f"{PATH}/l", self.get)
         edge.on("POST", PATH, self.create)
@@ -82,6 +85,10 @@ class LeaseServer:
         self.spec = {**(self.spec or {}), **spec}
         return Reply({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
 
+    def delete(self) -> None:
+        """Nobody may create it again."""
+        self.spec, self.creatable = None, False
+
     def get(self, _: Request) -> Reply:
         with self.lock:
             if self.spec is None:
@@ -90,10 +97,14 @@ class LeaseServer:
 
     def create(self, request: Request) -> Reply:
         with self.lock:
+            if not self.creatable:
+                return status(403)
             return self.write(request.body["spec"]) if self.spec is None else status(409)
 
     def patch(self, request: Request) -> Reply:
         with self.lock:
+            if self.spec is None:
+                return status(404)
             if request.body["metadata"]["resourceVersion"] != str(self.version):
                 return status(409)
             return self.write(request.body["spec"])
@@ -112,7 +123,7 @@ class SettableClock(HastyClock):
 
 @contextmanager
 def electing(client: Client, clock: HastyClock) -> Iterator[Elector]:
-    elector = Elector(client, clock, "ns", "l")
+    elector = Elector(client, clock, "ns", "l", identity())
     elector.start()
     try:
         yield elector
@@ -164,6 +175,66 @@ def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: Edge, cli
         eventually(lambda: elector.leading)
 
 
+def test_what_a_leader_sends_ends_before_anybody_else_may_take_its_lease(edge: Edge, client: Client) -> None:
+    lease = LeaseServer(edge)
+    clock = SettableClock()
+    clock.seconds = 100.0
+    with electing(client, clock) as elector:
+        with pytest.raises(NotLeading, match=r"^the lease ns/l is not ours \(any more\)$"):
+            elector.seconds_left()
+        assert elector.deadline == float("-inf")
+        eventually(lambda: elector.leading)
+        with lease.lock:  # every renewal hangs from here on
+            assert elector.deadline == 113.0
+            clock.seconds = 109.9
+            assert elector.seconds_left() == pytest.approx(3.1)
+            clock.seconds = 110.0
+            with pytest.raises(NotLeading):
+                elector.seconds_left()
+        eventually(lambda: elector.leading)
+        assert elector.deadline == 123.0
+
+
+def test_the_fence_may_lag_for_five_seconds_after_the_lease_was_acquired(edge: Edge, client: Client) -> None:
+    LeaseServer(edge)
+    clock = SettableClock()
+    with electing(client, clock) as elector:
+        assert not elector.fence_may_lag
+        eventually(lambda: elector.leading)
+        clock.seconds = 4.9
+        assert elector.fence_may_lag
+        eventually(lambda: elector.deadline == pytest.approx(17.9))  # a renewal acquires nothing
+        clock.seconds = 5.0
+        assert not elector.fence_may_lag
+
+
+TAKEN: dict[str, Callable[[LeaseServer], object]] = {
+    "taken": lambda lease: lease.write({"holderIdentity": "thief"}),
+    "deleted": lambda lease: lease.delete(),
+}
+
+
+@pytest.mark.parametrize("happens", TAKEN.values(), ids=TAKEN)
+def test_a_leader_that_finds_its_lease_gone_sends_nothing_from_then_on(
+    edge: Edge, client: Client, happens: Callable[[LeaseServer], object]
+) -> None:
+    lease = LeaseServer(edge)
+    with electing(client, SettableClock()) as elector:
+        eventually(lambda: elector.leading)
+        with lease.lock:
+            happens(lease)
+        eventually(lambda: not elector.leading)
+        with pytest.raises(NotLeading):
+            elector.seconds_left()
+
+
+def test_an_identity_begins_with_the_pod_s_name() -> None:
+    first, second = identity("web-5d9-x2x"), identity("web-5d9-x2x")
+    assert first.split("_")[0] == second.split("_")[0] == "web-5d9-x2x"
+    assert first != second
+    assert identity().split("_")[0] == socket.gethostname()
+
+
 def test_a_leader_whose_lease_was_taken_stops_and_does_not_take_it_back(edge: Edge, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
@@ -187,9 +258,29 @@ def test_a_lease_that_was_taken_from_us_is_not_given_back(edge: Edge, client: Cl
     assert lease.holder == "thief"
 
 
+class AnnotatedLease(LeaseServer):
+    """Somebody annotates it just before it is given back, which changes its version and nothing else."""
+
+    annotated = False
+
+    def patch(self, request: Request) -> Reply:
+        if not self.annotated and not request.body["spec"]["holderIdentity"]:
+            self.annotated = True
+            with self.lock:
+                self.write({})
+        return super().patch(request)
+
+
+def test_a_lease_that_somebody_annotated_is_given_back(edge: Edge, client: Client) -> None:
+    lease = AnnotatedLease(edge)
+    with electing(client, SettableClock()) as elector:
+        eventually(lambda: elector.leading)
+    assert (lease.annotated, lease.holder) == (True, "")
+
+
 def test_a_lease_acquired_at_the_very_end_is_given_back_and_never_led_by(edge: Edge, client: Client) -> None:
     lease = LeaseServer(edge)
-    elector = Elector(client, SettableClock(), "ns", "l")
+    elector = Elector(client, SettableClock(), "ns", "l", identity())
     with lease.lock:  # the answers wait
         elector.start()
         eventually(lambda: edge.seen(path=f"{PATH}/l"))
@@ -214,7 +305,7 @@ def test_who_may_not_write_the_lease_never_leads_and_is_told(
 
 def test_an_api_server_that_is_silent_from_the_start_does_not_hold_up_the_end(edge: Edge, client: Client) -> None:
     edge.on("GET", f"{PATH}/l", Stall())
-    elector = Elector(client, HastyClock(), "ns", "l")
+    elector = Elector(client, HastyClock(), "ns", "l", identity())
     elector.start()
     eventually(lambda: edge.requests)
     elector.stop(seconds=0.05)

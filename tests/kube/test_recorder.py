@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from rescheduler.kube.client import Client
-from rescheduler.kube.correlation import BURST, Bucket, Correlator, Create, News, Subject, Update
+from rescheduler.kube.correlation import BURST, DISTINCT, Bucket, Correlator, Create, News, Subject, Update
 from rescheduler.kube.recorder import QUEUE_LENGTH, Recorder
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Edge, Reply, Stall, Step, status
@@ -19,11 +19,11 @@ def news(subject: Subject = NODE, reason: str = "DrainBlocked", message: str = "
     return News(subject, reason, message, "Normal", AT)
 
 
-def test_the_same_news_is_made_once_then_counted_now_and_then_and_made_anew_after_15_minutes() -> None:
+def test_the_same_news_is_one_event_that_is_counted_until_15_minutes_have_passed() -> None:
     correlator = Correlator()
     seen = []
     for now in (0.0, 10.0, 299.0, 300.0, 310.0, 600.0, 899.0, 900.0):
-        seen.append(correlator.judge(news(message=f"at {now}"), now))
+        seen.append(correlator.judge(news(), now))
         if seen[-1] == Create():
             correlator.made(news(), f"event-{now:.0f}")
     assert seen == [Create(), None, None, Update("event-0", 4), None, Update("event-0", 6), None, Create()]
@@ -34,6 +34,7 @@ DIFFERENT = {
     "another reason": news(reason="NodeDrained"),
     "another node of that name": news(Subject("Node", "node-1", "n2")),
     "more serious": News(NODE, "DrainBlocked", "no", "Warning", AT),
+    "another message": news(message="still no"),
 }
 
 
@@ -42,6 +43,16 @@ def test_other_news_is_an_event_of_its_own(other: News) -> None:
     correlator = Correlator()
     assert correlator.judge(news(), 0.0) == Create()
     assert correlator.judge(other, 0.0) == Create()
+
+
+def test_many_messages_of_one_reason_are_counted_on_the_last_event() -> None:
+    correlator = Correlator()
+    messages = [news(message=f"at {number}") for number in range(DISTINCT)]
+    assert [correlator.judge(each, 0.0) for each in messages] == [Create()] * DISTINCT
+    correlator.made(messages[-1], "last")
+    assert correlator.judge(news(message="one more"), 1.0) is None
+    assert correlator.judge(news(message="and another"), 301.0) == Update("last", 3)
+    assert correlator.judge(news(message="and another"), 900.0) == Create()
 
 
 def test_what_could_not_be_made_is_new_the_next_time() -> None:
@@ -105,11 +116,11 @@ def test_a_repeated_event_is_patched_and_one_that_was_deleted_is_made_anew(edge:
     eventually(lambda: edge.seen("POST"))
     name = edge.seen("POST")[0].body["metadata"]["name"]
     edge.on("PATCH", f"{EVENTS}/{name}", status(404))
-    recorder.record(NODE, "DrainBlocked", "second")
+    recorder.record(NODE, "DrainBlocked", "first")
     recorder.close(60.0)
     [patched] = edge.seen("PATCH")
-    assert (patched.body["count"], patched.body["message"]) == (2, "second")
-    assert [one.body["message"] for one in edge.seen("POST")] == ["first", "second"]
+    assert (patched.body["count"], patched.body["message"]) == (2, "first")
+    assert [one.body["message"] for one in edge.seen("POST")] == ["first", "first"]
 
 
 def test_a_write_that_fails_for_a_moment_is_repeated(edge: Edge, client: Client, clock: HastyClock) -> None:

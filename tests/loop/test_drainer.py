@@ -1,12 +1,15 @@
 """Single drains on a cluster in memory, in frozen time."""
 
+import itertools
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, NodeRef, Refusal, Refused
+from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, Refusal, Refused
 from rescheduler.backends.base import Failed as RemovalFailed
+from rescheduler.backends.base import NodeRef as MachineRef
 from rescheduler.draining import intent
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Failure, Why
@@ -17,17 +20,25 @@ from rescheduler.observe.events import (
     CoolingDown,
     DrainEnded,
     DrainStarted,
+    ErrorKind,
     EvictionAnswered,
     EvictionResult,
+    Held,
     MachineAnswered,
+    MachineGone,
     MachineOrdered,
+    NodeRef,
     Sweep,
     Swept,
     Trouble,
+    Waiting,
 )
 from rescheduler.planning.candidates import PROXIES
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
 from rescheduler.settings import Timing
-from tests.loop.world import START, Pool, World, world
+from rescheduler.view import View
+from tests.loop.world import IDENTITY, START, Pool, Replacement, World, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 CLUSTER = (
@@ -36,7 +47,12 @@ CLUSTER = (
     pod("web-1", "od-1"),
     pod("web-2", "od-1"),
 )
+MARKED = [("taint", "od-1")] * 2  # the second time with what is owed
+OD = NodeRef("od-1", "uid-od-1")
 EVICTIONS = [("evict", "web-1"), ("evict", "web-2")]
+WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
+QUESTIONS = (10, 20, 40, 80, 160, 300, 300, 300, 300)  # seconds between two questions about a machine, in half an hour
+OWED = Debt(WEB, ready=2, bound=2, owner_uids=("uid-of-web",))
 
 
 def ended(here: World) -> DrainEnded:
@@ -53,17 +69,17 @@ def why(here: World) -> Why | None:
 def test_the_order_of_a_drain() -> None:
     with world(*CLUSTER) as here:
         here.loop().round()
-        assert here.writes == [("taint", "od-1"), *EVICTIONS, ("untaint", "od-1")]
+        assert here.writes == [*MARKED, *EVICTIONS, ("untaint", "od-1")]
         assert [str(pod) for pod in ended(here).evicted] == ["default/web-1", "default/web-2"]
         assert [one.result for one in here.of(EvictionAnswered)] == [EvictionResult.EVICTED] * 2
 
 
 def test_the_intent_is_on_the_node_while_it_is_drained() -> None:
     with world(*CLUSTER) as here:
-        seen: list[Any] = []
-        here.on_taint = lambda: seen.append(intent.read(here.node("od-1")))
         here.loop().round()
-        assert seen == [Intent("me", Step.DRAINING, START, ("uid-web-1", "uid-web-2"))]
+        until = START + timedelta(minutes=3)
+        marked = Intent("me", Step.DRAINING, START, ("uid-web-1", "uid-web-2"), until=until, identity=IDENTITY)
+        assert here.intents == [(0, marked), (0, replace(marked, debts=(OWED,)))]
         assert here.marked == []
 
 
@@ -128,22 +144,23 @@ def test_a_lost_lease_stops_at_once_and_the_next_leader_goes_on() -> None:
         here.at(5, lambda: setattr(here, "leading", False))
         here.loop().round()
         assert (why(here), ended(here).tainted) == (Why.LEADERSHIP_LOST, True)
-        assert here.writes == [("taint", "od-1"), *EVICTIONS]
+        assert here.writes == [*MARKED, ("evict", "web-1")]
         assert here.marked == ["od-1"]
 
         here.leading = True
-        here.cluster.delete("Pod", "default/web-1")
+        here.endless.clear()
         here.loop(holder="the next").round()
         assert here.of(Swept)[0].done is Sweep.RESUMED
+        assert here.intents[-1][1].debts == (OWED,)
         assert here.of(DrainEnded)[-1].failure is None
         assert here.marked == []
 
 
 def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> None:
-    """The drain has failed, and the taint did not come off: it must not begin anew as if it were another's."""
+    """The drain has failed, and the taint did not come off: it must not begin again as if it were another's."""
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
-        here.edit_errors = [None, *[Retryable("patch node: no answer")] * 10]
+        here.edit_errors = [None, None, *[Retryable("patch node: no answer")] * 20]
         loop = here.loop()
         loop.round()
         assert (why(here), ended(here).tainted) == (Why.TERMINATION_TIMEOUT, True)
@@ -153,6 +170,7 @@ def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> N
         assert [(one.done, one.holder) for one in here.of(Swept)] == [(Sweep.ROLLED_BACK, "me")]
         assert here.marked == []
         assert len(here.of(DrainStarted)) == 1
+        assert [owed.debt for owed in here.memory.debts] == [OWED]
 
 
 @pytest.mark.parametrize(
@@ -183,11 +201,32 @@ def test_the_node_goes_away_while_it_is_drained() -> None:
         assert why(here) is Why.NODE_GONE
 
 
-def test_a_bug_in_a_request_is_raised_where_the_round_can_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        pytest.param(View, "pods_on", id="where the cluster is looked at"),
+        pytest.param(World, "read", id="in a request"),
+    ],
+)
+def test_an_internal_error_stops_the_evictions_and_the_next_round_rolls_back(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
     with world(*CLUSTER) as here:
-        monkeypatch.setattr(here, "pods_on", lambda _: 1 / 0)
-        assert here.loop().round() is Outcome.BROKEN
-        assert here.of(Trouble)[0].detail == "ZeroDivisionError: division by zero"
+        here.replacements["web"] = Replacement.UNBOUND
+        here.at(1, lambda: monkeypatch.setattr(owner, name, lambda *_, **__: 1 / 0))
+        loop = here.loop()
+        assert loop.round() is Outcome.FAILED
+        told = "ZeroDivisionError: division by zero"
+        assert here.of(Trouble) == [Trouble(ErrorKind.ROUND, told, "od-1")]
+        assert ended(here).failure == Failure(Why.INTERNAL_ERROR, told)
+        assert (here.writes, here.marked) == ([*MARKED, ("evict", "web-1")], ["od-1"])
+        assert [event.failures for event in here.of(CoolingDown)] == [1]
+
+        monkeypatch.undo()
+        assert loop.round() is Outcome.HELD
+        assert here.of(Swept) == [Swept(OD, "me", Sweep.ROLLED_BACK)]
+        assert (here.writes[3:], here.marked) == ([("untaint", "od-1")], [])
+        assert [owed.debt for owed in here.memory.debts] == [OWED]
 
 
 class TestSweep:
@@ -260,10 +299,10 @@ class TestProvider:
         with world(*CLUSTER) as here:
             pool = Pool([Deleted("terminated")])
             here.loop(provider=pool).round()
-            assert here.writes == [("taint", "od-1"), *EVICTIONS, ("taint", "od-1"), ("delete", "od-1")]
+            assert here.writes == [*MARKED, *EVICTIONS, ("taint", "od-1"), ("delete", "od-1")]
             assert (ended(here).removed, why(here)) == (True, None)
             assert [(one.provider, one.outcome) for one in here.of(MachineAnswered)] == [("pool", "deleted")]
-            assert pool.orders == [NodeRef("od-1")]
+            assert pool.orders == [MachineRef("od-1")]
 
     def test_an_empty_node_is_given_away_too(self) -> None:
         with world(*CLUSTER[:2]) as here:
@@ -287,8 +326,7 @@ class TestProvider:
         with world(*same, CLUSTER[1]) as here:
             pool = Pool([AlreadyGone()])
             here.loop(provider=pool).round()
-            [order] = pool.orders
-            assert (order.name, [rival.name for rival in order.rivals]) == ("od-1", ["od-2"])
+            assert [(one.name, [rival.name for rival in one.rivals]) for one in pool.orders] == [("od-1", ["od-2"])] * 2
 
     def test_what_is_refused_was_not_ordered(self) -> None:
         with world(*CLUSTER) as here:
@@ -321,9 +359,9 @@ class TestProvider:
 
     def test_an_order_at_work_is_asked_about_until_it_is_done(self) -> None:
         with world(*CLUSTER) as here:
-            pool = Pool([Accepted("booked"), Retryable("busy"), Accepted("booked"), Deleted()])
+            pool = Pool([Accepted("booked"), Retryable("busy"), Deleted()])
             here.loop(provider=pool).round()
-            assert (ended(here).removed, len(pool.orders)) == (True, 4)
+            assert (ended(here).removed, len(pool.orders)) == (True, 3)
 
     def test_an_order_that_takes_long_is_left_at_work_and_looked_for_each_round(self) -> None:
         with world(*CLUSTER) as here:
@@ -333,18 +371,37 @@ class TestProvider:
             assert (ended(here).handed_over, ended(here).tainted) == (True, True)
             assert here.marked == ["od-1"]
 
-            began = here.now
+            asked = len(pool.orders)
+            assert loop.round() is Outcome.HELD
+            assert (len(pool.orders), [held.waiting for held in here.of(Held)]) == (asked, [Waiting.DRAIN_DELAY])
+            here.pass_time(10)
+            assert loop.round() is Outcome.HELD
+            assert (len(pool.orders), len(here.of(DrainEnded))) == (asked + 1, 1)
+            here.pass_time(20)
+            pool.answers = [Deleted()]
             loop.round()
-            assert here.now - began < 2
-            assert len(here.of(DrainEnded)) == 1
-            pool.answers = [AlreadyGone()]
-            loop.round()
-            assert here.of(DrainEnded)[-1].removed
-            assert here.writes[-1] == ("delete", "od-1")
+            assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
+
+    def test_machines_that_do_not_end_cost_their_own_turns_only(self) -> None:
+        """They are asked about ever more rarely, and other nodes are drained in between."""
+        ordered = {name: Intent("before", Step.REMOVING, START, group="workers") for name in ("od-1", "od-2")}
+        others = [*map(node, ("od-1", "od-2", "od-3", "od-4"), [ON_DEMAND] * 4), node("spot-1")]
+        with world(*others, pod("web-1", "od-3"), pod("db-1", "od-4")) as here:
+            for name, written in ordered.items():
+                here.mark(name, written.dump(), intent.taint("before"))
+            pool = Pool([Accepted("booked")], gone=("od-3", "od-4"))
+            here.stop_at(1800)
+            here.loop(Timing(node_drain_delay=timedelta()), provider=pool).run()
+            assert [event.node.name for event in here.of(DrainEnded) if event.removed] == ["od-3", "od-4"]
+            assert here.times(DrainEnded, "od-4")[0] < 120
+            asked = itertools.pairwise(here.times(MachineOrdered, "od-1"))
+            late = [later - earlier - wait for (earlier, later), wait in zip(asked, QUESTIONS, strict=True)]
+            assert all(0 <= seconds < 40 for seconds in late), late  # the round, and the turns of others
+            assert (here.marked, here.of(CoolingDown)) == (["od-1", "od-2"], [])
 
     def test_told_to_stop_while_the_order_is_at_work(self) -> None:
         with world(*CLUSTER) as here:
-            here.stop_at(15)
+            here.stop_at(8)
             here.loop(provider=Pool([Accepted("booked")])).run()
             assert (ended(here).handed_over, here.marked) == (True, ["od-1"])
 
@@ -352,14 +409,14 @@ class TestProvider:
         with world(*CLUSTER[:2]) as here:
             here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
             here.pass_time(3600)
-            pool = Pool([AlreadyGone()])
+            pool = Pool([Deleted()])
             here.loop(provider=pool).round()
-            assert pool.orders == [NodeRef("od-1", ordered_at=START, annotations=pool.orders[0].annotations)]
-            assert here.writes == [("taint", "od-1"), ("delete", "od-1")]
-            assert ended(here).removed
+            assert pool.orders == [MachineRef("od-1", ordered_at=START, annotations=pool.orders[0].annotations)]
+            assert here.writes == [("taint", "od-1"), ("taint", "od-1"), ("delete", "od-1")]
+            assert here.of(MachineGone) == [MachineGone(OD)]
 
-    def test_a_machine_that_is_not_gone_yet_is_not_given_away_anew(self) -> None:
-        """Its intent says when it was ordered away; a drain begun anew would forget that, and order it too early."""
+    def test_a_machine_that_is_not_gone_yet_is_not_ordered_as_if_for_the_first_time(self) -> None:
+        """Its intent tells when it was ordered; a drain from the start would forget that, and order it too early."""
         with world(*CLUSTER[:2]) as here:
             here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
             pool = Pool([Accepted("the order got no answer")])

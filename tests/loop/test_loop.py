@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from rescheduler.backends.base import Deleted, NodeGroup, NodeRef
-from rescheduler.errors import Retryable
+from rescheduler.errors import Forbidden, Retryable
 from rescheduler.kube.eviction import Evicted, Failed, Refused
 from rescheduler.loop import Outcome
 from rescheduler.observe.events import (
@@ -24,6 +24,7 @@ from rescheduler.observe.events import (
     RoundEnded,
     Trouble,
     Waiting,
+    WatchAges,
 )
 from rescheduler.planning.outcome import Planning
 from rescheduler.settings import Timing
@@ -86,7 +87,7 @@ class Part(Pool):
 def test_an_empty_node_that_no_provider_owns_keeps_none_waiting() -> None:
     with world(*(one for one in TWO_NODES if one["metadata"]["name"] != "web-1")) as here:
         here.stop_at(2.5 * 3600)
-        here.loop(provider=Part([Deleted()])).run()
+        here.loop(Timing(housekeeping_interval=timedelta(seconds=30)), provider=Part([Deleted()])).run()
         assert [name for _, name in drains(here)] == ["od-1", "od-2", "od-1", "od-1"]
         again = [at for at, name in drains(here) if name == "od-1"]
         assert [3600 <= after - before < 3700 for before, after in itertools.pairwise(again)] == [True, True]
@@ -170,12 +171,12 @@ def test_while_the_delay_runs_all_nodes_are_judged_once_a_minute() -> None:
         assert {one.waiting for one in here.of(Held)} == {Waiting.DRAIN_DELAY}
 
 
-def test_an_hour_of_housekeeping() -> None:
-    """Rounds follow each other at the interval, whether there is something to do or not."""
+def test_rounds_follow_each_other_at_the_interval() -> None:
+    """Whether there is something to do or not."""
     with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
-        here.stop_at(3599)
+        here.stop_at(899)
         here.loop().run()
-        assert len(here.of(RoundEnded)) == 360
+        assert len(here.of(RoundEnded)) == 90
     with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
         here.stop_at(3599)
         here.loop(Timing(housekeeping_interval=timedelta(minutes=1))).run()
@@ -196,11 +197,11 @@ def test_a_failed_drain_gives_the_next_node_its_turn_at_once() -> None:
 def test_a_node_that_fails_is_left_alone_for_ever_longer() -> None:
     with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
         here.answers["default/web-1"] = [FORBIDDEN]
-        here.stop_at(10 * 3600)
-        here.loop().run()
+        here.stop_at(7 * 3600)
+        here.loop(Timing(housekeeping_interval=timedelta(seconds=25))).run()
         times = here.times(DrainStarted, "od-1")
         pauses = [round((later - earlier) / MINUTE) for earlier, later in itertools.pairwise(times)]
-        assert pauses == [5, 10, 20, 40, 80, 120, 120, 120]
+        assert pauses == [5, 10, 20, 40, 80, 120, 120]
         first = here.of(CoolingDown)[0]
         assert (first.node.name, first.failures) == ("od-1", 1)
         assert dt.timedelta(minutes=5) <= first.until - START < dt.timedelta(minutes=5, seconds=5)
@@ -304,8 +305,40 @@ def test_nothing_is_decided_on_what_cannot_be_read() -> None:
             "Node cannot be read at present: list nodes: no connection",
         ]
         assert not any(one.succeeded for one in here.of(RoundEnded))
-        here.errors = {"CSIDriver": Retryable("list csidrivers: busy")}  # a plan is true without them
+        here.errors = {}
         assert loop.round() is Outcome.DRAINED
+
+
+def test_missing_rights_are_named_before_what_goes_away_by_itself() -> None:
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        here.synced, here.missing = False, ("CSIDriver", "Node")
+        here.errors = {
+            "Node": Retryable("list nodes: no connection"),
+            "CSIDriver": Forbidden("list csidrivers: csidrivers is forbidden (403)"),
+        }
+        assert loop.round() is Outcome.UNFIT
+        missing = "not read yet: CSIDriver, Node"
+        errors = "list csidrivers: csidrivers is forbidden (403); list nodes: no connection"
+        assert here.of(Held) == [Held(Waiting.NOT_SYNCED, f"{missing}; {errors}")]
+
+
+def test_a_silent_watch_holds_drains_and_sweeps() -> None:
+    with world(*TWO_NODES) as here:
+        here.mark("od-2", "left by somebody")
+        loop = here.loop()
+        here.watch_ages = {"Node": 3.0, "Pod": 163.2, "CSIDriver": 150.0}
+        assert loop.round() is Outcome.UNFIT
+        assert here.of(WatchAges)[-1] == WatchAges({"Node": 3.0, "Pod": 163.2, "CSIDriver": 150.0})
+        assert here.of(Held) == [Held(Waiting.STALE_WATCH, "Pod: no event or bookmark for 163 s")]
+        assert here.writes == []
+        here.watch_ages = {"Node": 151, "Pod": 163.2, "CSIDriver": 150.0, "CSINode": 151, "Namespace": 151}
+        assert loop.round() is Outcome.UNFIT
+        silent = (("Pod", 163), ("CSINode", 151), ("Namespace", 151))
+        named = ", ".join(f"{kind}: no event or bookmark for {age} s" for kind, age in silent)
+        assert here.of(Held)[-1] == Held(Waiting.STALE_WATCH, f"{named}, and 1 more")
+        here.watch_ages = {"Node": 4.0, "Pod": 0.1, "CSIDriver": 0.3}
+        assert loop.round() is not Outcome.UNFIT
 
 
 def test_dry_run_decides_and_changes_nothing() -> None:
@@ -367,7 +400,7 @@ def test_a_budget_is_waited_for() -> None:
     with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
         here.answers["default/web-1"] = [refused, refused, refused, Evicted()]
         assert here.loop().round() is Outcome.DRAINED
-        assert [kind for kind, _ in here.writes] == ["taint", *["evict"] * 4, "untaint"]
+        assert [kind for kind, _ in here.writes] == ["taint", "taint", *["evict"] * 4, "untaint"]
         assert 7 <= here.now < 10
 
 

@@ -1,48 +1,68 @@
 """A small cluster in memory, behind the face of :mod:`rescheduler.kube`, and time that passes when it is waited for.
 
-What is evicted comes up again on a spot node, as a controller and the scheduler would have it.
+What is evicted comes up again on a spot node, as a controller and the scheduler would have it, or as a test has it.
 """
 
 # ruff: noqa: ARG002 -- signatures are those of what is stood in for
 
 import contextlib
 import datetime as dt
+import enum
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
-from freezegun import freeze_time
+from freezegun import api, freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
-from predicates.objects import Node, Pod, Taint
+from predicates.objects import Node, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
-from rescheduler.acts import Access
-from rescheduler.backends.base import CloudProvider, DeleteOutcome, NodeGroup, NodeRef, Refused
+from rescheduler.access import Access, Read
+from rescheduler.backends.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.backends.none import NoProvider
+from rescheduler.candidates import Candidates
 from rescheduler.clock import SystemClock
 from rescheduler.drainer import Drainer
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.intent import ANNOTATION, Intent, parse
 from rescheduler.draining.state import Limits
-from rescheduler.errors import NotFound, ReschedulerError
-from rescheduler.kube.cluster import PodOnNode
+from rescheduler.errors import MarkLost, NotFound, ReschedulerError
 from rescheduler.kube.eviction import Evicted, Gone, Outcome
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.loop import Actors, Loop, Mode
+from rescheduler.landings import Landings
+from rescheduler.loop import Actors, Knowledge, Loop, Mode
 from rescheduler.observe.events import Event
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.freshness import Fresh, FreshPod
+from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.spot_losses import SpotWatch
+from rescheduler.recollection import Recollection
+from rescheduler.records import DrainRecords
 from rescheduler.settings import Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.threads import Threads
 from rescheduler.view import View
+from tests.loop.config_map import ConfigMap
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+IDENTITY = "default/lease"
 LIMITS = Limits(eviction=120, grace=60, headroom=30, release=20)
+
+
+class Replacement(enum.Enum):
+    """What becomes of the replacement pods of a controller."""
+
+    READY = enum.auto()
+    UNREADY = enum.auto()  #: bound, and never Ready
+    UNBOUND = enum.auto()  #: the scheduler does not look at them
+    UNSCHEDULABLE = enum.auto()
+    REFUSED = enum.auto()  #: they are not created
 
 
 class World:
@@ -64,12 +84,22 @@ class World:
         self.endless: set[str] = set()  # pods that are deleted and stay
         self.edit_errors: list[ReschedulerError | None] = []
         self.unseen: dict[str, float] = {}  # pods of which the watch tells only later
+        self.tries: dict[str, Outcome] = {}  # answers to evictions in a dry run
+        self.replacements: defaultdict[str, Replacement] = defaultdict(lambda: Replacement.READY)  # by controller
+        self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # name → fields of its state
+        self.controller_errors: dict[str, ReschedulerError] = {}  # by the controller's name
+        self.reads: list[str] = []  # names of the controllers that were read
+        self.asked: list[frozenset[str]] = []  # nodes of each consistent read
+        self.intents: list[tuple[float, Intent]] = []  # as they were written
         self.appointments: list[tuple[float, Callable[[], object]]] = []
+        self.config_map = ConfigMap()
         self.on_taint: Callable[[], object] = lambda: None
+        self.on_release: Callable[[], object] = lambda: None  # before the marks are removed
         # Of State and of Standing
         self.synced = True
         self.missing: tuple[str, ...] = ()
         self.errors: dict[str, ReschedulerError] = {}
+        self.watch_ages: dict[str, float] = {}
         self.leading = True
         self.stopping = False
 
@@ -103,6 +133,9 @@ class World:
 
     # The watched state
 
+    def ages(self) -> Mapping[str, float]:
+        return self.watch_ages
+
     def snapshot(self) -> Snapshot:
         return self.cluster
 
@@ -112,6 +145,10 @@ class World:
         if self.edit_errors and (error := self.edit_errors.pop(0)) is not None:
             raise error
         node = self.node(name, uid)
+        if edit.only_if is not None and (why := edit.only_if(node.metadata.annotations)):
+            raise MarkLost(why)
+        if edit.untaint:
+            self.on_release()
         gone = set(edit.untaint) | {one.key for one in edit.taint}
         taints = (*(one for one in node.spec.taints if one.key not in gone), *edit.taint)
         annotations = {**node.metadata.annotations, **edit.annotate}
@@ -123,6 +160,8 @@ class World:
         )
         self.cluster.upsert("Node", changed)
         self.writes.append(("taint" if edit.taint else "untaint", name))
+        if (text := edit.annotate.get(ANNOTATION)) and (written := parse(text)):
+            self.intents.append((self.now, written))
         if edit.taint:
             self.on_taint()
 
@@ -131,13 +170,45 @@ class World:
         self.cluster.delete("Node", name)
         self.writes.append(("delete", name))
 
-    def pods_on(self, node: str) -> tuple[PodOnNode, ...]:
-        found = [PodOnNode(one.namespace, one.name, one.uid, False, False) for one in self._on(node)]
-        late = [PodOnNode("default", uid, uid, False, False) for uid, at in self.unseen.items() if self.now < at]
-        return (*found, *late)
+    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+        asked = frozenset({node, *targets})
+        self.asked.append(asked)
+        pods = {
+            pod.uid: FreshPod(pod.namespace, pod.name, pod.node_name, terminating=pod.deletion_timestamp is not None)
+            for pod in self.cluster.pods.values()
+            if not pod.node_name or pod.node_name in asked
+        }
+        late = {uid: FreshPod("default", uid, node) for uid, at in self.unseen.items() if self.now < at}
+        nodes = {known.name: known for known in self.cluster.nodes if known.name in asked}
+        return Fresh(node, asked, nodes, pods | late, {})
 
-    def evict(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> Outcome:
+    def read(
+        self,
+        owners: Collection[tuple[str, OwnerReference]],
+        controllers: Collection[Controller] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+        *,
+        words: bool = False,
+    ) -> Read:
+        """Of :class:`rescheduler.access.Controllers`: each pod's controller is its topmost one."""
+        topmost = {
+            (namespace, owner.uid): Controller(namespace, owner.kind, owner.name, owner.uid)
+            for namespace, owner in owners
+        }
+        return Read({one: self._state(one) for one in sorted({*controllers, *topmost.values()})}, topmost)
+
+    def _state(self, controller: Controller) -> ControllerState:
+        self.reads.append(controller.name)
+        if controller.name in self.controller_errors:
+            raise self.controller_errors[controller.name]
+        return ControllerState(controller, frozenset({controller.uid}), **self.controllers[controller.name])
+
+    def evict(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
+    ) -> Outcome:
         key = f"{namespace}/{name}"
+        if dry_run:
+            return self.tries.get(key, Evicted())
         self.writes.append(("evict", name))
         scripted = self.answers[key]
         answer = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else Evicted()
@@ -146,15 +217,41 @@ class World:
         return answer
 
     def _moves(self, pod: Pod) -> None:
-        spot = next(node.name for node in self.cluster.nodes if node.name.startswith("spot"))
         self.cluster.delete("Pod", pod.key)
-        again = msgspec.structs.replace(pod, name=f"{pod.name}-again", uid=f"{pod.uid}-again", node_name=spot)
+        replacement = self.replacements[pod.owner.name] if pod.owner is not None else Replacement.REFUSED
+        if replacement is Replacement.REFUSED:
+            return
+        unbound = replacement in (Replacement.UNBOUND, Replacement.UNSCHEDULABLE)
+        again = msgspec.structs.replace(
+            pod,
+            name=f"{pod.name}-again",
+            uid=f"{pod.uid}-again",
+            creation_timestamp=self.time(),
+            node_name="" if unbound else self.spot,
+            phase="Pending" if unbound else pod.phase,
+            ready=replacement is Replacement.READY,
+            unschedulable_since=self.time() if replacement is Replacement.UNSCHEDULABLE else None,
+        )
         self.cluster.upsert("Pod", again)
+
+    def recover(self, controller: str) -> None:
+        """Its pods that do not run, do; further replacement pods will, too."""
+        del self.replacements[controller]
+        for pod in list(self.cluster.pods.values()):
+            if pod.owner is not None and pod.owner.name == controller and (not pod.node_name or not pod.ready):
+                running = {"node_name": pod.node_name or self.spot, "phase": "Running", "ready": True}
+                self.cluster.upsert("Pod", msgspec.structs.replace(pod, **running, unschedulable_since=None))
 
     # What tests ask and do
 
-    def _on(self, node: str) -> list[Pod]:
-        return list(self.cluster.pods_on[node].values())
+    @property
+    def spot(self) -> str:
+        """The spot node on which replacement pods come up."""
+        return next(node.name for node in self.cluster.nodes if node.name.startswith("spot"))
+
+    def time(self, seconds: float = 0.0) -> str:
+        """So long after this moment, as the API has it."""
+        return f"{self.clock.now() + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
     def node(self, name: str, uid: str | None = None) -> Node:
         row = self.cluster.nodes.row.get(name)
@@ -167,6 +264,7 @@ class World:
         """Leave marks on a node as a daemon before us would have."""
         self.edit_node(name, f"uid-{name}", NodeEdit(taint=taints, annotate={ANNOTATION: annotation}))
         self.writes.clear()
+        self.intents.clear()
 
     def add(self, *objects: Manifest) -> None:
         for kind, ones in (("Node", "nodes"), ("Pod", "pods")):
@@ -174,6 +272,12 @@ class World:
             found: Any = list(made.nodes) if ones == "nodes" else list(made.pods.values())
             for one in found:
                 self.cluster.upsert(kind, one)
+
+    @property
+    def memory(self) -> Memory:
+        """As it is stored."""
+        assert self.config_map.stored is not None
+        return load(self.config_map.stored.content)
 
     @property
     def marked(self) -> list[str]:
@@ -197,12 +301,25 @@ class World:
         holder: str = "me",
         soft_taint: bool = False,
     ) -> Loop:
-        view = View(self, Policy(budgets_in_steps=True), self.clock, holder, ["CSIDriver"])
-        access = Access(self, provider or NoProvider(), self.clock, holder)
+        timing = timing or Timing()
+        recollection = Recollection(
+            self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run
+        )
+        policy = Policy(budgets_in_steps=True)
+        view = View(self, policy, self.clock, holder, cooling=recollection.cooling, identity=IDENTITY)
+        access = Access(self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading)
+        records = DrainRecords(recollection, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
-        drainer = Drainer(access, view, self, threads, LIMITS, self.report)
+        drainer = Drainer(access, view, self, threads, LIMITS, self.report, records.failing)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
-        return Loop(view, Actors(drainer, soft), self, Mode(timing or Timing(), dry_run), self.clock, self.report)
+        knowledge = Knowledge(
+            recollection,
+            Candidates(view, self, recollection, policy, self.clock),
+            Landings(view, self, recollection, self.report),
+            SpotWatch(timing.spot_settle),
+        )
+        actors = Actors(drainer, soft, records)
+        return Loop(view, actors, knowledge, self, Mode(timing, dry_run), self.clock, self.report)
 
 
 class WorldClock(SystemClock):
@@ -210,6 +327,10 @@ class WorldClock(SystemClock):
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def now(self) -> dt.datetime:
+        """A plain datetime: what is stored is encoded, and freezegun's own type cannot be."""
+        return api.real_datetime.fromtimestamp(super().now().timestamp(), dt.UTC)
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         if not until.is_set():
@@ -240,6 +361,7 @@ class Pool(NoProvider):
 
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
+    gone: Collection[str] = ()  #: nodes whose machines end at once, whatever the answers are
     orders: list[NodeRef] = ()  # type: ignore[assignment]
 
     name = "pool"
@@ -255,6 +377,8 @@ class Pool(NoProvider):
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         self.orders += [replace(node, labels={}) for node in nodes]
+        if all(node.name in self.gone for node in nodes):
+            return {node.name: Deleted() for node in nodes}
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, ReschedulerError):
             raise answer

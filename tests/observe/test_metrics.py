@@ -21,6 +21,7 @@ from rescheduler.observe.events import (
     Started,
     Trouble,
     Waiting,
+    WatchAges,
 )
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.outcome import Plan
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "the delay": (Held(Waiting.DRAIN_DELAY, "x"), "cooldown_active", {"kind": "drain-delay"}, 1),
     "no delay": (Held(Waiting.PENDING_PODS, "x"), "cooldown_active", {"kind": "drain-delay"}, 0),
     "a drain under way": (DrainStarted(OD, PLAN), "drains_in_progress", {}, 1),
+    "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
     "a machine": (
         MachineAnswered(OD, "pool", "deleted", ""), "node_removals_total", {"backend": "pool", "result": "deleted"}, 1,
     ),

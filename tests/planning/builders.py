@@ -23,16 +23,19 @@ Manifest = dict[str, Any]
 
 
 def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **more: Any) -> Manifest:
-    """A Ready node; *more* takes ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready``."""
+    """A Ready node.
+
+    *more* takes ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready`` and ``conditions`` (others).
+    """
     labels = {role: "", HOST: name, ZONE: zone} | more.get("labels", {})
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": more.get("annotations", {})},
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": more.get("annotations", {})},
         "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "16Gi", "pods": str(pods)},
-            "conditions": [{"type": "Ready", "status": more.get("ready", "True")}],
+            "conditions": [{"type": "Ready", "status": more.get("ready", "True")}, *more.get("conditions", [])],
         },
     }
 
@@ -40,7 +43,8 @@ def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: 
 def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **more: Any) -> Manifest:
     """A running pod of a controller, in the namespace ``default`` unless the name says another.
 
-    *more* takes ``labels``, ``annotations``, ``status``, ``deleted`` and any field of the spec.
+    *more* takes ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (True: it has half a minute left, or
+    the moment until which it has time) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {
@@ -51,9 +55,14 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
         "annotations": more.pop("annotations", {}),
     }
     if owner:
-        meta["ownerReferences"] = [{"kind": owner, "name": short.split("-")[0], "uid": "o", "controller": True}]
-    if more.pop("deleted", False):
-        meta["deletionTimestamp"] = "2026-01-01T11:59:00Z"
+        version, _, kind = owner.rpartition("/")
+        app = short.split("-")[0]
+        reference = {"kind": kind, "name": app, "uid": f"uid-of-{app}", "controller": True}
+        meta["ownerReferences"] = [reference | ({"apiVersion": version} if version else {})]
+    if created := more.pop("created", None):
+        meta["creationTimestamp"] = created
+    if deleted := more.pop("deleted", None):
+        meta["deletionTimestamp"] = "2026-01-01T12:00:30Z" if deleted is True else deleted
     status = {"phase": "Running" if on else "Pending", "conditions": [{"type": "Ready", "status": "True"}]}
     status |= more.pop("status", {})
     containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]

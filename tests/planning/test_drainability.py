@@ -6,7 +6,7 @@ import pytest
 
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import MoveJobs, Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -19,7 +19,57 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "a DaemonSet's pod stays and does not count": ({"owner": "DaemonSet"}, Policy(), {}),
     "a mirror pod stays and does not count": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Policy(), {}),
     "a finished pod does not count": ({"owner": None, "status": {"phase": "Succeeded"}}, Policy(), {}),
-    "a pod being deleted leaves by itself": ({"deleted": True, "owner": None}, Policy(), {}),
+    "a DaemonSet's pod that is being deleted": ({"owner": "DaemonSet", "deleted": True}, Policy(), {}),
+    "a mirror pod that is being deleted": (
+        {"annotations": {"kubernetes.io/config.mirror": "x"}, "deleted": True},
+        Policy(),
+        {},
+    ),
+    "a pod being deleted": ({"deleted": True, "owner": None}, Policy(), ["pod-terminating"]),
+    "a pod being deleted that may go": (
+        {"deleted": True, "annotations": {SAFE: "true"}},
+        Policy(),
+        ["pod-terminating"],
+    ),
+    "a pod being deleted, half a minute late": ({"deleted": "2026-01-01T11:59:30Z"}, Policy(), ["pod-terminating"]),
+    "a pod being deleted, later still": ({"deleted": "2026-01-01T11:59:29Z"}, Policy(), ["pod-stuck-terminating"]),
+    "a pod being deleted, at a time without a zone": (
+        {"deleted": "2026-01-01T11:59:29"},
+        Policy(),
+        ["pod-stuck-terminating"],
+    ),
+    "a pod being deleted, nobody knows when": ({"deleted": "soon"}, Policy(), ["pod-terminating"]),
+    "another scheduler": ({"schedulerName": "volcano"}, Policy(), ["other-scheduler"]),
+    "another scheduler, and its owner says it is safe": (
+        {"schedulerName": "volcano", "annotations": {SAFE: "true"}},
+        Policy(),
+        ["other-scheduler"],
+    ),
+    "another scheduler that is named": (
+        {"schedulerName": "volcano"},
+        Policy(scheduler_names=("default-scheduler", "volcano")),
+        {"p": "s"},
+    ),
+    "the default scheduler by its name": ({"schedulerName": "default-scheduler"}, Policy(), {"p": "s"}),
+    "the default scheduler, and only another is named": ({}, Policy(scheduler_names=("volcano",)), ["other-scheduler"]),
+    "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
+    "a DaemonSet's pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
+    "a Job's pod": ({"owner": "batch/v1/Job"}, Policy(), {"p": "s"}),
+    "a Job's pod, and none may move": (
+        {"owner": "batch/v1/Job"},
+        Policy(move_jobs=MoveJobs.NEVER),
+        ["job-would-fail"],
+    ),
+    "a Job's pod that its owner calls safe, and none may move": (
+        {"owner": "batch/v1/Job", "annotations": {SAFE: "true"}},
+        Policy(move_jobs=MoveJobs.NEVER),
+        ["job-would-fail"],
+    ),
+    "a pod of a custom resource that is called Job": (
+        {"owner": "batch.volcano.sh/v1alpha1/Job"},
+        Policy(move_jobs=MoveJobs.NEVER),
+        {"p": "s"},
+    ),
     "safe-to-evict false": ({"annotations": {SAFE: "false"}}, Policy(), ["not-safe-to-evict"]),
     "safe-to-evict on-completion": ({"annotations": {SAFE: "on-completion"}}, Policy(), ["not-safe-to-evict"]),
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, Policy(), ["do-not-disrupt"]),
@@ -61,11 +111,52 @@ def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-def test_a_pod_being_deleted_is_waited_for() -> None:
-    cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("p", "od", deleted=True)])
-    verdict = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
-    assert isinstance(verdict, Plan)
-    assert [str(one) for one in verdict.leaving] == ["default/p"]
+#: when the pod "p" has to end; pods that the drain has evicted → the plan's pods that leave, or why it is given up
+LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
+    "evicted by this drain": (True, ("uid-p",), ["default/p"]),
+    "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
+    "deleted by somebody else": (True, ("uid-q",), ["pod-terminating"]),
+    "deleted by somebody else, and late": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
+    "the first look": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
+}
+
+
+@pytest.mark.parametrize(("deleted", "evicted", "expected"), LOOKS.values(), ids=LOOKS)
+def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: tuple[str, ...], expected: Any) -> None:
+    pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
+    planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
+    verdict = planner.look_again("od", CIRCUMSTANCES, evicted)
+    told = [str(one) for one in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
+    assert told == expected
+
+
+def test_a_terminating_pod_does_not_have_to_move() -> None:
+    planner = Planner(snapshot([node("od", ON_DEMAND), pod("p", "od", deleted=True), pod("q", "od")]), Policy())
+    assert [one.name for one in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
+
+
+def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
+    pods = [
+        pod("a", "od", deleted="2026-01-01T12:01:00Z"),
+        pod("b", "od", deleted="2026-01-01T11:00:00Z"),
+        pod("c", "od", schedulerName="volcano"),
+    ]
+    verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert {one.pod: one.detail for one in verdict.blockers} == {
+        "default/a": "it is being deleted and has time until 2026-01-01T12:01:00Z; the node waits for its end",
+        "default/b": "it should have ended at 2026-01-01T11:00:00Z; see its finalizers, and whether its kubelet works",
+        "default/c": "volcano places it; --scheduler-name=volcano would let it go, if that scheduler has the default's "
+        "rules",
+    }
+
+
+def test_pods_that_are_alike_but_for_their_owner_are_judged_apart() -> None:
+    pods = [pod(f"p-{n}", "od", owner=owner) for n, owner in enumerate(("batch/v1/Job", "x/v1/Job", "batch/v1/Job"))]
+    policy = Policy(move_jobs=MoveJobs.NEVER)
+    verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), policy).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert [one.pod for one in verdict.blockers] == ["default/p-0", "default/p-2"]
 
 
 SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {

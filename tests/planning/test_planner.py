@@ -9,7 +9,8 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 from tests.planning.builders import (
@@ -164,12 +165,28 @@ def test_the_daemon_gets_the_first_node_that_has_something_to_move() -> None:
     assert brief(Planner(cluster, Policy()).first_plan(CIRCUMSTANCES, take_empty=lambda _: True)) == {"empty": {}}
 
 
-def test_a_cooling_node_is_left_alone_until_its_time() -> None:
+COOLING = {
+    "without a reason": (
+        Cooldown("uid", 1, NOW + timedelta(minutes=5)),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+    ),
+    "with the failure's own reason": (
+        Cooldown("uid", 1, NOW + timedelta(minutes=5), "eviction-refused", "a webhook refuses default/a"),
+        Blocker(Reason.EVICTION_REFUSED, "a webhook refuses default/a; it is left alone until 2026-01-01T12:05:00Z"),
+    ),
+    "with a reason that this version does not know": (
+        Cooldown("uid", 1, NOW + timedelta(minutes=5), "strike", "of the guild"),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("cooldown", "blocker"), COOLING.values(), ids=COOLING)
+def test_a_cooling_node_is_left_alone_until_its_time(cooldown: Cooldown, blocker: Blocker) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("a", "od")])
     planner = Planner(cluster, Policy())
-    later = NOW + timedelta(minutes=5)
-    assert short(planner.plan_node("od", Circumstances(NOW, {"od": later}))) == ["cooling-down"]
-    assert short(planner.plan_node("od", Circumstances(later, {"od": later}))) == {"a": "s"}
+    assert planner.plan_node("od", Circumstances(NOW, {"od": cooldown})) == Rejected("od", (blocker,))
+    assert short(planner.plan_node("od", Circumstances(cooldown.until, {"od": cooldown}))) == {"a": "s"}
 
 
 def test_the_node_that_we_run_on_stays() -> None:

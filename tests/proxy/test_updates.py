@@ -46,6 +46,8 @@ class World:
         self.tainted: list[str] = []
         self.drained: list[str] = []
         self.blind = ""
+        self.owing = ""
+        self.owing_after: dict[str, str] = {}  # what is owed once the drain of a node has failed
         self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
         providers = [CloudpoolProvider([pool], ending) for ending in Ending]
@@ -71,6 +73,9 @@ class World:
     def unfit(self) -> str:
         return self.blind
 
+    def owed(self) -> str:
+        return self.owing
+
     def refs(self) -> list[NodeRef]:
         return self._joined
 
@@ -90,6 +95,7 @@ class World:
     def _drains(self, provider: CloudProvider | None) -> Callable[[Plan], Drain | None]:
         def drain(plan: Plan) -> Drain | None:
             if plan.node in self.broken:
+                self.owing = self.owing_after.get(plan.node, "")
                 return Drain(plan.node, LIMITS, Phase.DONE, failure=self.broken[plan.node], released=True)
             ref = next(one for one in self._joined if one.name == plan.node)
             if provider is not None:
@@ -269,9 +275,11 @@ def test_a_victim_that_fails_is_released_and_the_others_go_on() -> None:
 OF_THE_NODE = {
     Why.PLAN_CHANGED,
     Why.PODS_RETURN,
+    Why.EVICTION_REFUSED,
     Why.EVICTION_TIMEOUT,
     Why.EVICTION_FAILED,
     Why.TERMINATION_TIMEOUT,
+    Why.TARGET_LOST,
 }
 
 
@@ -288,6 +296,41 @@ def test_another_node_goes_in_place_of_one_that_cannot_be_emptied(why: Why) -> N
             assert (made.drained, made.tainted, made.desired) == ([], [], 3)
 
 
+OWED = "replacement pods do not run yet: default/Deployment/web lacks 1 since the drain of pool-1"
+
+
+def test_nothing_is_drained_while_an_earlier_drain_owes_pods() -> None:
+    with world() as made:
+        made.owing = OWED
+        machine = made.server.pool.machines()[0].id(made.clock.now())
+        updates: list[Callable[[], str]] = [
+            lambda: made.updates.set_size(2),
+            lambda: made.updates.terminate(machine, decrement=True),
+            lambda: made.updates.dispose(machine),
+            lambda: made.updates.detach(machine, decrement=True),
+        ]
+        for update in updates:
+            with pytest.raises(UpdateFailed, match=f"^{OWED}$") as caught:
+                update()
+            assert caught.value.status == 503
+        assert (made.drained, made.tainted, made.desired) == ([], [], 3)
+        assert made.updates.set_size(4) == ""
+        made.owing = ""
+        assert made.updates.set_size(3) == ""
+
+
+@pytest.mark.parametrize("why", [Why.REPLACEMENT_REFUSED, Why.EVICTION_TIMEOUT])
+def test_a_drain_that_fails_and_owes_pods_is_the_last_one(why: Why) -> None:
+    """Neither the next victim nor another node in place of the failed one loses pods, too."""
+    with world() as made:
+        made.broken["pool-1"] = Failure(why, "why")
+        made.owing_after["pool-1"] = OWED
+        with pytest.raises(UpdateFailed) as caught:
+            made.updates.set_size(1)
+        assert caught.value.detail.startswith(f"node pool-1: {why}: why; node pool-2: {OWED}")
+        assert (made.drained, made.tainted, made.desired) == ([], [], 3)
+
+
 def test_each_node_is_tried_once_and_who_stays_is_told() -> None:
     with world(objects=BLOCKED[2:]) as made:
         made.broken = {f"pool-{n}": Failure(Why.EVICTION_TIMEOUT, f"why {n}") for n in (1, 2)}
@@ -301,7 +344,14 @@ def test_each_node_is_tried_once_and_who_stays_is_told() -> None:
         assert (caught.value.status, made.drained, made.tainted, made.desired) == (504, [], [], 3)
 
 
-STATUSES = {Why.EVICTION_TIMEOUT: 504, Why.TERMINATION_TIMEOUT: 504, Why.PROVIDER: 502, Why.API_ERROR: 503}
+STATUSES = {
+    Why.EVICTION_TIMEOUT: 504,
+    Why.TERMINATION_TIMEOUT: 504,
+    Why.REPLACEMENT_NOT_BOUND: 504,
+    Why.LANDING_TIMEOUT: 504,
+    Why.PROVIDER: 502,
+    Why.API_ERROR: 503,
+}
 
 
 @pytest.mark.parametrize("why", Why)

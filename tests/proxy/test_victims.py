@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
+from predicates.unreadable import Unreadable
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.proxy.victims import Choice, Victims
@@ -34,9 +35,11 @@ def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
     return Victims(snapshot(objects), NOW).choose(nodes, most)
 
 
-def judged(*objects: Manifest) -> list[str] | dict[str, str]:
+def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[str] | dict[str, str]:
     """The node "v": where its pods go, or the reasons why it stays."""
-    verdict = Victims(snapshot(objects), NOW).judge("v")
+    cluster = snapshot(objects)
+    cluster.unreadable = unreadable
+    verdict = Victims(cluster, NOW).judge("v")
     if isinstance(verdict, Plan):
         return {one.pod.name: one.node for one in verdict.placements}
     return [str(one.reason) for one in verdict.blockers]
@@ -100,6 +103,19 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
     "a finished pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Succeeded"})], {}),
     "a failed pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Failed"})], {}),
     "a pod that is being deleted": ([node("v"), node("w"), pod("a-1", "v", owner=None, deleted=True)], {}),
+    "a pod that should have ended": (
+        [node("v"), node("w"), pod("a-1", "v", deleted="2026-01-01T11:00:00Z")],
+        [Reason.POD_STUCK_TERMINATING],
+    ),
+    "a pod of kube-system that should have ended": (
+        [node("v"), node("w"), pod("kube-system/a-1", "v", deleted="2026-01-01T11:00:00Z")],
+        {},
+    ),
+    "a pod of another scheduler": ([node("v"), node("w"), pod("a-1", "v", schedulerName="volcano")], {"a-1": "w"}),
+    "the others are about to be interrupted": (
+        [node("v"), node("w", conditions=[{"type": "PreemptScheduled", "status": "True"}])],
+        [Reason.NO_ROOM],
+    ),
     "too little cpu on each": (
         [node("v"), node("w", cpu="0.2"), node("x", cpu="0.25"), pod("a-1", "v", cpu="300m")],
         [Reason.NO_ROOM],
@@ -279,6 +295,33 @@ def test_chosen(fact: str) -> None:
     choice = chosen(objects, candidates, most)
     assert [plan.node for plan in choice.plans] == expected
     assert not {plan.node for plan in choice.plans} & {one.node for one in choice.rejected}
+
+
+def test_a_drain_waits_for_the_pods_that_it_has_evicted() -> None:
+    pods = [pod("a-1", "v", deleted="2026-01-01T11:00:00Z"), pod("a-2", "v")]
+    verdict = Victims(snapshot([node("v"), node("w"), *pods]), NOW).judge("v", ["uid-a-1"])
+    assert isinstance(verdict, Plan)
+    assert [str(one) for one in verdict.leaving] == ["default/a-1"]
+
+
+#: fact: (what cannot be decoded; what becomes of the node "v", whose pod fits "w" and "x")
+UNREADABLE: dict[str, tuple[Unreadable, list[str] | dict[str, str]]] = {
+    "a pod on it": (Unreadable("Pod", "default/b", "broken", "v"), [Reason.UNREADABLE_OBJECT]),
+    "a pod anywhere": (Unreadable("Pod", "default/b", "broken"), [Reason.UNREADABLE_OBJECT]),
+    "a pod on the fuller of the others": (Unreadable("Pod", "default/b", "broken", "w"), {"a-1": "x"}),
+    "a budget of the pod's namespace": (
+        Unreadable("PodDisruptionBudget", "default/b", "broken"),
+        [Reason.UNREADABLE_OBJECT],
+    ),
+    "a budget of another namespace": (Unreadable("PodDisruptionBudget", "other/b", "broken"), {"a-1": "w"}),
+}
+
+
+@pytest.mark.parametrize("fact", UNREADABLE)
+def test_what_cannot_be_decoded(fact: str) -> None:
+    unreadable, expected = UNREADABLE[fact]
+    objects = [node("v"), node("w"), node("x"), pod("a-1", "v"), pod("c-1", "w")]
+    assert judged(*objects, unreadable=(unreadable,)) == expected
 
 
 def test_no_pod_is_sent_to_a_victim() -> None:

@@ -62,8 +62,8 @@ class Secrets:
         for one in cast("list[Secret]", listing.objects):
             if word := self._word(one):
                 words[one.metadata.name] = word
-        for key, why in listing.unreadable.items():
-            self._refuse(key.rpartition("/")[2], why)
+        for key, unreadable in listing.unreadable.items():
+            self._refuse(key.rpartition("/")[2], unreadable.why)
         self._store.replace(SECRET, words, self._clock.now())
         self.read = True
         log.info("%d clusters, each a %s of namespace %s", len(words), kind, self._namespace)
@@ -71,8 +71,8 @@ class Secrets:
     def changed(self, kind: str, change: Change) -> None:
         name = change.key.rpartition("/")[2]
         self.unreadable.pop(name, None)
-        if change.unreadable:
-            self._refuse(name, change.unreadable)
+        if change.unreadable is not None:
+            self._refuse(name, change.unreadable.why)
         word = self._word(cast("Secret", change.object)) if change.object is not None else None
         words, gone = ({name: word}, ()) if word else ({}, (name,))
         if self._store.change(SECRET, words, gone, self._clock.now()) and change.type == "DELETED":

@@ -13,6 +13,24 @@
 {{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "fullname" .) "default") -}}
 {{- end -}}
 
+{{- /* The ConfigMap that keeps what restarts must not forget. */ -}}
+{{- define "memory" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- get $options "memory-name" | default (printf "%s-memory" (include "fullname" .)) -}}
+{{- end -}}
+
+{{- define "lease" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- get $options "lease-name" | default "k8s-spot-rescheduler" -}}
+{{- end -}}
+
+{{- /* Whether replicas elect a leader, as they do unless told otherwise. */ -}}
+{{- define "elects" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- $told := hasKey $options "leader-elect" | ternary (get $options "leader-elect") true -}}
+{{- not (has (toString $told) (list "false" "False" "FALSE" "f" "F" "0")) -}}
+{{- end -}}
+
 {{- define "selector" -}}
 app.kubernetes.io/name: {{ include "name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -31,8 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* Every flag with its value, a false one too: a bare flag would mean true. */ -}}
 {{- define "flags" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
-{{- $elects := has (toString (get $options "leader-elect")) (list "true" "True" "t" "1") -}}
-{{- if and (gt (int .Values.replicaCount) 1) (not $elects) -}}
+{{- if and (gt (int .Values.replicaCount) 1) (ne (include "elects" .) "true") -}}
 {{- fail (printf "replicaCount is %d: more than one replica needs options.leader-elect: true" (int .Values.replicaCount)) -}}
 {{- end -}}
 {{- if ne .Values.cloudProvider.name "none" -}}

@@ -1,0 +1,110 @@
+"""Facts that are read only for a node that is about to be drained: the controllers of its pods.
+
+What forbids the drain becomes a veto of the node, and the next candidate is planned. A veto stands for a minute, and
+twice as long when it is found again, so that a cluster full of nodes that cannot go costs few requests.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from predicates.objects import OwnerReference, Pod
+from rescheduler.access import Controllers, Read
+from rescheduler.clock import Clock
+from rescheduler.errors import InputError
+from rescheduler.planning import jobs
+from rescheduler.planning.controllers import ControllerState
+from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.policy import Policy
+from rescheduler.recollection import Recollection
+from rescheduler.view import View
+
+#: Seconds for which a veto stands without another read: doubling, as long as it is found again.
+FIRST_VETO: Final = 60.0
+LONGEST_VETO: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Veto:
+    blockers: tuple[Blocker, ...]
+    until: float
+    seconds: float  #: for which it stands
+
+
+class Candidates:
+    """For the loop's thread."""
+
+    def __init__(
+        self, view: View, controllers: Controllers, recollection: Recollection, policy: Policy, clock: Clock
+    ) -> None:
+        self._view = view
+        self._controllers = controllers
+        self._recollection = recollection
+        self._policy = policy
+        self._clock = clock
+        self._vetoes: dict[str, _Veto] = {}  # also those that have ended not long ago
+
+    def vetoes(self) -> Mapping[str, tuple[Blocker, ...]]:
+        """The vetoes that stand."""
+        now = self._clock.monotonic()
+        self._vetoes = {node: veto for node, veto in self._vetoes.items() if now < veto.until + LONGEST_VETO}
+        return {node: veto.blockers for node, veto in self._vetoes.items() if now < veto.until}
+
+    def judge(self, plan: Plan) -> tuple[Blocker, ...]:
+        """What forbids that *plan* is carried out. Raises ReschedulerError where a controller cannot be read.
+
+        One that can be read and not decoded concerns this node only.
+        """
+        uids = {placement.pod.uid for placement in plan.placements}
+        movers = [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
+        owners = frozenset((pod.namespace, pod.owner) for pod in movers if pod.owner is not None)
+        if not owners:
+            return ()
+        try:
+            read = self._read(owners)
+        except InputError as error:
+            blockers: tuple[Blocker, ...] = (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
+        else:
+            blockers = (*self._of_pods(read, movers), *self._recollection.vetoes(plan.node, self._all_pods(read)))
+        self._veto(plan.node, blockers)
+        return blockers
+
+    def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
+        before = self._vetoes.pop(node, None)
+        if blockers:
+            seconds = FIRST_VETO if before is None else min(2 * before.seconds, LONGEST_VETO)
+            self._vetoes[node] = _Veto(blockers, self._clock.monotonic() + seconds, seconds)
+
+    def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> Read:
+        siblings = self._view.siblings({namespace for namespace, _ in owners})
+        return self._controllers.read(owners, (), siblings)
+
+    def _of_pods(self, read: Read, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
+        """Jobs that the drain would let fail, and StatefulSets of which other pods are not Ready."""
+        blockers: list[Blocker] = []
+        for controller, state in sorted(read.states.items()):
+            pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
+            if not pods:
+                continue
+            if state.job is not None:
+                blocker = jobs.job_blocker(state.job, pods, self._policy.move_jobs)
+                blockers += [blocker] if blocker is not None else []
+            if state.ordered and (unready := self._unready(state, pods[0])):
+                detail = f"pods of {controller} are moved only while all others are Ready: {unready}"
+                blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pods[0].key))
+        return tuple(blockers)
+
+    def _unready(self, state: ControllerState, mover: Pod) -> str:
+        """How many of the StatefulSet's other pods are not Ready, in words; "" where all are."""
+        replicas = self._view.replicas([state], evicted=(mover.uid,)).get(state.controller)
+        ready = replicas.ready if replicas is not None else 0
+        missing = (state.wanted or 1) - 1 - ready
+        return f"{missing} are not" if missing > 0 else ""
+
+    def _all_pods(self, read: Read) -> dict[ControllerState, list[Pod]]:
+        states = {uid: state for state in read.states.values() for uid in state.owner_uids}
+        pods: dict[ControllerState, list[Pod]] = {state: [] for state in read.states.values()}
+        for pod in self._view.pods().values():
+            if pod.owner is not None and (state := states.get(pod.owner.uid)) is not None:
+                pods[state].append(pod)
+        return pods

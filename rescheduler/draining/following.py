@@ -1,0 +1,138 @@
+"""Whether the pods that a drain has evicted run again: its debts are paid, or a replacement pod fails."""
+
+from dataclasses import replace
+from typing import Final
+
+from rescheduler.draining.messages import ControllersRead
+from rescheduler.draining.state import Drain, Failure, Timers, Why
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, paid
+
+#: Seconds between two readings of the controllers, while replacement pods are missing and otherwise.
+READ_INTERVAL: Final = 2.0
+IDLE_READ_INTERVAL: Final = 10.0
+
+#: A Job waits so long before it replaces its first failed pod, twice as long before the next one, and so on.
+JOB_BACKOFF: Final = 10.0
+_LONGEST_JOB_BACKOFF: Final = 600.0
+
+
+def follow(drain: Drain, now: float) -> Drain:
+    """Settle what is paid, and note since when replacement pods are missing."""
+    owed = {controller: _still_owed(drain, controller) for controller in drain.debts}
+    debts = {controller: debt for controller, debt in owed.items() if debt is not None}
+    drain = replace(drain, debts=debts)
+    timers = {controller: _timers(drain, controller, now) for controller in debts}
+    return replace(drain, timers={each: timer for each, timer in timers.items() if timer != Timers()})
+
+
+def failure(drain: Drain, now: float) -> Failure | None:
+    """Why the drain must stop: a replacement pod fails, or does not become Ready in time."""
+    for controller, timers in sorted(drain.timers.items()):
+        delay = _job_delay(drain, controller)
+        if _over(timers.uncreated, drain.limits.creation + delay, now):
+            said = drain.states[controller].refusal or "it is not created"
+            return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {said}")
+        if _over(timers.unschedulable, drain.limits.creation, now):
+            pods = ", ".join(drain.replicas[controller].unschedulable[:3])
+            why = f"{_replacement(controller)}: the scheduler finds no node for {pods}"
+            return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why)
+        if _over(timers.unbound, drain.limits.binding + delay, now):
+            return _not_bound(drain, controller, drain.limits.binding + delay)
+    return _landing_timeout(drain, now)
+
+
+def read_interval(drain: Drain) -> float:
+    return READ_INTERVAL if drain.timers or not drain.waiting else IDLE_READ_INTERVAL
+
+
+def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, ControllerState]:
+    """What was read last of each controller, with all UIDs that its pods have carried: ReplicaSets are deleted, too."""
+    merged = {**drain.states, **event.states}
+    for controller, state in event.states.items():
+        before = drain.states[controller].owner_uids if controller in drain.states else frozenset[str]()
+        noted = drain.debts[controller].owner_uids if controller in drain.debts else ()
+        merged[controller] = replace(state, owner_uids=state.owner_uids.union(before, noted))
+    return merged
+
+
+def due(drain: Drain) -> tuple[Controller, ...]:
+    """For each replacement pod that is not bound yet, its controller."""
+    return tuple(each for each in sorted(drain.debts) for _ in range(max(0, drain.shortfall(each).bound)))
+
+
+def _landing_timeout(drain: Drain, now: float) -> Failure | None:
+    patience = drain.limits.landing or drain.limits.eviction
+    asking = any(not victim.accepted for victim in drain.victims.values())
+    if asking or now < drain.last_eviction_at + patience:
+        return None
+    missing = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
+    if missing:
+        named = ", ".join(f"{each} ({max(1, drain.shortfall(each).ready)} missing)" for each in missing[:3])
+        why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
+        return Failure(Why.LANDING_TIMEOUT, why)
+    if drain.waiting:
+        pods = tuple(victim.pod for victim in drain.waiting)
+        why = f"{len(pods)} pods could not be evicted: other pods of their StatefulSets are not Ready"
+        return Failure(Why.EVICTION_TIMEOUT, why, pods)
+    return None
+
+
+def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
+    if drain.replicas.get(controller, Replicas()).returned:
+        why = f"{_replacement(controller)}: it is put back on the node, because it tolerates the taint"
+        return Failure(Why.PODS_RETURN, why)
+    why = f"{_replacement(controller)}: not bound to a node within {seconds:g} s"
+    return Failure(Why.REPLACEMENT_NOT_BOUND, why)
+
+
+def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
+    """The debt as it stands; None once it has lapsed, or all evicted pods of the controller are replaced.
+
+    After a roll-out, nothing is owed for the pods evicted so far. Those that are left will be owed what runs now.
+    """
+    debt, state = drain.debts[controller], drain.states[controller]
+    pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
+    left = any(victim.controller == controller for victim in pending)
+    if lapsed(debt, state):
+        runs = state.exists and not state.suspended
+        return incur(state, drain.replicas.get(controller, Replicas())) if left and runs else None
+    if left or not paid(drain.shortfall(controller), ready=drain.limits.landing > 0):
+        return debt
+    return None
+
+
+def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
+    """Each clock starts when its replacement pod could be there: the evicted pod itself may be in its way."""
+    before = drain.timers.get(controller, Timers())
+    missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
+    # A pod that an earlier process evicted is not known by its controller: it may be anybody's.
+    leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
+    unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
+    return Timers(
+        uncreated=_since(before.uncreated, now, runs=missing.created > leaving),
+        unschedulable=_since(before.unschedulable, now, runs=unschedulable),
+        unbound=_since(before.unbound, now, runs=missing.bound > leaving),
+    )
+
+
+def _since(before: float | None, now: float, *, runs: bool) -> float | None:
+    if not runs:
+        return None
+    return now if before is None else before
+
+
+def _over(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now >= since + seconds
+
+
+def _job_delay(drain: Drain, controller: Controller) -> float:
+    """Seconds that the Job controller may wait before it replaces a pod (``pkg/controller/job/backoff_utils.go``)."""
+    job = drain.states[controller].job
+    if job is None:
+        return 0.0
+    return float(min(JOB_BACKOFF * 2.0 ** min(job.failures, 10), _LONGEST_JOB_BACKOFF))
+
+
+def _replacement(controller: Controller) -> str:
+    return f"replacement pod of {controller.kind} {controller.namespace}/{controller.name}"

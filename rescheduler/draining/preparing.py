@@ -1,0 +1,172 @@
+"""Transitions of a drain after its second look: what it will owe is counted and noted, evictions are tried."""
+
+from dataclasses import replace
+from typing import Final
+
+from rescheduler.draining import exits, marking
+from rescheduler.draining.following import READ_INTERVAL, merged_states
+from rescheduler.draining.messages import (
+    ControllersRead,
+    ControllersUnread,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    Marked,
+    PodGone,
+    ReadControllers,
+    Seen,
+    TryEviction,
+)
+from rescheduler.draining.retrying import again_later
+from rescheduler.draining.state import (
+    NEVER,
+    RENEW_INTERVAL,
+    Drain,
+    Failure,
+    Phase,
+    Result,
+    Victim,
+    Why,
+    with_victim,
+    without,
+)
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, Replicas, incur, lapsed
+
+#: Seconds within which the controllers must have been read.
+READ_SECONDS: Final = 30.0
+
+
+def count(drain: Drain, now: float) -> Result:
+    """Read the controllers of the pods that are to move, and of those that an earlier process has evicted."""
+    drain = replace(drain, phase=Phase.COUNTING, deadline=now + READ_SECONDS, retry_at=NEVER)
+    return drain, (controllers_of(drain),)
+
+
+def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
+    pending = (*drain.waiting, *drain.victims.values())
+    owners = frozenset((victim.pod.namespace, victim.owner) for victim in pending if victim.owner is not None)
+    return ReadControllers(owners, frozenset(drain.debts), words)
+
+
+def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
+    if missing := _unanswered(drain, event):
+        return uncounted(drain, ControllersUnread(f"the answer lacks {missing}", retryable=True), now)
+    drain = replace(
+        drain,
+        waiting=tuple(_with_controller(victim, event) for victim in drain.waiting),
+        victims={uid: _with_controller(victim, event) for uid, victim in drain.victims.items()},
+        states=merged_states(drain, event),
+        replicas=event.replicas,
+        debts=_debts(drain, event),
+        read_at=now,
+        phase=Phase.NOTING,
+    )
+    known = {victim.pod.uid: victim.controller for victim in (*drain.waiting, *drain.victims.values())}
+    controllers = {uid: controller for uid, controller in known.items() if controller is not None}
+    return replace(drain, controllers={**drain.controllers, **controllers}), (marking.mark(drain),)
+
+
+def _unanswered(drain: Drain, event: ControllersRead) -> str:
+    """Which controller was asked for and is not in the answer; "" where none is missing."""
+    for victim in (*drain.waiting, *drain.victims.values()):
+        if victim.owner is not None and (victim.pod.namespace, victim.owner.uid) not in event.topmost:
+            return f"the controller of pod {victim.pod}"
+    unread = sorted({*drain.debts, *event.topmost.values()} - event.states.keys())
+    return str(unread[0]) if unread else ""
+
+
+def uncounted(drain: Drain, event: ControllersUnread, now: float) -> Result:
+    if not event.retryable or now >= drain.deadline:
+        return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
+    return replace(drain, retry_at=now + READ_INTERVAL), ()
+
+
+def count_tick(drain: Drain, event: Seen, now: float) -> Result:
+    if not event.tainted:
+        return exits.mark_lost(drain, now)
+    if now < drain.retry_at:
+        return drain, ()
+    return replace(drain, retry_at=NEVER), (controllers_of(drain),)
+
+
+def noted(drain: Drain, _: Marked, now: float) -> Result:
+    """Evictions are tried before the first one. A drain that is resumed has spent part of its budgets already."""
+    drain = replace(drain, renew_at=now + RENEW_INTERVAL)
+    if drain.resumed or drain.evicted or not drain.waiting:
+        return _begin(drain, now)
+    asked = [replace(victim, ask_until=now + drain.limits.eviction) for victim in drain.waiting]
+    victims = {**drain.victims, **{victim.pod.uid: victim for victim in asked}}
+    drain = replace(drain, phase=Phase.TRYING, waiting=(), victims=victims)
+    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in asked)
+
+
+def try_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Result:
+    victim = drain.victims.get(event.uid)
+    if victim is None:
+        return drain, ()
+    drain = without(drain, frozenset([event.uid]))
+    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, said="")
+    return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
+
+
+def try_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
+    victim = drain.victims.get(event.uid)
+    pods = () if victim is None else (victim.pod,)
+    return exits.give_up(drain, Failure(Why.EVICTION_REFUSED, event.why, pods), now)
+
+
+def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
+    victim = drain.victims.get(event.uid)
+    if victim is None:
+        return drain, ()
+    if not event.retryable or now >= victim.ask_until:
+        return exits.give_up(drain, Failure(Why.EVICTION_REFUSED, event.why, (victim.pod,)), now)
+    return again_later(drain, event.uid, event.why, event.retry_after, now), ()
+
+
+def try_gone(drain: Drain, event: PodGone, now: float) -> Result:
+    return _tried(without(drain, frozenset([event.uid])), now)
+
+
+def try_tick(drain: Drain, event: Seen, now: float) -> Result:
+    if not event.tainted:
+        return exits.mark_lost(drain, now)
+    due = [victim for victim in drain.victims.values() if victim.ask_at <= now]
+    for victim in due:
+        drain = with_victim(drain, replace(victim, ask_at=NEVER))
+    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in due)
+
+
+def _tried(drain: Drain, now: float) -> Result:
+    asked = [victim for victim in drain.victims.values() if not victim.accepted]
+    return (drain, ()) if asked else _begin(drain, now)
+
+
+def _begin(drain: Drain, now: float) -> Result:
+    order = {placement.pod.uid: index for index, placement in enumerate(drain.placements)}
+    waiting = sorted(drain.waiting, key=lambda victim: (_hard_to_replace(victim), order[victim.pod.uid]))
+    last = now if drain.last_eviction_at == NEVER else drain.last_eviction_at
+    return replace(drain, phase=Phase.EVICTING, waiting=tuple(waiting), last_eviction_at=last), ()
+
+
+def _hard_to_replace(victim: Victim) -> bool:
+    """Pods of StatefulSets and Jobs are not evicted first: others show sooner whether replacement pods can run."""
+    return victim.controller is not None and victim.controller.kind in ("StatefulSet", "Job")
+
+
+def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
+    if victim.owner is None:
+        return victim
+    return replace(victim, controller=event.topmost.get((victim.pod.namespace, victim.owner.uid)))
+
+
+def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
+    """What is owed already stands; the controllers of pods that are to move are owed what runs now."""
+    debts = dict(drain.debts)
+    for controller in sorted(set(event.topmost.values())):
+        state = event.states[controller]
+        debt = incur(state, event.replicas.get(controller, Replicas()))
+        if controller not in debts and not lapsed(debt, state):
+            debts[controller] = debt
+    return debts

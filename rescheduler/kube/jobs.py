@@ -1,0 +1,186 @@
+"""Jobs in the API's shape: how many pods a Job wants, and which failures it counts. Pure.
+
+Source: ``kubernetes/pkg/controller/job`` (``manageJob``, ``pastBackoffLimitOnFailure``, ``matchPodFailurePolicy``).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Raw
+
+from predicates.objects import ObjectMeta, OwnerReference, Wire
+from rescheduler import shapes
+from rescheduler.kube.workloads import WorkloadCondition
+from rescheduler.planning.controllers import JobFacts
+
+#: A Job with one of these conditions creates no more pods.
+_FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+
+#: How the containers of an evicted pod usually end: SIGTERM, SIGKILL.
+_EVICTED_CODES: Final = frozenset({143, 137})
+
+
+class ExitCodes(Wire, frozen=True):
+    operator: str = ""
+    values: tuple[int, ...] | None = None
+
+    @property
+    def match_evicted(self) -> bool:
+        """Whether a container that an eviction ended may match."""
+        values = frozenset(self.values or ())
+        return bool(_EVICTED_CODES & values) if self.operator == "In" else not values >= _EVICTED_CODES
+
+
+class PodConditionPattern(Wire, frozen=True):
+    type: str = ""
+    status: str = "True"
+
+
+class FailureRule(Wire, frozen=True):
+    action: str = ""
+    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: tuple[PodConditionPattern, ...] | None = None
+
+    @property
+    def match_evicted(self) -> bool:
+        """Whether a pod that failed by an eviction may match."""
+        if self.on_exit_codes is not None:
+            return self.on_exit_codes.match_evicted
+        return any(one.type == "DisruptionTarget" and one.status == "True" for one in self.on_pod_conditions or ())
+
+
+class FailurePolicy(Wire, frozen=True):
+    rules: tuple[FailureRule, ...] | None = None
+
+
+class JobSelector(Wire, frozen=True):
+    match_labels: dict[str, str] | None = None
+
+
+class JobSpec(Wire, frozen=True):
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: FailurePolicy | None = None
+    selector: JobSelector | None = None
+    suspend: bool | None = None
+    template: Raw = Raw(b"{}")
+
+
+class UncountedPods(Wire, frozen=True):
+    """Pods that have ended and are not part of the counts yet, by UID."""
+
+    succeeded: tuple[str, ...] | None = None
+    failed: tuple[str, ...] | None = None
+
+
+class JobStatus(Wire, frozen=True):
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    uncounted_terminated_pods: UncountedPods | None = None
+    conditions: tuple[WorkloadCondition, ...] | None = None
+
+
+class Job(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.spec.suspend)
+
+    @property
+    def counts_restarts(self) -> bool:
+        """Whether restarts of containers count against the backoff limit."""
+        return shapes.decode(bytes(self.spec.template), JobTemplate).spec.restart_policy == "OnFailure"
+
+    @property
+    def selector(self) -> str:
+        """A label selector that all its pods match."""
+        labels = (self.spec.selector.match_labels if self.spec.selector else None) or {}
+        return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+class JobTemplateSpec(Wire, frozen=True):
+    restart_policy: str = ""
+
+
+class JobTemplate(Wire, frozen=True):
+    spec: JobTemplateSpec = JobTemplateSpec()
+
+
+class ContainerRestarts(Wire, frozen=True):
+    restart_count: int = 0
+
+
+class JobPodStatus(Wire, frozen=True):
+    phase: str = ""
+    container_statuses: tuple[ContainerRestarts, ...] | None = None
+    init_container_statuses: tuple[ContainerRestarts, ...] | None = None
+
+
+class JobPodMeta(Wire, frozen=True):
+    """Metadata of a pod; in lists, the name names what cannot be decoded."""
+
+    name: str = ""
+    namespace: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class JobPod(Wire, frozen=True):
+    metadata: JobPodMeta
+    status: JobPodStatus = JobPodStatus()
+
+
+def wanted(job: Job) -> int:
+    """Pods that *job* wants to run now."""
+    if job.suspended or any(one.type in _FINISHED and one.status == "True" for one in job.status.conditions or ()):
+        return 0
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    succeeded = job.status.succeeded + len(_uncounted(job).succeeded or ())
+    if job.spec.completions is not None:
+        return max(0, min(parallelism, job.spec.completions - succeeded))
+    return job.status.active if succeeded else parallelism
+
+
+def restarts(pods: Iterable[JobPod], uid: str) -> int:
+    """Restarts of the containers of those active *pods* that the Job *uid* controls."""
+    total = 0
+    for pod in pods:
+        ours = any(one.controller and one.uid == uid for one in pod.metadata.owner_references)
+        if ours and pod.status.phase in ("Running", "Pending"):
+            statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+            total += sum(one.restart_count for one in statuses)
+    return total
+
+
+def facts(job: Job, restarted: int) -> JobFacts:
+    """What decides whether an eviction can fail *job*; *restarted*: restarts that count as failures.
+
+    The Job controller compares failed pods and restarts with the limit separately. Their sum is on the safe side.
+    """
+    return JobFacts(
+        backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,
+        backoff_limit_per_index=job.spec.backoff_limit_per_index,
+        failures=job.status.failed + len(_uncounted(job).failed or ()) + restarted,
+        ignores_disruptions=_ignores_disruptions(job.spec.pod_failure_policy),
+    )
+
+
+def _ignores_disruptions(policy: FailurePolicy | None) -> bool:
+    """Whether the failure of an evicted pod is ignored: by its condition, before any rule that may count it."""
+    rules = (policy.rules if policy else None) or ()
+    for one in rules:
+        ignored = one.action == "Ignore"
+        if ignored and one.on_exit_codes is not None:
+            continue  # it may match or not: another rule decides
+        if one.match_evicted:
+            return ignored
+    return False
+
+
+def _uncounted(job: Job) -> UncountedPods:
+    return job.status.uncounted_terminated_pods or UncountedPods()

@@ -1,0 +1,65 @@
+"""The credentials that requests are sent with: kept, and read again when they expire or are refused."""
+
+import dataclasses
+import datetime as dt
+import logging
+import threading
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.errors import ReschedulerError
+from rescheduler.kube.connection import Login, Source
+
+#: Credentials are not read more often than this because of refusals: an exec plugin may be slow, or a person.
+RELOGIN_SECONDS: Final = 10.0
+
+#: Credentials that name their end are renewed this much earlier.
+_EARLY: Final = dt.timedelta(seconds=60)
+
+log = logging.getLogger(__name__)
+
+
+class Logins:
+    """The readings of one source. Safe for use by many threads."""
+
+    def __init__(self, source: Source, clock: Clock) -> None:
+        """Reads the credentials; raises UsageError or Unauthorized."""
+        self._source = source
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._login = source.login()
+        self._read_at = clock.monotonic()
+
+    @property
+    def host(self) -> str:
+        return self._login.host
+
+    def current(self) -> Login:
+        """The credentials, read again where they end soon or their file may have been rotated."""
+        with self._lock:
+            login = self._login
+            age = self._clock.monotonic() - self._read_at
+            due = login.reread_after is not None and age >= login.reread_after
+            ending = login.expires is not None and login.expires - _EARLY <= self._clock.now()
+            return self._reread() if due or (ending and age >= RELOGIN_SECONDS) else login
+
+    def after_refusal(self, refused: Login) -> Login:
+        """Credentials to try in place of *refused*; *refused* itself when there are no newer ones."""
+        with self._lock:
+            if self._login is not refused:
+                return self._login  # another thread was here first
+            if self._clock.monotonic() - self._read_at < RELOGIN_SECONDS:
+                return refused
+            return self._reread()
+
+    def _reread(self) -> Login:
+        self._read_at = self._clock.monotonic()
+        try:
+            fresh = self._source.login()
+        except ReschedulerError as error:
+            log.warning("credentials cannot be renewed, the old ones are kept: %s", error)
+            return self._login
+        if fresh.tls == self._login.tls:
+            fresh = dataclasses.replace(fresh, pool=self._login.pool)
+        self._login = fresh
+        return fresh

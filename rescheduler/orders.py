@@ -1,0 +1,117 @@
+"""What a drain asks of the provider that owns the node's machine."""
+
+from collections.abc import Callable, Mapping
+
+from predicates.objects import Node
+from rescheduler import refs
+from rescheduler.access import Access, Answer
+from rescheduler.backends import base
+from rescheduler.draining.messages import (
+    MarkFailed,
+    OrderRemoval,
+    ProviderAnswered,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+)
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.observe import events
+from rescheduler.observe.events import ErrorKind, NodeRef, Trouble
+
+
+class MachineOrders:
+    """Of one node; *rivals* are other Nodes that may be of the same machine, which is nobody's then."""
+
+    def __init__(self, access: Access, node: Node, rivals: tuple[base.NodeRef, ...]) -> None:
+        self._access = access
+        self._node = node
+        self._rivals = rivals
+        self._ref = NodeRef(node.metadata.name, node.metadata.uid)
+
+    def ask(self) -> Answer:
+        """Who owns the machine, and would it be taken?"""
+        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
+        try:
+            provider.refresh(deadline=self._deadline())
+            group = provider.group_for(node, deadline=self._deadline())
+            if group is None:
+                return Answer(ProviderAnswered(None))
+            refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
+        except ReschedulerError as error:
+            return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
+        twins = [one.name for one in self._rivals if one.provider_id and one.provider_id == node.provider_id]
+        if twins:
+            who = ", ".join(twins)
+            why = f"its provider ID is that of {who} too: it cannot be told whose machine would go"
+            return Answer(ProviderAnswered(group.id, why))
+        if refused is not None:
+            return Answer(ProviderAnswered(group.id, f"{provider.name}: {refused.reason}: {refused.detail}"))
+        return Answer(ProviderAnswered(group.id))
+
+    def order(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer:
+        """Order the machine away, if the Node carries our mark at this moment: *not_ours* says why it is not ours.
+
+        Raises NotLeading.
+        """
+        if (forbidden := self._forbidden(action, not_ours)) is not None:
+            return forbidden
+        provider = self._access.provider
+        node = refs.ref(self._node, rivals=self._rivals, ordered_at=action.since)
+        try:
+            outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
+        except Retryable as error:  # nothing was ordered: ask again
+            return Answer(RemovalPending(str(error)), self._trouble(error))
+        except ReschedulerError as error:
+            return Answer(RemovalFailed(f"{provider.name}: {error}"), self._trouble(error))
+        return self._answer(action, outcomes[node.name])
+
+    def _answer(self, action: OrderRemoval, outcome: base.DeleteOutcome) -> Answer:
+        name = self._access.provider.name
+        detail = outcome.error if isinstance(outcome, base.Failed) else outcome.detail
+        told = events.MachineOrdered(self._ref, name, action.group)
+        answered = events.MachineAnswered(self._ref, name, type(outcome).__name__.lower(), detail)
+        match outcome:
+            case base.Deleted():
+                return Answer(Removed(), (told, answered))
+            case base.AlreadyGone():
+                return Answer(Removed(unproven=self._is_ready()), (told, answered))
+            case base.Accepted():
+                return Answer(RemovalPending(detail), (told, answered))
+            case base.Refused(reason):  # nothing was ordered
+                return Answer(RemovalFailed(f"{name}: {reason}: {detail}"), (answered,))
+            case base.Failed():
+                return Answer(RemovalFailed(f"{name}: {detail}"), (told, answered))
+
+    def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer | None:
+        """The answer where no order may leave: the Node does not carry our mark now."""
+        try:
+            node = self._access.cluster.node(self._ref.name)
+        except NotFound as error:
+            return self._gone(action, str(error))
+        except ReschedulerError as error:
+            return Answer(RemovalPending(str(error)), (Trouble(ErrorKind.READ, str(error), self._ref.name),))
+        if node.metadata.uid != self._ref.uid:
+            return self._gone(action, f"node {self._ref.name} was replaced by another one of that name")
+        if why := not_ours(node.metadata.annotations):
+            return Answer(MarkFailed(why, lost=True))
+        if not self._access.leads():
+            raise NotLeading("order the machine: another replica leads")
+        return None
+
+    def _gone(self, action: OrderRemoval, why: str) -> Answer:
+        return Answer(Removed() if action.again else RemovalFailed(why, node_gone=True))
+
+    def _is_ready(self) -> bool:
+        """Whether the Node's kubelet still reports; also where that cannot be told."""
+        try:
+            return self._access.cluster.node(self._ref.name).condition("Ready") == "True"
+        except NotFound:
+            return False
+        except ReschedulerError:
+            return True
+
+    def _deadline(self) -> float:
+        return self._access.clock.monotonic() + self._access.provider_seconds
+
+    def _trouble(self, error: ReschedulerError) -> tuple[Trouble]:
+        return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)

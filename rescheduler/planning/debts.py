@@ -1,0 +1,134 @@
+"""What a drain owes the controllers of the pods that it evicts: as many pods as ran before.
+
+A debt counts pods of a controller in all, not replacement pods one by one: who replaces whom cannot be told, and
+an autoscaler or a roll-out may act at the same time. Pods that the drain has evicted never count.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from predicates.objects import Pod
+from rescheduler.planning.controllers import Controller, ControllerState
+
+
+class Debt(msgspec.Struct, frozen=True):
+    """What is owed to one controller until as many of its pods run again."""
+
+    controller: Controller
+    ready: int  #: Ready pods that it must have again
+    bound: int  #: pods bound to a node that it must have again, the Ready ones included
+    template: str = ""  #: digest of its pod template when the node was marked
+    succeeded: int = 0  #: its pods that had succeeded by then
+    owner_uids: tuple[str, ...] = ()  #: UIDs that its pods carried as their controller's by then
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The pods of one controller at one moment, without those that are being deleted, have ended or were evicted."""
+
+    live: int = 0
+    bound: int = 0
+    ready: int = 0
+    unschedulable: tuple[str, ...] = ()  #: pods (``namespace/name``) for which the scheduler finds no node
+    unready: tuple[str, ...] = ()  #: UIDs of those that are not Ready
+    returned: int = 0  #: replacement pods that are bound to the drained node: created, but not counted as bound
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """How many pods a controller still lacks. Zero or less: none."""
+
+    created: int
+    bound: int
+    ready: int
+
+
+def incur(state: ControllerState, replicas: Replicas) -> Debt:
+    """The debt of a drain that begins now. A pod that is not Ready now owes a bound replacement only."""
+    wanted = replicas.live if state.wanted is None else state.wanted
+    return Debt(
+        controller=state.controller,
+        ready=min(wanted, replicas.ready),
+        bound=min(wanted, replicas.bound),
+        template=state.template,
+        succeeded=state.succeeded,
+        owner_uids=tuple(sorted(state.owner_uids)),
+    )
+
+
+def lapsed(debt: Debt, state: ControllerState) -> str:
+    """Why nothing is owed any more whatever runs, "" where the debt stands."""
+    if not state.exists:
+        return "the controller was deleted"
+    if state.suspended:
+        return "the controller is suspended"
+    if debt.template and state.template and debt.template != state.template:
+        return "the controller has a new pod template"
+    return ""
+
+
+def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
+    """What is missing. Scaling down lowers what is owed, and pods that succeeded since count as replaced."""
+    wanted = debt.bound if state.wanted is None else state.wanted
+    ended = max(0, state.succeeded - debt.succeeded)
+    bound = min(debt.bound, wanted) - ended
+    ready = min(debt.ready, wanted) - ended
+    return Shortfall(created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - replicas.ready)
+
+
+def paid(missing: Shortfall, *, ready: bool = True) -> bool:
+    """Whether nothing is missing; without *ready*, bound pods are enough."""
+    return missing.bound <= 0 and (missing.ready <= 0 or not ready)
+
+
+@dataclass(slots=True)
+class _Tally:
+    live: int = 0
+    bound: int = 0
+    ready: int = 0
+    returned: int = 0
+    unschedulable: list[str] = field(default_factory=list)
+    unready: list[str] = field(default_factory=list)
+
+    def add(self, pod: Pod, *, returned: bool) -> None:
+        # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
+        ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and not returned
+        self.live += 1
+        self.bound += bool(pod.node_name) and not returned
+        self.ready += ready
+        self.returned += returned
+        if not ready:
+            self.unready.append(pod.uid)
+        if not pod.node_name and pod.unschedulable_since is not None:
+            self.unschedulable.append(pod.key)
+
+    @property
+    def replicas(self) -> Replicas:
+        unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
+        return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
+
+
+def count_replicas(
+    pods: Iterable[Pod],
+    states: Iterable[ControllerState],
+    node: str = "",
+    staying: Collection[str] = (),
+    evicted: Collection[str] = (),
+) -> dict[Controller, Replicas]:
+    """The *pods* of each controller.
+
+    On *node*, which is being drained, only those in *staying* (UIDs) count as bound: a replacement pod that is put
+    back there has not landed. Pods in *evicted* (UIDs) never count, even before their deletion shows.
+    """
+    controllers = {uid: state.controller for state in states for uid in state.owner_uids}
+    tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
+    for pod in pods:
+        controller = controllers.get(pod.owner.uid) if pod.owner is not None else None
+        if controller is None or pod.deletion_timestamp is not None or pod.uid in evicted:
+            continue
+        returned = bool(node) and pod.node_name == node and pod.uid not in staying
+        tallies[controller].add(pod, returned=returned)
+    return {controller: tally.replicas for controller, tally in tallies.items()}

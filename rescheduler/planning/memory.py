@@ -1,0 +1,188 @@
+"""What restarts and changes of leader must not forget, as one value, and its stored form."""
+
+import zlib
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from rescheduler.errors import InputError
+from rescheduler.planning.cooldowns import Cooldowns
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.movements import Movements
+from rescheduler.planning.waits import Moment, Pause, Waits
+
+#: Of the stored form. Raised when older versions of this program could not use what they read.
+VERSION: Final = 1
+
+#: Bytes of the stored form at most. In base64, and with the summary, a ConfigMap with it is below 256 KiB.
+LIMIT: Final = 180 * 1024
+
+#: Bytes that a stored form may have when it is unpacked.
+_UNPACKED: Final = 64 << 20
+
+_GZIP: Final = 31  #: zlib's name for the gzip format
+
+#: What is left out may be so much more than needed: one part in this many of all that may be.
+_FINENESS: Final = 64
+
+#: Debts that the summary names; the others are counted.
+_NAMED: Final = 20
+
+
+class OpenDebt(msgspec.Struct, frozen=True):
+    """A debt of an earlier drain."""
+
+    node: str  #: that was drained
+    since: Moment
+    debt: Debt
+
+
+def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
+    """*before*, but the drain of *node* owes exactly *debts*; those that are new are open since *now*."""
+    known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
+    others = tuple(owed for owed in before if owed.node != node)
+    return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Times are of the wall clock, in UTC."""
+
+    drained_at: Moment | None = None  #: the end of the last drain that starts the drain delay
+    cooldowns: Cooldowns = Cooldowns()
+    failure: Pause = Pause()  #: after drains whose replacement pods did not run in time
+    returned: Pause = Pause()  #: after drains whose pods mostly came back to on-demand nodes
+    debts: tuple[OpenDebt, ...] = ()
+    movements: Movements = Movements()
+
+    def waived(self, controllers: Collection[str]) -> "Memory":
+        """The same without debts to *controllers*, given as ``namespace/Kind/name``."""
+        kept = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
+        return msgspec.structs.replace(self, debts=kept)
+
+    def merged(self, theirs: "Memory", base: "Memory") -> "Memory":
+        """The same with the debts that *theirs* added to *base*, and with the later of both last drains."""
+        known = {*base.debts, *self.debts}
+        ends = [memory.drained_at for memory in (self, theirs) if memory.drained_at is not None]
+        return msgspec.structs.replace(
+            self,
+            debts=self.debts + tuple(owed for owed in theirs.debts if owed not in known),
+            drained_at=max(ends, default=None),
+        )
+
+    def current(self, now: datetime, waits: Waits) -> "Memory":
+        """The same without what no longer counts."""
+        return msgspec.structs.replace(self, movements=self.movements.current(now, waits.returned))
+
+    def bounded(self, now: datetime, waits: Waits) -> "Memory":
+        """The same, but nothing waits for longer than *waits* allow, whatever clock and flags it was written with."""
+        return msgspec.structs.replace(
+            self,
+            drained_at=None if self.drained_at is None else min(self.drained_at, now),
+            cooldowns=self.cooldowns.bounded(now, waits.cooldown),
+            failure=self.failure.bounded(now, waits.pause),
+            returned=self.returned.bounded(now, waits.pause),
+            movements=self.movements.bounded(now, waits.returned),
+        )
+
+    def summary(self, now: datetime) -> str:
+        """A few lines for a person who reads the ConfigMap."""
+        lines = [f"{len(self.debts)} controllers are owed replacement pods; no drain begins before they run"]
+        lines += [
+            f"  {owed.debt.controller}: {owed.debt.bound} pods, {owed.debt.ready} of them Ready, "
+            f"since {_text(owed.since)} by the drain of {owed.node}"
+            for owed in self.debts[:_NAMED]
+        ]
+        lines += [f"  … and {len(self.debts) - _NAMED} more"] if len(self.debts) > _NAMED else []
+        waiting = sum(moves.until is not None and moves.until > now for moves in self.movements.by_uid.values())
+        lines += [
+            f"last drain: {_text(self.drained_at)}",
+            f"pause after failed landings until: {_text(self.failure.active(now))}",
+            f"pause after returned pods until: {_text(self.returned.active(now))}",
+            f"nodes cooling down: {len(self.cooldowns.active(now))}",
+            f"controllers moved in the last 24 h: {len(self.movements.by_uid)}, of which {waiting} wait",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+class _Document(msgspec.Struct):
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    memory: Memory
+
+
+#: Made here, once: see :mod:`rescheduler.shapes`.
+_DECODER: Final = msgspec.json.Decoder(_Document)
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def load(content: bytes) -> Memory:
+    """What :func:`dump` wrote. Fields that newer versions added are ignored. Raises InputError, which says why."""
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        text = unpacker.decompress(content, _UNPACKED)
+    except zlib.error as error:
+        raise InputError(f"expected gzip: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise InputError(f"expected one whole gzip member of at most {_UNPACKED >> 20} MiB")
+    try:
+        return _DECODER.decode(text).memory
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"expected the memory as JSON: {error}") from error
+
+
+def dump(memory: Memory, limit: int = LIMIT) -> bytes:
+    """*memory* as gzip of JSON, in at most *limit* bytes; equal memories give equal bytes.
+
+    Where all of it needs more, the oldest cooldowns and moves are left out, and only then debts.
+    """
+    whole = _packed(memory)
+    if len(whole) <= limit:
+        return whole
+    entries = _by_age(memory)
+    low, high = 0, len(entries)  # leaving out `low` is too few, `high` is enough
+    best = _packed(_without(memory, entries))
+    while high - low > max(1, len(entries) // _FINENESS):
+        middle = (low + high) // 2
+        packed = _packed(_without(memory, entries[:middle]))
+        if len(packed) <= limit:
+            high, best = middle, packed
+        else:
+            low = middle
+    return best
+
+
+def _packed(memory: Memory) -> bytes:
+    packer = zlib.compressobj(wbits=_GZIP)
+    return packer.compress(_ENCODER.encode(_Document(VERSION, memory))) + packer.flush()
+
+
+_Entry: TypeAlias = tuple[bool, datetime, str, str]
+
+
+def _by_age(memory: Memory) -> list[_Entry]:
+    """What may be left out, in that order: whether it is a debt, when it last counted, its kind, its key."""
+    cooldowns: Iterable[_Entry] = (
+        (False, cooldown.until, "cooldown", node) for node, cooldown in memory.cooldowns.by_node.items()
+    )
+    moves: Iterable[_Entry] = (
+        (False, max(moves.last, moves.until or moves.last), "moves", uid)
+        for uid, moves in memory.movements.by_uid.items()
+    )
+    debts: Iterable[_Entry] = ((True, owed.since, "debt", str(index)) for index, owed in enumerate(memory.debts))
+    return sorted([*cooldowns, *moves, *debts])
+
+
+def _without(memory: Memory, entries: Iterable[_Entry]) -> Memory:
+    out = {(kind, key) for _, _, kind, key in entries}
+    nodes, moves = memory.cooldowns.by_node, memory.movements.by_uid
+    return msgspec.structs.replace(
+        memory,
+        cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in out}),
+        movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in out}),
+        debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in out),
+    )
+
+
+def _text(moment: datetime | None) -> str:
+    return "none" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,89 @@
+"""How long a PodDisruptionBudget takes that lets only some of a node's pods go at a time.
+
+Such a budget is passed in steps: as many pods are evicted as it allows, their replacement pods become Ready, and the
+budget allows the next ones.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from predicates.objects import Pod
+from predicates.snapshot import Snapshot
+from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.drainability import instant
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Policy
+
+#: Seconds from a pod's creation until it is Ready, where there is no data.
+READY_SECONDS: Final = 30.0
+
+#: Pods that became Ready more seconds than this after their creation restarted later: they are no data.
+_LONGEST: Final = 3600.0
+
+#: ``terminationGracePeriodSeconds`` where a pod does not say.
+_GRACE: Final = 30
+
+
+class Steps:
+    """The steps of budgets over the pods of *snapshot* as it is. Good until it changes.
+
+    Costs one pass over all pods when the first budget is asked about.
+    """
+
+    def __init__(self, snapshot: Snapshot, budgets: Budgets, policy: Policy) -> None:
+        self._snapshot = snapshot
+        self._budgets = budgets
+        self._policy = policy
+        self._guarded: dict[str, list[Pod]] | None = None  #: Ready pods by the budget that guards them
+        self._ready_seconds: dict[str, float] = {}
+
+    def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
+        """Why *pods* of one node, guarded by the budget *key* that allows so many evictions at once, must stay."""
+        if len(pods) <= allowed:
+            return None
+        policy = self._policy
+        grace = max(min(_grace(pod), policy.max_graceful_termination) for pod in pods)
+        ready = self.ready_seconds(key)
+        if grace + ready <= policy.pod_eviction_timeout:
+            return None
+        detail = (
+            f"PodDisruptionBudget {key} allows {allowed} evictions at a time, {len(pods)} of its pods are here, and a "
+            f"step takes {grace + ready:.0f} s ({grace:.0f} s to terminate, {ready:.0f} s until the replacement pod is "
+            f"Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
+        )
+        return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
+
+    def ready_seconds(self, key: str) -> float:
+        """How long nine of ten pods of the budget *key* took from their creation until they were Ready."""
+        if (known := self._ready_seconds.get(key)) is None:
+            if self._guarded is None:
+                self._guarded = self._by_budget()
+            known = self._ready_seconds[key] = _ninth_tenth(self._guarded.get(key, ()))
+        return known
+
+    def _by_budget(self) -> dict[str, list[Pod]]:
+        guarded: dict[str, list[Pod]] = {}
+        keys_of = self._budgets.of
+        for pod in self._snapshot.pods.values():
+            for key in keys_of(pod.cls):
+                guarded.setdefault(key, []).append(pod)
+        return guarded
+
+
+def _ninth_tenth(pods: Sequence[Pod]) -> float:
+    known = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
+    return known[math.ceil(0.9 * len(known)) - 1] if known else READY_SECONDS
+
+
+def _seconds_until_ready(pod: Pod) -> float | None:
+    created, ready = instant(pod.creation_timestamp), instant(pod.ready_since)
+    if created is None or ready is None:
+        return None
+    seconds = (ready - created).total_seconds()
+    return seconds if 0 <= seconds <= _LONGEST else None
+
+
+def _grace(pod: Pod) -> int:
+    own = pod.cls.spec.termination_grace_period_seconds
+    return _GRACE if own is None else own

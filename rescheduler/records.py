@@ -1,0 +1,82 @@
+"""What drains did, noted in the memory: delays, cooldowns, pauses, debts, moves."""
+
+from datetime import datetime
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Why
+from rescheduler.observe.events import Compared, CoolingDown, NodeRef, Report
+from rescheduler.planning.landing import Landed
+from rescheduler.planning.outcome import Reason
+from rescheduler.recollection import Recollection
+from rescheduler.view import View
+
+#: Failures that are not the node's fault: it does not cool down for them.
+NOT_THE_NODES: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
+
+
+class DrainRecords:
+    """For the loop's thread."""
+
+    def __init__(self, recollection: Recollection, view: View, clock: Clock, report: Report) -> None:
+        self._recollection = recollection
+        self._view = view
+        self._clock = clock
+        self._report = report
+
+    def failing(self, drain: Drain) -> None:
+        """Store what a drain owes before its node is opened: this process may end at any moment.
+
+        Evictions whose answer is on its way may be accepted still.
+        """
+        if drain.debts:
+            self._recollection.owe(drain.node, drain.debts.values())
+            self._recollection.save()
+
+    def landed(self, landed: Landed) -> None:
+        """Where the replacement pods of a successful drain are."""
+        outcomes = {str(outcome): pods for outcome, pods in landed.outcomes.items()}
+        self._report(Compared(landed.node, outcomes, landed.returned))
+        self._recollection.landing_succeeded()
+        if landed.badly:
+            self._recollection.pods_returned()
+        else:
+            self._recollection.pods_stayed()
+
+    def ended(self, drain: Drain, began: datetime) -> None:
+        """A drain that began to evict at *began* has ended."""
+        for controller in sorted(set(drain.controllers.values())):
+            pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
+            if pods:
+                self._recollection.moved(controller, pods, began)
+        if drain.failure is None and not drain.rolled_back:
+            self._succeeded(drain)
+        else:
+            self._owe(drain)
+        if drain.failure is not None and not drain.rolled_back:
+            self._failed(drain, drain.failure)
+        self._recollection.save()
+
+    def _succeeded(self, drain: Drain) -> None:
+        self._recollection.node_succeeded(drain.node)
+        if drain.evicted or (drain.group is not None and drain.ordered_at is None):
+            self._recollection.drained()
+
+    def _owe(self, drain: Drain) -> None:
+        """A drain that evicted pods and did not succeed starts the drain delay, too."""
+        earlier = drain.resumed or drain.rolled_back  # which pods another process evicted is not known
+        debts = [debt for each, debt in drain.debts.items() if earlier or (drain.evicted and each in drain.begun)]
+        if debts or not earlier:
+            self._recollection.owe(drain.node, debts)
+        if drain.evicted or debts:
+            self._recollection.drained()
+
+    def _failed(self, drain: Drain, failure: Failure) -> None:
+        if failure.why in LANDING_FAILURES:
+            self._recollection.landing_failed()
+        node = self._view.node(drain.node)
+        if failure.why in NOT_THE_NODES or node is None:
+            return
+        reason = Reason.EVICTION_REFUSED if failure.why is Why.EVICTION_REFUSED else ""
+        cooldown = self._recollection.node_failed(drain.node, node.metadata.uid, reason, failure.detail)
+        self._report(CoolingDown(NodeRef(drain.node, node.metadata.uid), cooldown.until, cooldown.failures))

@@ -1,0 +1,43 @@
+"""``rescheduler resume``: wrong use. What it does to a cluster is in tests/cluster/test_memory.py."""
+
+import pytest
+
+from rescheduler import cli
+
+WRONG = {
+    "nothing to resume": ((), "rescheduler resume: expected --waive NS/KIND/NAME"),
+    "a name alone": (("--waive=web",), "'web': expected NAMESPACE/KIND/NAME, such as default/Deployment/web"),
+    "no name": (("--waive=default/Deployment/",), "'default/Deployment/': expected NAMESPACE/KIND/NAME"),
+    "too many parts": (("--waive=a/b/c/d",), "'a/b/c/d': expected NAMESPACE/KIND/NAME"),
+    "a space": (("--waive=a/b/c d",), "'a/b/c d': expected NAMESPACE/KIND/NAME"),
+    "an empty one": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
+    "one of two": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
+    "an argument": (("default/Deployment/web",), "unexpected extra argument"),
+    "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), WRONG.values(), ids=WRONG)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resume", *arguments])
+    out, error = capfd.readouterr()
+    assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("rescheduler")
+    assert told in error
+
+
+def test_help_teaches(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resume", "--help"])
+    page = " ".join(capfd.readouterr().out.split())
+    assert ended.value.code == 0
+    for words in (
+        "--waive NS/KIND/NAME",
+        "landing-pending",
+        "env var: RESCHEDULER_MEMORY_NAME",
+        "default: kube-system",
+    ):
+        assert words in page

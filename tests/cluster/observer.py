@@ -1,0 +1,177 @@
+"""Judges a daemon from outside: by the API server's objects and audit log, never by what the daemon itself reports."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Event, Thread
+from typing import Any, Final
+
+import pytest
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditEvent, AuditLog
+from deploy.local.plane import ControlPlane
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining.intent import ANNOTATION
+from tests.cluster.daemon import Look
+
+#: How the daemon's user agent begins, whoever it runs as.
+AGENT: Final = "spot-rescheduler/"
+
+#: Longer than a replacement may take to be bound, and everything else here.
+PATIENCE: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """A time for which a node carried our taint or our annotation."""
+
+    node: str
+    since: datetime
+    until: datetime | None  #: None: it still does
+
+    @property
+    def seconds(self) -> float:
+        assert self.until is not None
+        return (self.until - self.since).total_seconds()
+
+
+class Observer(Look):
+    """What there is, and what was written since this observer was made."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane)
+        self.plane = plane
+        self.audit = AuditLog(plane.layout.audit_log)
+
+    # -- the scene
+
+    def start_on(self, node: str, *workloads: Json, pods: int) -> None:
+        """Apply *workloads*, which have so many *pods*; the scheduler can put them on *node* only."""
+        for name in self.node_names():
+            self.cordon(name, off=name == node)
+        before = len(self.bound_to(node))
+        self.plane.apply(workloads)
+        self.eventually(lambda: len(self.bound_to(node)) == before + pods, f"{pods} more pods on {node}")
+
+    def open_all(self) -> None:
+        """No node is cordoned any more."""
+        for name in self.node_names():
+            self.cordon(name, off=True)
+        self.open_spot()
+
+    def cordon(self, node: str, *, off: bool = False) -> None:
+        self.plane.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None if off else True}})
+
+    def node_names(self) -> list[str]:
+        return [node["metadata"]["name"] for node in self.plane.api.items("/api/v1/nodes")]
+
+    def bound_to(self, node: str) -> list[Json]:
+        """Pods on *node* that have not ended."""
+        return [pod for pod in self.pods() if pod["spec"].get("nodeName") == node]
+
+    def uids(self, app: str = "") -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.pods(app)}
+
+    # -- what the daemon did
+
+    def evictions(self, user: str = "") -> list[AuditEvent]:
+        """Pods that a daemon evicted; with *user*, the one that runs as that user."""
+        return self.audit.evictions(user=user, agent=AGENT)
+
+    def evicted(self) -> Counter[str]:
+        """How many pods of each owner were evicted: `namespace/app`. An app's name has no dash."""
+        return Counter(f"{event.namespace}/{event.name.partition('-')[0]}" for event in self.evictions())
+
+    def first_burst(self) -> int:
+        """How many pods were evicted within a second of the first one."""
+        times = [event.received for event in self.evictions()]
+        return sum(moment - min(times) < timedelta(seconds=1) for moment in times)
+
+    def markings(self) -> list[Marking]:
+        """When nodes carried marks of ours, in the order in which they got them."""
+        open_since: dict[str, datetime] = {}
+        done = []
+        for event in self.audit.writes("nodes"):
+            marked = event.verb != "delete" and is_marked(event.response_object or {})
+            if marked:
+                open_since.setdefault(event.name, event.at)
+            elif event.name in open_since:
+                done.append(Marking(event.name, open_since.pop(event.name), event.at))
+        still = [Marking(name, since, None) for name, since in open_since.items()]
+        return sorted([*done, *still], key=lambda marking: marking.since)
+
+    def messages(self, node: str, reason: str) -> list[str]:
+        """The texts of our Kubernetes Events with *reason* about *node*."""
+        return [
+            event["message"]
+            for event in self.plane.api.items("/api/v1/events")
+            if (event["involvedObject"]["name"], event["reason"]) == (node, reason)
+            and event["source"].get("component") == "rescheduler"
+        ]
+
+    # -- what must be
+
+    def eventually(
+        self, predicate: Any, what: str, seconds: float = PATIENCE, *, never: Callable[[], object] = lambda: None
+    ) -> Any:
+        """Wait until *predicate* is true; the test fails as soon as *never* returns something true."""
+
+        def seen() -> Any:
+            if harm := never():
+                pytest.fail(f"while waiting for {what}: {harm!r}")
+            return predicate()
+
+        return super().eventually(seen, what, seconds)
+
+    def stays(self, value: Callable[[], object], expected: object, seconds: float = 5) -> None:
+        """*value* is *expected* now and for so many seconds."""
+        polling = Retrying(
+            retry=retry_if_result(lambda seen: seen == expected), stop=stop_after_delay(seconds), wait=wait_fixed(0.1)
+        )
+        try:
+            seen = polling(value)
+        except RetryError:
+            return
+        pytest.fail(f"expected {expected!r} to stay so, got {seen!r}")
+
+    def opened(self, seconds: float = PATIENCE) -> None:
+        """Wait until no node carries a mark of ours."""
+        self.eventually(lambda: not self.marks(), "no node with our marks", seconds=seconds)
+
+    @contextmanager
+    def least_ready(self, app: str) -> Iterator[Callable[[], int]]:
+        """Inside, the call returns the lowest number of Ready pods of *app* that was seen so far."""
+        least, ended = len(ready(self.pods(app))), Event()
+
+        def watch() -> None:
+            nonlocal least
+            while not ended.wait(0.05):
+                least = min(least, len(ready(self.pods(app))))
+
+        thread = Thread(target=watch, name="availability")
+        thread.start()
+        try:
+            yield lambda: least
+        finally:
+            ended.set()
+            thread.join()
+
+
+def ready(pods: list[Json]) -> list[Json]:
+    return [
+        pod
+        for pod in pods
+        if any((one["type"], one["status"]) == ("Ready", "True") for one in pod["status"].get("conditions", ()))
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+def is_marked(node: Json) -> bool:
+    """Whether a Node carries our taint or our annotation."""
+    taints: list[Any] = node.get("spec", {}).get("taints") or []
+    annotations: Json = node.get("metadata", {}).get("annotations") or {}
+    return ANNOTATION in annotations or any(taint["key"] == DRAIN_TAINT.key for taint in taints)

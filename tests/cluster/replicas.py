@@ -1,0 +1,134 @@
+"""Replicas of the daemon under the shipped RBAC, each with the token of a pod of its own, with and without fencing."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditEvent
+from deploy.local.errors import ApiError
+from deploy.local.manifests import namespace, node, pod
+from deploy.local.plane import ControlPlane
+from rescheduler.settings import LEASE
+from tests.cluster.daemon import Daemon
+
+NAMESPACE: Final = "kube-system"
+ACCOUNT: Final = "spot-rescheduler"
+FENCED: Final[Json] = {"resources": ["../base"], "components": ["../components/machines", "../components/fencing"]}
+BARE: Final[Json] = {"resources": ["../base"], "components": ["../components/machines"]}
+
+#: Of what a kustomization renders: what makes the rights and the fence. The replicas are processes of the test.
+_RIGHTS: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+_FENCE: Final = ("Lease", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+#: It concerns nothing, and is never deleted. An API server that had a policy with a Lease as parameter, and has none
+#: for a second, reads Leases from a dead cache afterwards, until it is restarted (kubernetes/kubernetes#130887).
+_KEEPER: Final[tuple[Json, ...]] = (
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "local-keeper-of-leases"},
+        "spec": {
+            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["local.example.org"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["nothing"],
+                    }
+                ]
+            },
+            "validations": [{"expression": "true"}],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "local-keeper-of-leases"},
+        "spec": {
+            "policyName": "local-keeper-of-leases",
+            "validationActions": ["Deny"],
+            "paramRef": {"name": "none", "namespace": "default", "parameterNotFoundAction": "Allow"},
+        },
+    },
+)
+
+#: A node that is neither on-demand nor spot, with room for the replicas and nothing else.
+_HOME: Final = "control-1"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An installation whose replicas run as the pods *names*, and as which user."""
+
+    plane: ControlPlane
+    namespace: str = NAMESPACE
+    account: str = ACCOUNT
+    lease: str = LEASE
+
+    @property
+    def user(self) -> str:
+        return f"system:serviceaccount:{self.namespace}:{self.account}"
+
+    @property
+    def lease_path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.lease}"
+
+    @property
+    def leader(self) -> str:
+        """The pod that holds the Lease; "" for none."""
+        try:
+            holder: str = self.plane.api.get(self.lease_path).get("spec", {}).get("holderIdentity", "")
+        except ApiError:
+            return ""
+        return holder.partition("_")[0]
+
+    def kubeconfig(self, replica: str | None) -> Path:
+        """With a token of the replica's pod, or of no pod."""
+        return self.plane.service_account_kubeconfig(self.namespace, self.account, pod=replica)
+
+    def daemon(self, replica: str, *flags: str) -> Daemon:
+        own = (f"--namespace={self.namespace}", f"--lease-name={self.lease}", f"--pod-name={replica}")
+        return Daemon(self.plane, *flags, *own, kubeconfig=self.kubeconfig(replica))
+
+
+@contextlib.contextmanager
+def installed(
+    installation: Installation, objects: Sequence[Json], replicas: Sequence[str] = ("a", "b")
+) -> Iterator[Installation]:
+    """Rights and fence of *objects*, and pods for the *replicas*, for the length of the block."""
+    plane = installation.plane
+    rights = [item for item in objects if item["kind"] in _RIGHTS]
+    fence = sorted((item for item in objects if item["kind"] in _FENCE), key=lambda item: _FENCE.index(item["kind"]))
+    pods = [_replica(installation, name) for name in replicas]
+    home = node(_HOME, allocatable={"pods": str(len(pods))})
+    plane.apply([*_KEEPER, namespace(installation.namespace), home, *pods, *rights, *fence])
+    try:
+        yield installation
+    finally:
+        for item in [*reversed(fence), *rights]:
+            path = plane.api.path(item)
+            plane.wait_for(partial(_deleted, plane, path), f"the end of {path}")
+
+
+def _replica(installation: Installation, name: str) -> Json:
+    return pod(name, namespace=installation.namespace, nodeName=_HOME, serviceAccountName=installation.account)
+
+
+def _deleted(plane: ControlPlane, path: str) -> bool:
+    """The fence's Lease can be deleted once the API server has forgotten the policy."""
+    try:
+        plane.api.delete(path)
+    except ApiError:
+        return False
+    return True
+
+
+def written_by(events: Sequence[AuditEvent], replica: str) -> list[AuditEvent]:
+    """What was written with the token of a replica's pod, and accepted."""
+    return [event for event in events if event.user.pod == replica and event.accepted and not event.dry_run]

@@ -1,0 +1,91 @@
+"""Pods that must not be evicted, or cannot leave: their nodes stay, the reason is visible, the next node is drained."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment, job
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained, others_touched
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+
+
+def unforgiving_job(cluster: ControlPlane, observer: Observer) -> None:
+    """One lost pod, and the whole Job has failed."""
+    strict = job("strict", 2, annotations={COMPLETE_AFTER: NEVER})
+    strict["spec"]["backoffLimit"] = 0
+    observer.start_on(ONE, strict, pods=2)
+
+
+def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
+    """Nobody here knows where the other scheduler would put the replacement."""
+    cluster.apply([deployment("foreign", 1, schedulerName="other")])
+    [pod] = observer.eventually(lambda: observer.pods("foreign"), "the pod")
+    name = pod["metadata"]["name"]
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+    cluster.api.post(f"{PODS}/{name}/binding", {**binding, "target": {"kind": "Node", "name": ONE}})
+
+
+def unreadable_pod(cluster: ControlPlane, observer: Observer) -> None:
+    """The API server takes a start before the year 1; Python has no such date."""
+    observer.start_on(ONE, deployment("odd", 1), pods=1)
+    observer.running(1, "odd")
+    [pod] = observer.pods("odd")
+    cluster.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"startTime": "0000-06-01T00:00:00Z"}})
+
+
+BLOCKERS: Final[dict[str, Callable[[ControlPlane, Observer], None]]] = {
+    "job-would-fail": unforgiving_job,
+    "other-scheduler": other_scheduler,
+    "unreadable-object": unreadable_pod,
+}
+
+
+@pytest.mark.parametrize("reason", BLOCKERS)
+def test_a_pod_that_must_stay_keeps_its_node(cluster: ControlPlane, observer: Observer, reason: str) -> None:
+    observer.nodes(2, 2)
+    BLOCKERS[reason](cluster, observer)
+    observer.start_on(ONE, deployment("web", 1), pods=1)
+    next_node(observer)
+    pods = len(observer.pods())
+    observer.running(pods)
+    before = {pod["metadata"]["uid"] for pod in observer.bound_to(ONE)}
+    observer.open_all()
+    with Daemon(cluster, *FLAGS):
+        next_node_drained(observer, lambda: others_touched(observer))
+        told = observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the reason")
+    assert f"{reason}: " in told[-1]
+    assert not others_touched(observer)
+    assert {pod["metadata"]["uid"] for pod in observer.bound_to(ONE)} == before
+
+
+def test_a_pod_that_never_goes_keeps_its_node(cluster: ControlPlane, observer: Observer) -> None:
+    """First the pod may still leave in time, half a minute later it is stuck: nothing else is evicted in vain."""
+    observer.nodes(2, 2)
+    observer.start_on(ONE, deployment("web", 2), deployment("held", 1, annotations={TERMINATE_AFTER: NEVER}), pods=3)
+    next_node(observer)
+    observer.running(5)
+    observer.open_all()
+    hold(cluster, observer.pods("held"))
+    with Daemon(cluster, *FLAGS):
+        next_node_drained(observer, lambda: others_touched(observer))
+        observer.eventually(
+            lambda: any("pod-stuck-terminating: " in text for text in observer.messages(ONE, "DrainBlocked")),
+            "the reason",
+            never=lambda: others_touched(observer),
+        )
+        observer.stays(lambda: others_touched(observer), set(), seconds=2)
+
+
+def hold(cluster: ControlPlane, pods: list[Json]) -> None:
+    """Delete *pods*, which a finalizer keeps."""
+    for pod in pods:
+        path = f"{PODS}/{pod['metadata']['name']}"
+        cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/held"]}})
+        cluster.api.delete(path, gracePeriodSeconds=1)

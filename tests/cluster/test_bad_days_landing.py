@@ -1,0 +1,81 @@
+"""Replacement pods that land late, or in an order of their own: the drain ends well, and the next one begins."""
+
+from typing import Any
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment, statefulset
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import NEVER, START_AFTER, TERMINATE_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
+
+
+def test_a_pod_that_was_never_ready_owes_a_place_only(cluster: ControlPlane, observer: Observer) -> None:
+    observer.nodes(2, 2)
+    broken = deployment("broken", 1, annotations={START_AFTER: NEVER})
+    observer.start_on(ONE, broken, deployment("web", 4, annotations=SLOW), pods=5)
+    next_node(observer)
+    observer.running(4, "web")
+    observer.open_all()
+    with Daemon(cluster, *FLAGS), observer.least_ready("web") as least:
+        drained_well(observer)
+        assert least() >= 2
+    assert observer.kinds("broken") == {"spot": 1}
+
+
+def test_anti_affinity_that_counts_the_terminating_pod(cluster: ControlPlane, observer: Observer) -> None:
+    """All nodes are one domain, so that the replacement is unschedulable until the old pod is gone."""
+    observer.nodes(2, 2)
+    term = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"app": "single"}}}
+    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    single = deployment("single", 1, affinity=alone, annotations={TERMINATE_AFTER: "5s"})
+    observer.start_on(ONE, single, deployment("web", 4, annotations=SLOW), pods=5)
+    next_node(observer)
+    observer.running(7)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS), observer.least_ready("web") as least:
+        drained_well(observer)
+        assert least() >= 2
+    assert observer.kinds("single") == {"spot": 1}
+
+
+def test_an_ordered_stateful_set_whose_claims_serve_one_pod_at_a_time(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """Of its pods one at a time is away, although each of them takes a while to end and to start."""
+    observer.nodes(2, 2)
+    cluster.apply(volume(number) for number in range(3))
+    observer.start_on(ONE, ordered_database(3), pods=3)
+    next_node(observer)
+    observer.running(5)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS), observer.least_ready("db") as least:
+        drained_well(observer)
+        assert least() == 2
+    assert observer.kinds("db") == {"spot": 3}
+
+
+def volume(number: int) -> Json:
+    """A volume that every node reaches; nothing here mounts it."""
+    spec: dict[str, Any] = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOncePod"],
+        "storageClassName": "by-hand",
+        "hostPath": {"path": f"/volumes/{number}"},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{number}"}, "spec": spec}
+
+
+def ordered_database(replicas: int) -> Json:
+    made = statefulset("db", replicas, annotations={START_AFTER: "1s", TERMINATE_AFTER: "1s"})
+    claim = {
+        "accessModes": ["ReadWriteOncePod"],
+        "storageClassName": "by-hand",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    made["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return made

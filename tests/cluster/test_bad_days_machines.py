@@ -1,0 +1,123 @@
+"""Machines that the cloud does not end, or that were never ordered away although a mark says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from deploy.local.cloudpool.faults import Fault
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.drainability import SAFE_TO_EVICT
+from tests.cluster.bad_days import FLAGS, lease_holder
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import Machines, machines
+from tests.cluster.observer import Observer
+
+NODE: Final = "od-1"
+
+
+def test_a_lost_order_is_not_repeated_once_protected_pods_came(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """The daemon is killed while the cloud has not taken its order; the order never arrives."""
+    with machines(observer, tmp_path, 1, 1) as pool:
+        pool.fill(web=2)
+        observer.running(2)
+        observer.open_all()
+        killed = kill_while_ordering(cluster, observer, pool)
+        protected = {SAFE_TO_EVICT: "false"}
+        here = {"kubernetes.io/hostname": NODE}
+        remove_taint(cluster)
+        cluster.apply([deployment("guard", 2, annotations=protected, nodeSelector=here)])
+        observer.running(2, "guard")
+        guards, orders, evictions = observer.uids("guard"), len(pool.orders()), len(observer.evictions())
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.eventually(lambda: lease_holder(cluster) not in ("", killed), "the new daemon's Lease")
+            observer.stays(lambda: (len(pool.orders()), len(observer.evictions())), (orders, evictions), seconds=10)
+        assert pool.ordered() == []
+        assert observer.uids("guard") == guards
+
+
+def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: Machines) -> str:
+    """The daemon empties the node, and is killed while its order waits for an answer, which is lost; its identity."""
+    pool.face.inject(Fault(path="/pool/terminate", kind="hang"))
+    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(pool.orders, "the order")
+        holder = lease_holder(cluster)
+        daemon.kill()
+    pool.face.forget()
+    assert pool.ordered() == []
+    assert list(observer.marks()) == [NODE]
+    return holder
+
+
+def remove_taint(cluster: ControlPlane) -> None:
+    """By hand, as somebody does who does not know what it is for; the annotation stays."""
+    taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
+    kept = [taint for taint in taints if taint["key"] != DRAIN_TAINT.key]
+    assert len(kept) < len(taints)
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
+
+
+def never_terminated(pool: Machines) -> None:
+    """The first two machines stay TERMINATING."""
+    pool.never_end("od-1", "od-2")
+
+
+def never_terminating(pool: Machines) -> None:
+    """The cloud takes every order, and no machine's state changes."""
+    pool.face.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
+
+
+@pytest.mark.parametrize("trouble", [never_terminated, never_terminating])
+def test_machines_that_never_end_keep_no_other_node_waiting(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, trouble: Callable[[Machines], None]
+) -> None:
+    with machines(observer, tmp_path, 3, 2) as pool:
+        pool.fill(web=1, api=2, db=3)
+        trouble(pool)
+        observer.running(6)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.eventually(lambda: "od-3" in pool.told(), "the turn of the third node", seconds=150)
+        assert pool.told() == {"od-1", "od-2", "od-3"}
+        observer.running(6)
+        assert observer.kinds() == {"spot": 6}
+
+
+def test_the_minimum_holds_while_a_machine_is_ordered_away(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """The machine stays TERMINATING; neither this daemon nor the next one counts its node any more."""
+    flags = (*FLAGS, "--min-on-demand-nodes=2")
+    with machines(observer, tmp_path, 3, 2) as pool:
+        pool.fill(web=1, api=2, db=3)
+        pool.never_end("od-1", "od-2", "od-3")
+        observer.running(6)
+        observer.open_all()
+        with Daemon(cluster, *flags, *pool.flags) as daemon:
+            observer.eventually(pool.ordered, "a machine ordered away")
+            observer.stays(pool.ordered, [NODE], seconds=3)
+            daemon.kill()
+        with Daemon(cluster, *flags, *pool.flags):
+            observer.stays(pool.ordered, [NODE])
+        assert observer.evicted() == {"default/web": 1}
+
+
+def test_a_node_whose_machine_somebody_else_ordered_away_does_not_count(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """Its Node is still Ready, and runs pods."""
+    with machines(observer, tmp_path, 3, 2) as pool:
+        pool.fill(web=1, api=2, db=3)
+        pool.never_end("od-3")
+        observer.running(6)
+        observer.open_all()
+        pool.end("od-3")
+        with Daemon(cluster, *FLAGS, "--min-on-demand-nodes=2", *pool.flags):
+            observer.eventually(lambda: observer.messages(NODE, "DrainBlocked"), "a verdict", never=observer.evicted)
+            observer.stays(lambda: dict(observer.evicted()), {})
+        assert "min-on-demand-nodes: " in observer.messages(NODE, "DrainBlocked")[-1]

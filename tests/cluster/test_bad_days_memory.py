@@ -1,0 +1,83 @@
+"""What a restart must not forget, and what must not go on for ever: the drain delay, and pods that come back."""
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Final
+
+import pytest
+
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Marking, Observer
+
+DELAY: Final = 10
+RETURN_WAIT: Final = 3
+MOVES: Final = 3
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["terminated", "killed"])
+def test_the_drain_delay_outlives_a_restart(cluster: ControlPlane, observer: Observer, killed: bool) -> None:
+    """Each daemon is ended as soon as the node that it drained is open again."""
+    observer.nodes(3, 2)
+    for number in (1, 2, 3):
+        observer.start_on(f"on-demand-{number}", deployment(f"app{number}", number), pods=number)
+    observer.running(6)
+    observer.open_all()
+    for drains in (1, 2, 3):
+        with Daemon(cluster, *FLAGS, f"--node-drain-delay={DELAY}s") as daemon:
+            observer.eventually(lambda drains=drains: len(ended(observer)) == drains, "the end of a drain")
+            if killed:
+                daemon.kill()
+            else:
+                daemon.terminate()
+                assert daemon.end() == 0
+    drained = ended(observer)
+    pauses = [after.since - before.until for before, after in pairwise(drained) if before.until]
+    assert len(pauses) == 2
+    assert min(pauses) >= timedelta(seconds=DELAY - 1)
+
+
+def ended(observer: Observer) -> list[Marking]:
+    return [marking for marking in observer.markings() if marking.until is not None]
+
+
+def test_pods_that_are_pushed_back_move_ever_more_rarely_and_then_no_more(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    observer.nodes(1, 1)
+    cluster.apply([deployment("web", 2)])
+    observer.running(2)
+    observer.open_spot()
+    flags = (f"--return-wait={RETURN_WAIT}s", "--return-wait-max=1h", f"--max-moves-per-pod-per-day={MOVES}")
+    with Daemon(cluster, *FLAGS, *flags):
+        for _ in range(MOVES):
+            observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot")
+            observer.opened()
+            push_back(observer)
+        observer.stays(lambda: len(observer.evictions()), 2 * MOVES, seconds=5 * RETURN_WAIT)
+    waits = waited(observer)
+    assert len(waits) == MOVES - 1
+    assert all(wait >= RETURN_WAIT * 2**times for times, wait in enumerate(waits))
+
+
+def push_back(observer: Observer) -> None:
+    """Move the pods back to the on-demand node, as another controller would; then spot has room again."""
+    observer.cordon("spot-1")
+    for pod in observer.pods():
+        observer.plane.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+    observer.eventually(lambda: observer.kinds() == {"on-demand": 2}, "the pods back")
+    observer.running(2)
+    observer.open_spot()
+
+
+def waited(observer: Observer) -> list[float]:
+    """Seconds from each time that the pods were pushed back to the next drain."""
+    deletions = [event.received for event in observer.audit.writes("pods") if event.verb == "delete"]
+    drains = [marking.since for marking in observer.markings()]
+    return [
+        (drain - max(moment for moment in deletions if moment < drain)).total_seconds()
+        for drain in drains
+        if any(moment < drain for moment in deletions)
+    ]

@@ -1,0 +1,112 @@
+"""Replacement pods are refused, or never become Ready: a drain costs next to nothing, and no other one begins."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment, namespace
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import READY_ON
+from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer, ready
+
+TEAMS: Final = ("red", "blue")
+
+
+def quota(team: str) -> Json:
+    """No pod can be created any more; those that run are left alone."""
+    metadata = {"name": "none", "namespace": team}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+
+
+def webhook(team: str) -> Json:
+    """Every new pod has to be approved by a webhook that nobody serves."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"away-{team}"},
+        "webhooks": [
+            {
+                "name": "away.example.com",
+                "clientConfig": {"url": "https://127.0.0.1:9/"},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team}},
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "timeoutSeconds": 1,
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("refusal", [quota, webhook])
+def test_refused_replacements_cost_one_pod_a_namespace(
+    cluster: ControlPlane, observer: Observer, refusal: Callable[[str], Json]
+) -> None:
+    observer.nodes(1, 2)
+    cluster.apply(namespace(team) for team in TEAMS)
+    cluster.apply(deployment(app, 3, namespace=team) for team in TEAMS for app in ("web", "api"))
+    observer.running(12)
+    refused = [refusal(team) for team in TEAMS]
+    cluster.apply(refused)
+    observer.open_spot()
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(observer.evictions, "an eviction")
+        observer.opened()
+        observer.stays(lambda: [team for team in TEAMS if lost(observer, team) > 1], [])
+        assert not observer.marks()
+        for item in refused:
+            cluster.api.delete(cluster.api.path(item))
+        observer.running(12)
+
+
+def lost(observer: Observer, team: str) -> int:
+    """Pods of *team* that were evicted."""
+    return sum(event.namespace == team for event in observer.evictions())
+
+
+def test_replacements_that_never_become_ready_cost_one_pod_an_owner(cluster: ControlPlane, observer: Observer) -> None:
+    observer.nodes(1, 2)
+    cluster.apply([namespace("red")])
+    only_here = {READY_ON: "on-demand"}
+    cluster.apply(
+        deployment(app, 3, namespace=team, annotations=only_here)
+        for team, app in (("default", "web"), ("default", "api"), ("red", "web"))
+    )
+    observer.running(9)
+    observer.open_spot()
+    with Daemon(cluster, *FLAGS, "--landing-timeout=5s"):
+        observer.eventually(observer.evictions, "an eviction")
+        observer.opened()
+        observer.stays(lambda: [owner for owner, pods in observer.evicted().items() if pods > 1], [])
+    assert len(ready(observer.pods())) >= 6
+
+
+def test_nothing_is_drained_while_a_replacement_is_owed(cluster: ControlPlane, observer: Observer) -> None:
+    """The first node's pods do not become Ready on spot; the second one's pods would."""
+    observer.nodes(2, 2)
+    observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    next_node(observer)
+    observer.running(4)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, "--landing-timeout=3s", "--node-cooldown=1h", "--node-cooldown-max=1h"):
+        observer.eventually(observer.evictions, "an eviction")
+        observer.opened()
+        observer.stays(lambda: set(observer.evicted()), {"default/web"})
+        make_ready(cluster, observer.pods("web"))
+        next_node_drained(observer)
+
+
+def make_ready(cluster: ControlPlane, pods: list[Json]) -> None:
+    """What a kubelet reports once the readiness probe succeeds."""
+    conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")]
+    for pod in pods:
+        status = {"phase": "Running", "conditions": conditions}
+        cluster.api.patch(f"{cluster.api.path(pod | POD)}/status", {"status": status})
+
+
+POD: Final = {"apiVersion": "v1", "kind": "Pod"}  #: items of a list lack it

@@ -1,0 +1,36 @@
+"""The only spot node stops taking pods in the middle of a drain."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from deploy.local.manifests import deployment, pod
+from deploy.local.plane import ControlPlane
+from tests.cluster.bad_days import FLAGS, SLOW
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
+
+SPOT: Final = "spot-1"
+
+LOSSES: Final[dict[str, Callable[[ControlPlane], object]]] = {
+    "deleted": lambda cluster: cluster.api.delete(f"/api/v1/nodes/{SPOT}"),
+    "cordoned": lambda cluster: cluster.api.patch(f"/api/v1/nodes/{SPOT}", {"spec": {"unschedulable": True}}),
+    "filled by somebody else": lambda cluster: cluster.apply([pod("filler", cpu="4", nodeName=SPOT)]),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_target_that_is_lost_costs_one_more_pod_at_most(cluster: ControlPlane, observer: Observer, loss: str) -> None:
+    observer.nodes(1, 1)
+    cluster.apply([deployment("web", 8, annotations=SLOW)])
+    observer.running(8)
+    observer.open_spot()
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+        LOSSES[loss](cluster)
+        before = len(observer.evictions())
+        observer.opened()
+        observer.stays(lambda: len(observer.evictions()) - before in (0, 1), expected=True)
+    assert observer.first_burst() <= 2, "the drain did not go in steps"
+    assert not observer.marks()

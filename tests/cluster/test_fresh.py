@@ -1,0 +1,83 @@
+"""Consistent reads of a real API server agree with what is watched, once the watch has caught up."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.manifests import deployment, node, pdb, pod
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import NEVER, TERMINATE_AFTER
+from rescheduler.clock import SystemClock
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.kube.state import ClusterState
+from rescheduler.planning.freshness import Fresh, lag
+from rescheduler.settings import JSON, PROTOBUF
+from tests.cluster.waiting import eventually
+
+MANY = tuple(f"n{number}" for number in range(12))
+
+
+@pytest.fixture
+def kube(cluster: ControlPlane) -> Cluster:
+    return Cluster(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()))
+
+
+@pytest.fixture(params=[JSON, PROTOBUF], ids=["json", "protobuf"])
+def state(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ClusterState]:
+    state = ClusterState(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()), SystemClock(), request.param)
+    state.start()
+    eventually(lambda: state.synced)
+    yield state
+    state.stop()
+
+
+def agreed(
+    kube: Cluster, state: ClusterState, targets: tuple[str, ...], namespaces: tuple[str, ...] = ("default",)
+) -> Fresh:
+    """A read for a drain of n0 that the watched state agrees with."""
+
+    def read() -> Fresh | None:
+        fresh = kube.read_fresh("n0", targets, namespaces)
+        return None if lag(fresh, state.snapshot()) else fresh
+
+    return eventually(read) or pytest.fail("never")
+
+
+@pytest.mark.parametrize("targets", [MANY[1:3], MANY[1:]], ids=["few", "many"])
+def test_the_watched_state_comes_to_agree(
+    cluster: ControlPlane, kube: Cluster, state: ClusterState, targets: tuple[str, ...]
+) -> None:
+    cluster.apply([node(name) for name in MANY])
+    cluster.apply([deployment("web", 6), pdb("web", max_unavailable=1), pod("bare", nodeName="n1")])
+    cluster.apply([pod("pending", nodeSelector={"nowhere": "true"})])
+    eventually(lambda: len(cluster.api.items("/api/v1/pods", fieldSelector="status.phase=Running")) == 7)
+    eventually(
+        lambda: cluster.api.items("/apis/policy/v1/poddisruptionbudgets")[0]["status"].get("currentHealthy") == 6
+    )
+    fresh = agreed(kube, state, targets)
+    assert set(fresh.nodes) == {"n0", *targets}
+    by_key = {one.key: one.node for one in fresh.pods.values()}
+    assert (by_key["default/bare"], by_key["default/pending"]) == ("n1", "")
+    there = {
+        one["metadata"]["uid"]
+        for one in cluster.api.items("/api/v1/pods")
+        if one["spec"].get("nodeName", "") in {"", "n0", *targets}
+    }
+    assert set(fresh.pods) == there
+    assert fresh.budgets["default/web"].status.disruptions_allowed == 1
+
+
+def test_what_changes_is_a_lag_until_it_is_watched(cluster: ControlPlane, kube: Cluster, state: ClusterState) -> None:
+    cluster.apply([node("n0"), node("n1"), pod("p", nodeName="n0", annotations={TERMINATE_AFTER: NEVER})])
+    eventually(lambda: cluster.api.get("/api/v1/namespaces/default/pods/p")["status"]["phase"] == "Running")
+    before = agreed(kube, state, ("n1",))
+    cluster.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+    cluster.api.delete("/api/v1/namespaces/default/pods/p")
+    after = agreed(kube, state, ("n1",))
+    [uid] = after.pods
+    assert (before.pods[uid].terminating, after.pods[uid].terminating) == (False, True)
+    assert (before.nodes["n1"].spec.unschedulable, after.nodes["n1"].spec.unschedulable) == (False, True)
+    assert lag(dataclasses.replace(after, nodes=before.nodes), state.snapshot()) != ""

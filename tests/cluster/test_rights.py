@@ -1,0 +1,83 @@
+"""A right that is missing holds drains and is named; it is never taken for an empty list."""
+
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from tests.cluster.daemon import Daemon, Look, command, environment
+from tests.cluster.rendering import kustomization
+
+ACCOUNT = "spot-rescheduler"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/spot-rescheduler"
+
+
+@pytest.fixture
+def rights(cluster: ControlPlane) -> Iterator[Json]:
+    """The rules of the shipped ClusterRole, granted."""
+    made = [one for one in kustomization("base") if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
+    cluster.apply(made)
+    [role] = [one for one in made if one["kind"] == "ClusterRole"]
+    yield role
+    for one in made:
+        cluster.api.delete(cluster.api.path(one))
+
+
+def without(role: Json, resource: str) -> Json:
+    """*role* without any right to *resource*."""
+    rules = [one | {"resources": [each for each in one["resources"] if each != resource]} for one in role["rules"]]
+    return {"rules": [one for one in rules if one["resources"]]}
+
+
+def drainable(cluster: ControlPlane) -> Look:
+    look = Look(cluster)
+    look.nodes(1, 1)
+    cluster.apply([deployment("web", 2)])
+    look.running(2)
+    look.open_spot()
+    return look
+
+
+def waiting(daemon: Daemon) -> Json:
+    """What the status page says the daemon waits for."""
+    if not daemon.address:
+        return {}
+    shown: Json = httpx.get(f"{daemon.address}/statusz", headers={"accept": "application/json"}, trust_env=False).json()
+    return shown["waiting"] or {}
+
+
+def test_a_kind_that_may_not_be_listed_holds_drains_until_it_may(cluster: ControlPlane, rights: Json) -> None:
+    look = drainable(cluster)
+    cluster.api.patch(ROLE, without(rights, "csidrivers"))
+    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
+    with Daemon(cluster, "--namespace=kube-system", kubeconfig=own) as daemon:
+        look.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing right")
+        held = waiting(daemon)
+        assert held["reason"] == "not-synced"
+        assert 'cannot list resource "csidrivers" in API group "storage.k8s.io"' in held["detail"]
+        assert look.marks() == {}
+        assert look.kinds() == {"on-demand": 2}
+        cluster.api.patch(ROLE, {"rules": rights["rules"]})
+        look.eventually(lambda: look.kinds() == {"spot": 2}, "the pods on spot")
+
+
+def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> None:
+    drainable(cluster)
+    cluster.api.patch(ROLE, without(rights, "csidrivers"))
+    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
+    plan = [*command("plan", f"--kubeconfig={own}", "-o", "json")]
+
+    def ran() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(plan, capture_output=True, text=True, env=environment(), check=False)
+
+    done = cluster.wait_for(lambda: done if "csidrivers" in (done := ran()).stderr else None, "a warning")
+    assert done is not None
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("rescheduler: warning: list csidrivers: csidrivers.storage.k8s.io is forbidden: ")
+    assert line.endswith("; planning assumes that there are no csidrivers")
+    assert '"drainable":true' in done.stdout

@@ -1,0 +1,245 @@
+"""Processes that drain the node of a simulated cluster, one after the other; their requests take time and fail."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from random import Random
+from typing import Final
+
+from rescheduler.draining import machine
+from rescheduler.draining.intent import Step
+from rescheduler.draining.messages import (
+    Action,
+    AskProvider,
+    Cause,
+    ControllersRead,
+    ControllersUnread,
+    DeleteNode,
+    Event,
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    LookAgain,
+    Looked,
+    LookFailed,
+    Mark,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    NodeDeletionFailed,
+    OrderRemoval,
+    PlanAgain,
+    PlannedAgain,
+    PodGone,
+    ProviderAnswered,
+    ReadControllers,
+    Release,
+    Released,
+    ReleaseFailed,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+    Renew,
+    Seen,
+    Stop,
+    TryEviction,
+)
+from rescheduler.draining.state import Drain, Result
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.outcome import Plan
+from tests.draining.simulation import LIMITS, NODE, Cluster, Scenario
+
+ORDERED_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: A drain that has not ended by then hangs.
+END: Final = 3000.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event, and what the drain made of it."""
+
+    at: float
+    process: int
+    before: Drain
+    event: Event
+    after: Drain
+    actions: tuple[Action, ...]
+
+
+class Processes:
+    """Each begins where the one before it died. :attr:`moments` is the record of all of them."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster(scenario, self.random)
+        self.scenario = scenario
+        self.moments: list[Moment] = []
+        self.begun: list[tuple[float, Result]] = []  #: of each process
+        self._due: list[tuple[float, int, Action]] = []  # requests, by when they are answered
+        self._numbers: Iterator[int] = count()
+        self._busy_until = 0.0  # the thread that makes all requests but evictions
+        self._kills = list(scenario.kills)
+        self._stopped = False
+
+    def run(self) -> Drain:
+        """The last drain, at its end."""
+        plan = self.cluster.plan()
+        begun: Result | None = machine.start(plan, LIMITS) if isinstance(plan, Plan) else None
+        assert begun is not None
+        while True:
+            self.begun.append((self.cluster.now, begun))
+            drain = self._play(begun)
+            begun = self._next() if self._dead(drain) else None
+            if begun is None:
+                return drain
+
+    @property
+    def seconds(self) -> float:
+        """How long the last process took."""
+        return self.cluster.now - self.begun[-1][0]
+
+    def _dead(self, drain: Drain) -> bool:
+        deposed = self._stopped and self.scenario.stop is Cause.LEADERSHIP_LOST
+        return not drain.done or deposed
+
+    def _next(self) -> Result | None:
+        """What a new process makes of the mark on the node."""
+        self._due.clear()
+        self._stopped, self._busy_until = False, self.cluster.now
+        mark = self.cluster.mark
+        if mark is None:
+            return None
+        if mark.step is Step.REMOVING:
+            return machine.resume_removal(NODE, LIMITS, mark.group, ORDERED_AT, mark.debts)
+        return machine.resume(NODE, LIMITS, mark.pods, mark.debts)
+
+    def _play(self, begun: Result) -> Drain:
+        drain, actions = begun
+        self._request(actions)
+        while not drain.done and self.cluster.now < END:
+            self.cluster.pass_second()
+            now = self.cluster.now
+            if self._kills and now >= self._kills[0]:
+                self._kills.pop(0)
+                self._die()
+                return drain
+            if self.scenario.stop_at == now:
+                self._stopped = True
+                drain = self._step(drain, Stop(self.scenario.stop))
+            while self._due and self._due[0][0] <= now and not drain.done:
+                _, _, action = heapq.heappop(self._due)
+                if (event := self._perform(action)) is not None:
+                    drain = self._step(drain, event)
+            drain = self._step(drain, self._seen(drain))
+        return drain
+
+    def _die(self) -> None:
+        """Requests that were sent may still be carried out; nobody hears their answers."""
+        for _, _, action in self._due:
+            if self.random.random() < 0.5:
+                self._perform(action)
+
+    def _step(self, drain: Drain, event: Event) -> Drain:
+        after, actions = machine.step(drain, event, self.cluster.now)
+        self.moments.append(Moment(self.cluster.now, len(self.begun), drain, event, after, actions))
+        self._request(actions)
+        for action in actions:
+            if isinstance(action, PlanAgain):
+                verdict = self.cluster.plan()
+                return self._step(after, PlannedAgain(verdict))
+        return after
+
+    def _request(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if isinstance(action, PlanAgain):
+                continue
+            at = self.cluster.now + self.random.uniform(0, self.scenario.slow)
+            if not isinstance(action, Evict | TryEviction):
+                at = self._busy_until = max(at, self._busy_until)
+            heapq.heappush(self._due, (at, next(self._numbers), action))
+
+    def _seen(self, drain: Drain) -> Seen:
+        return Seen(
+            present=frozenset(pod.ref.uid for pod in self.cluster.here()),
+            replicas=self.cluster.replicas(drain),
+            tainted=self.cluster.tainted,
+            lost="node s1: it is gone" if self.cluster.targets_lost and "s1" in drain.targets else "",
+        )
+
+    def _fails(self) -> bool:
+        return self.random.random() < self.scenario.failing
+
+    def _perform(self, action: Action) -> Event | None:
+        match action:
+            case Evict() | TryEviction():
+                return self._evict(action)
+            case Mark() | Renew():
+                return self._mark(action)
+            case Release():
+                return self._release()
+            case OrderRemoval():
+                return self._order()
+            case _:
+                return self._read(action)
+
+    def _read(self, action: Action) -> Event:
+        match action:
+            case AskProvider():
+                return ProviderAnswered(self.scenario.group, "no answer" if self._fails() else "")
+            case LookAgain():
+                unseen = self._fails() or not self.cluster.tainted
+                return LookFailed("the taint is not seen") if unseen else Looked(self.cluster.plan())
+            case ReadControllers(owners, controllers):
+                return self._read_controllers(frozenset(uid.uid for _, uid in owners), controllers)
+            case DeleteNode():
+                return NodeDeletionFailed("500") if self._fails() else NodeDeleted()
+            case _:
+                raise TypeError(action)
+
+    def _read_controllers(self, uids: frozenset[str], controllers: frozenset[Controller]) -> Event:
+        if self._fails():
+            return ControllersUnread("timeout", retryable=True)
+        known = {owner.controller.uid: owner.controller for owner in self.scenario.owners}
+        named = {(known[uid].namespace, uid): known[uid] for uid in uids}
+        states = {each: self.cluster.state(each) for each in {*controllers, *named.values()}}
+        return ControllersRead(states, named, self.cluster.replicas(self.drain))
+
+    @property
+    def drain(self) -> Drain:
+        """Where the drain stands now."""
+        return self.moments[-1].after
+
+    def _mark(self, action: Mark | Renew) -> Event | None:
+        fails = self._fails()
+        if not fails or self.random.random() < 0.5:
+            self.cluster.tainted, self.cluster.mark = True, action
+        if fails:
+            return MarkFailed("timeout")
+        return Marked() if isinstance(action, Mark) else None
+
+    def _release(self) -> Event:
+        fails = self._fails()
+        if not fails or self.random.random() < 0.5:
+            self.cluster.tainted, self.cluster.mark = False, None
+        return ReleaseFailed("timeout") if fails else Released()
+
+    def _evict(self, action: Evict | TryEviction) -> Event:
+        uid = action.pod.uid
+        pod = self.cluster.pods.get(uid)
+        if pod is None:
+            return PodGone(uid)
+        if self.random.random() < self.scenario.refused and isinstance(action, Evict):
+            return EvictionRefused(uid, "budget", self.random.choice((None, 3.0)))
+        fails = self._fails()
+        if isinstance(action, Evict) and (not fails or self.random.random() < 0.5):
+            self.cluster.evict(pod)
+        return EvictionFailed(uid, "timeout", retryable=True) if fails else EvictionAccepted(uid)
+
+    def _order(self) -> Event:
+        if self._fails():
+            return self.random.choice((RemovalPending("timeout"), RemovalFailed("protected"), Removed(unproven=True)))
+        return Removed()

@@ -1,0 +1,272 @@
+"""What holds of every drain under any events in any order, also those that no request could bring about."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescheduler.draining import machine
+from rescheduler.draining.messages import (
+    Action,
+    Cause,
+    ControllersRead,
+    ControllersUnread,
+    DeleteNode,
+    Event,
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    Looked,
+    LookFailed,
+    Mark,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    NodeDeletionFailed,
+    OrderRemoval,
+    PlannedAgain,
+    PodGone,
+    ProviderAnswered,
+    Release,
+    Released,
+    ReleaseFailed,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+    Seen,
+    Stop,
+)
+from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
+from rescheduler.planning.controllers import ControllerState, JobFacts
+from rescheduler.planning.debts import Replicas
+from rescheduler.planning.outcome import Plan, PodRef
+from tests.draining.stories import NO_ROOM, Workload, plan, workload
+
+LIMITS = Limits(
+    eviction=20, grace=5, headroom=5, removal=20, release=10, landing=30, creation=5, binding=10, exposure=5
+)
+WEB, DATABASE = workload("web", "a", "b"), workload("db", "c", kind="StatefulSet", namespace="data", total=3)
+WORKLOADS = (WEB, DATABASE)
+PLAN = plan(*WORKLOADS, bare="d")
+UIDS = tuple(placement.pod.uid for placement in PLAN.placements)
+ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+BEGINNINGS: Mapping[str, Result] = {
+    "a drain": machine.start(PLAN, LIMITS),
+    "a resumed drain": machine.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
+    "a resumed removal": machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
+    "a rollback": machine.roll_back("od", LIMITS, (DATABASE.debt,), 0),
+}
+
+Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
+
+
+class Events:
+    """Events by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def trace(self, beginning: str) -> Trace:
+        """A drain that is played with up to forty events, most of which it waits for."""
+        (drain, _), now = BEGINNINGS[beginning], 0.0
+        trace: Trace = []
+        for _ in range(self.random.randint(0, 40)):
+            if drain.done:
+                break
+            now += self.random.choice([0.0, 0.2, 1.0, 3.0, 9.0])
+            event = self.expected(drain.phase) if self.random.random() < 0.8 else self.any()
+            after, actions = machine.step(drain, event, now)
+            trace.append((drain, event, after, actions))
+            drain = after
+        return trace
+
+    def expected(self, phase: Phase) -> Event:
+        """What lets a drain come far."""
+        waited: Mapping[Phase, list[Callable[[], Event]]] = {
+            Phase.ASKING: [lambda: ProviderAnswered("pool")],
+            Phase.MARKING: [Marked],
+            Phase.LOOKING: [lambda: Looked(self.plan())],
+            Phase.COUNTING: [self.read],
+            Phase.NOTING: [Marked],
+            Phase.TRYING: [lambda: EvictionAccepted(self.uid())],
+            Phase.EVICTING: [
+                lambda: EvictionAccepted(self.uid()),
+                lambda: PlannedAgain(self.plan()),
+                self.seen,
+                self.seen,
+            ],
+            Phase.ORDERING: [Marked],
+            Phase.REMOVING: [lambda: RemovalPending("booked")],
+            Phase.DELETING: [lambda: NodeDeletionFailed("500")],
+            Phase.RELEASING: [lambda: ReleaseFailed("500")],
+        }
+        return self.random.choice(waited[phase])()
+
+    def any(self) -> Event:
+        makers: list[Callable[[], Event]] = [
+            self.seen,
+            self.read,
+            self.incomplete,
+            Marked,
+            NodeDeleted,
+            Released,
+            lambda: Looked(self.plan()),
+            lambda: Looked(NO_ROOM),
+            lambda: PlannedAgain(NO_ROOM),
+            lambda: EvictionAccepted(self.uid()),
+            lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
+            lambda: EvictionFailed(self.uid(), "500", self.often()),
+            lambda: PodGone(self.uid()),
+            lambda: ProviderAnswered(self.random.choice([None, "pool"]), self.random.choice(["", "no"])),
+            lambda: MarkFailed("409", node_gone=self.rarely(), lost=self.rarely()),
+            lambda: LookFailed("timeout", node_gone=self.rarely()),
+            lambda: ControllersUnread("timeout", self.often()),
+            lambda: Removed(self.often()),
+            lambda: RemovalPending("booked"),
+            lambda: RemovalFailed("protected"),
+            lambda: NodeDeletionFailed("500"),
+            lambda: ReleaseFailed("500"),
+            lambda: Stop(self.random.choice(list(Cause))),
+        ]
+        return self.random.choice(makers)()
+
+    def often(self) -> bool:
+        return self.random.random() < 0.8
+
+    def rarely(self) -> bool:
+        return not self.often()
+
+    def uid(self) -> str:
+        return self.random.choice(UIDS)
+
+    def plan(self) -> Plan:
+        placements = self.random.sample(PLAN.placements, self.random.randint(0, len(UIDS)))
+        leaving = self.random.sample("ef", self.random.choice([0, 0, 1, 2]))
+        return Plan("od", tuple(placements), tuple(PodRef("ns", name, name) for name in leaving))
+
+    def seen(self) -> Seen:
+        replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}
+        present = frozenset(uid for uid in UIDS if self.often())
+        return Seen(present, replicas, self.often() or self.often(), self.random.choice(["", "", "s1"]))
+
+    def replicas(self) -> Replicas:
+        numbers = sorted(self.random.randint(0, 4) for _ in range(3))
+        ready, bound, live = numbers
+        return Replicas(live, bound, ready, unschedulable=("ns/x",) if self.rarely() else ())
+
+    def read(self) -> ControllersRead:
+        topmost = {(each.controller.namespace, each.controller.uid): each.controller for each in WORKLOADS}
+        return ControllersRead({each.controller: self.state(each) for each in WORKLOADS}, topmost)
+
+    def incomplete(self) -> ControllersRead:
+        states = {each.controller: self.state(each) for each in WORKLOADS if self.rarely()}
+        return ControllersRead(states, {("ns", WEB.controller.uid): WEB.controller} if self.often() else {})
+
+    def state(self, each: Workload) -> ControllerState:
+        return each.state(
+            wanted=self.random.choice([None, 0, 1, 2, 3]),
+            template=self.random.choice(["1", "1", "2", ""]),
+            exists=self.often(),
+            suspended=self.rarely(),
+            job=JobFacts(failures=3) if self.rarely() else None,
+        )
+
+
+def actions_of(trace: Trace) -> Iterator[Action]:
+    return (action for *_, actions in trace for action in actions)
+
+
+def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(trace: Trace) -> None:
+    looked: set[str] = set()
+    for before, event, after, actions in trace:
+        if before.phase is Phase.LOOKING and isinstance(event, Looked) and isinstance(event.verdict, Plan):
+            looked |= {placement.pod.uid for placement in event.verdict.placements}
+        evicted = {action.pod.uid for action in actions if isinstance(action, Evict)}
+        assert evicted <= looked
+        assert not evicted or (after.marked and after.phase is Phase.EVICTING)
+
+
+def the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed(trace: Trace) -> None:
+    marked = False
+    for before, event, after, actions in trace:
+        marked = marked or (before.phase is Phase.ORDERING and isinstance(event, Marked))
+        for action in actions:
+            assert not isinstance(action, OrderRemoval | DeleteNode) or (marked and not after.debts)
+            assert not isinstance(action, DeleteNode) or isinstance(event, Removed | Seen)
+
+
+def once_told_to_stop_nothing_more_is_evicted(trace: Trace) -> None:
+    stops = [number for number, (_, event, *_) in enumerate(trace) if isinstance(event, Stop)]
+    if stops:
+        assert not any(isinstance(action, Evict | Mark) for action in actions_of(trace[stops[0] :]))
+
+
+def every_end_has_opened_the_node_or_a_reason_not_to(trace: Trace) -> None:
+    if not trace or not (drain := trace[-1][2]).done or not drain.marked or drain.released:
+        return
+    lost = drain.failure is not None and drain.failure.why in (Why.LEADERSHIP_LOST, Why.MARK_LOST)
+    tried = drain.rolled_back or any(isinstance(action, Release) for action in actions_of(trace))
+    assert lost or tried or drain.ordered or drain.ordered_at is not None
+
+
+def an_end_is_final(trace: Trace) -> None:
+    if trace and (drain := trace[-1][2]).done:
+        for _, event, *_ in trace:
+            assert machine.step(drain, event, 1e6) == (drain, ())
+
+
+def time_ends_it(trace: Trace) -> None:
+    """Where all requests fail from now on, and no pod ever leaves."""
+    if not trace:
+        return
+    drain, now = trace[-1][2], 1000.0
+    seen = Seen(frozenset(UIDS), {each.controller: each.running for each in WORKLOADS})
+    for _ in range(200):
+        if drain.done:
+            return
+        now += 1
+        for answer in (*failures(drain), seen):
+            drain, _ = machine.step(drain, answer, now)
+    raise AssertionError(drain)
+
+
+def failures(drain: Drain) -> list[Event]:
+    """Failures of all requests that *drain* may wait for."""
+    of_phases: dict[Phase, Event] = {
+        Phase.ASKING: ProviderAnswered("pool"),
+        Phase.MARKING: MarkFailed("x"),
+        Phase.LOOKING: LookFailed("x"),
+        Phase.COUNTING: ControllersUnread("x", retryable=True),
+        Phase.NOTING: MarkFailed("x"),
+        Phase.ORDERING: MarkFailed("x"),
+        Phase.REMOVING: RemovalPending("x"),
+        Phase.DELETING: NodeDeletionFailed("x"),
+        Phase.RELEASING: ReleaseFailed("x"),
+    }
+    if drain.phase in of_phases:
+        return [of_phases[drain.phase]]
+    return [PlannedAgain(PLAN), *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
+
+
+LAWS = (
+    nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
+    the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed,
+    once_told_to_stop_nothing_more_is_evicted,
+    every_end_has_opened_the_node_or_a_reason_not_to,
+    an_end_is_final,
+    time_ends_it,
+)
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_the_laws_hold(beginning: str, seed: int) -> None:
+    trace = Events(Random(seed)).trace(beginning)
+    for law in LAWS:
+        law(trace)

@@ -1,0 +1,401 @@
+"""Replacement pods that are followed: how they fail, and when nothing is owed any more."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rescheduler.draining import machine
+from rescheduler.draining.messages import (
+    ControllersUnread,
+    Evict,
+    EvictionRefused,
+    LookAgain,
+    PlannedAgain,
+    Release,
+)
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.planning.controllers import JobFacts
+from rescheduler.planning.debts import Debt, Replicas
+from tests.draining.stories import (
+    EMPTY,
+    LIMITS,
+    PLAN,
+    WEB,
+    B,
+    Story,
+    Workload,
+    begun,
+    plan,
+    planning,
+    play,
+    read,
+    reading,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+ONE = workload("web", "a")
+LONG = replace(LIMITS, removal=1000, eviction=1000)
+
+
+def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
+    """The only pod of *each* on the node is evicted in second 5; its controllers are not read again."""
+    story: Story = [
+        (5, seen("a", {each: each.running}), (planning(),)),
+        *step(5, "a"),
+    ]
+    return replace(play(begun(plan(each), each, limits=limits), story), renew_at=1e9)
+
+
+def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], every: float = 0.5) -> float:
+    """What is seen from each moment on, until the drain gives up: when that is. *phases*: from when, pods, replicas."""
+    now = phases[0][0]
+    while now < 2000:
+        _, pods, replicas = next(phase for phase in reversed(phases) if phase[0] <= now)
+        drain, actions = machine.step(drain, seen(pods, {each: replicas}), now)
+        if Release() in actions:
+            return now
+        now += every
+    raise AssertionError("it did not give up")
+
+
+UNSCHEDULABLE = running(0, live=1, unschedulable=("ns/a2",))
+PENDING = running(0, live=1)
+BACK = running(0, live=1, returned=1)
+
+#: What is seen from when on, and when and why the drain gives up.
+FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] = {
+    "it is not created": (
+        [(6, "", running(0))],
+        21,
+        Why.REPLACEMENT_REFUSED,
+        "it is not created",
+    ),
+    "it is not created: the evicted pod may be in its way until it is gone": (
+        [(6, "a", running(0)), (30, "", running(0))],
+        45,
+        Why.REPLACEMENT_REFUSED,
+        "it is not created",
+    ),
+    "it is unschedulable": (
+        [(6, "", UNSCHEDULABLE)],
+        21,
+        Why.REPLACEMENT_UNSCHEDULABLE,
+        "the scheduler finds no node for ns/a2",
+    ),
+    "it is unschedulable: the evicted pod may be in its way until it is gone": (
+        [(6, "a", UNSCHEDULABLE), (34, "", UNSCHEDULABLE)],
+        49,
+        Why.REPLACEMENT_UNSCHEDULABLE,
+        "the scheduler finds no node for ns/a2",
+    ),
+    "it is unschedulable again and again": (
+        [(6, "", UNSCHEDULABLE), (20, "", PENDING), (21, "", UNSCHEDULABLE)],
+        36,
+        Why.REPLACEMENT_UNSCHEDULABLE,
+        "the scheduler finds no node for ns/a2",
+    ),
+    "it is not bound: the scheduler does not run": (
+        [(6, "", PENDING)],
+        66,
+        Why.REPLACEMENT_NOT_BOUND,
+        "not bound to a node within 60 s",
+    ),
+    "it is created late and not bound": (
+        [(6, "", running(0)), (20, "", PENDING)],
+        66,
+        Why.REPLACEMENT_NOT_BOUND,
+        "not bound to a node within 60 s",
+    ),
+    "it is not bound: the evicted pod may be in its way until it is gone": (
+        [(6, "a", PENDING), (30, "", PENDING)],
+        90,
+        Why.REPLACEMENT_NOT_BOUND,
+        "not bound to a node within 60 s",
+    ),
+    "it is put back on the node": (
+        [(6, "", BACK)],
+        66,
+        Why.PODS_RETURN,
+        "it is put back on the node, because it tolerates the taint",
+    ),
+}
+
+
+@pytest.mark.parametrize(("phases", "when", "why", "words"), FAILURES.values(), ids=FAILURES)
+def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, words: str) -> None:
+    drain = evicted()
+    assert watch(drain, ONE, *phases) == when
+    for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
+        drain, actions = machine.step(drain, seen(pods, {ONE: replicas}), since)
+    assert actions == (Release(),)
+    assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {words}")
+    assert drain.debts == {ONE.controller: ONE.debt}
+
+
+def test_replacements_that_do_not_become_ready_time_out() -> None:
+    """The time runs from the last eviction."""
+    story: Story = [
+        (604.9, seen("", {ONE: running(0, bound=1)}), ()),
+        (605, seen("", {ONE: running(0, bound=1)}), (Release(),)),
+    ]
+    drain = play(evicted(), story)
+    why = "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/web (1 missing)"
+    assert drain.failure == Failure(Why.LANDING_TIMEOUT, why)
+
+
+def test_a_landing_timeout_names_the_first_controllers() -> None:
+    each = [workload(name, name, total=3) for name in ("a", "b", "c", "d")]
+    drain = begun(plan(*each), *each, limits=replace(LONG, landing=1))
+    replicas = {known: running(1, bound=3) for known in each}
+    drain, actions = machine.step(drain, seen("a b c d", replicas), 5)
+    assert actions == (Release(),)
+    assert drain.failure is not None
+    assert drain.failure.detail == (
+        "replacement pods are not Ready 1 s after the last eviction: ns/Deployment/a (2 missing), "
+        "ns/Deployment/b (2 missing), ns/Deployment/c (2 missing)"
+    )
+
+
+def test_pods_that_cannot_go_because_others_are_not_ready_time_out() -> None:
+    sick = running(2, bound=3, unready=("elsewhere",))
+    database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=sick)
+    drain = replace(begun(plan(database), database), renew_at=1e9)
+    story: Story = [
+        (603.9, seen("a b", {database: sick}), ()),
+        (604, seen("a b", {database: sick}), (Release(),)),
+    ]
+    drain = play(drain, story)
+    why = "2 pods could not be evicted: other pods of their StatefulSets are not Ready"
+    assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, database.pods)
+
+
+class TestJobs:
+    """The Job controller waits before it replaces a failed pod, twice as long each time."""
+
+    @pytest.mark.parametrize(("failures", "delay"), [(0, 10), (1, 20), (3, 80), (6, 600), (5, 320), (2000, 600)])
+    def test_its_back_off_is_waited_for(self, failures: int, delay: float) -> None:
+        job = workload("sum", "a", kind="Job")
+        drain = play(
+            evicted(job, replace(LONG, landing=2000)),
+            [
+                (6, read(job, sum=job.state(job=JobFacts(failures=failures))), ()),
+            ],
+        )
+        drain = replace(drain, read_at=1e9)
+        assert watch(drain, job, (7, "", running(0)), every=1) == 7 + 15 + delay
+        assert watch(drain, job, (7, "", PENDING), every=1) == 7 + 60 + delay
+        assert watch(drain, job, (7, "", UNSCHEDULABLE)) == 7 + 15
+
+    def test_a_pod_that_succeeded_counts(self) -> None:
+        job = workload("sum", "a", kind="Job", total=2)
+        story: Story = [
+            (6, read(job, sum=job.state(succeeded=1)), ()),
+            (7, seen("", {job: running(1)}), (LookAgain(),)),
+        ]
+        assert play(evicted(job), story).debts == {}
+
+    def test_a_job_that_is_done_wants_nothing_more(self) -> None:
+        job = workload("sum", "a", kind="Job", total=2)
+        story: Story = [(6, read(job, sum=job.state(wanted=0)), ()), (7, seen(""), (LookAgain(),))]
+        assert play(evicted(job), story).debts == {}
+
+
+class TestReading:
+    def test_the_words_of_a_controller_that_cannot_create_pods_are_told(self) -> None:
+        """They are read as soon as a replacement pod is missing."""
+        words = 'pods "web-2" is forbidden: exceeded quota: none'
+        story: Story = [
+            (5.5, read(ONE), ()),
+            (6, seen("", {ONE: running(0)}), ()),
+            (7.5, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
+            (8, read(ONE, web=ONE.state(refusal=words)), ()),
+            (10, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
+            (21, seen("", {ONE: running(0)}), (Release(),)),
+        ]
+        drain = play(evicted(), story)
+        assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {words}")
+
+    def test_controllers_are_read_more_often_while_something_is_missing(self) -> None:
+        """A controller that was scaled down would otherwise look like one that cannot create pods."""
+        all_run, one_misses = {WEB: running(2)}, {WEB: running(1)}
+        story: Story = [
+            (5, seen("a b", all_run), (planning(),)),
+            (5, PlannedAgain(PLAN), (Evict(PLAN.placements[0].pod),)),
+            (5, EvictionRefused("a", "budget", 100), ()),
+            (6, read(WEB), ()),
+            (15.9, seen("a b", all_run), ()),
+            (16, seen("a b", all_run), (reading(WEB, of=(WEB,)),)),
+            (17, ControllersUnread("timeout", retryable=True), ()),
+            (26.9, seen("a b", all_run), ()),
+            (27, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+            (28, read(WEB), ()),
+            (29.9, seen("a b", one_misses), ()),
+            (30, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+            (31, read(WEB), ()),
+            (32, seen("a b", all_run), ()),
+            (36, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+        ]
+        play(begun(PLAN, WEB), story)
+
+    def test_a_right_that_is_lost_ends_the_drain(self) -> None:
+        story: Story = [(6, ControllersUnread("deployments: forbidden", retryable=False), (Release(),))]
+        assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
+
+    def test_pods_of_replica_sets_that_are_gone_are_still_counted(self) -> None:
+        drain = play(evicted(), [(6, read(ONE, web=ONE.state(owner_uids=frozenset({"new"}))), ())])
+        assert drain.states[ONE.controller].owner_uids == {"uid-web", "new"}
+
+
+#: After the only pod was evicted: what the controller is then, what of it runs, and whether the drain is over.
+LESS_OWED: dict[str, tuple[dict[str, Any], Replicas, bool]] = {
+    "nothing changes": ({}, running(2), False),
+    "nothing changes, and the replacement is Ready": ({}, running(3), True),
+    "scaled up": ({"wanted": 5}, running(3), True),
+    "scaled down by what is missing": ({"wanted": 2}, running(2), True),
+    "scaled down, and more is missing": ({"wanted": 2}, running(1), False),
+    "scaled to zero": ({"wanted": 0}, running(0), True),
+    "deleted": ({"exists": False}, running(0), True),
+    "suspended": ({"suspended": True}, running(0), True),
+    "on a new template": ({"template": "2"}, running(0), True),
+    "on a template that cannot be read": ({"template": ""}, running(0), False),
+}
+
+
+@pytest.mark.parametrize(("change", "runs", "over"), LESS_OWED.values(), ids=LESS_OWED)
+def test_debts_shrink_and_lapse(change: dict[str, Any], runs: Replicas, over: bool) -> None:
+    three = workload("web", "a", total=3)
+    story: Story = [
+        (6, read(three, web=three.state(**change)), ()),
+        (7, seen("", {three: runs}), (LookAgain(),) if over else ()),
+    ]
+    drain = play(evicted(three), story)
+    assert drain.debts == ({} if over else {three.controller: three.debt})
+
+
+class TestARollOutInTheMiddle:
+    """What was owed lapses; the pods that are left are owed what runs then."""
+
+    def test_later_steps_wait_for_ready_pods_all_the_same(self) -> None:
+        many = workload("web", "a", "b", "c", total=5)
+        new = many.state(template="2")
+        story: Story = [
+            (5, seen("a b c", {many: running(5)}), (planning(),)),
+            *step(5, "a"),
+            (6, read(many, web=new), ()),
+            (7, seen("b c", {many: running(4, bound=5)}), (planning(),)),
+            *step(7, "b"),
+            (8, seen("c", {many: running(3, bound=5)}), ()),
+            (16, seen("c", {many: running(3, bound=5)}), (reading(many, of=(many,)),)),
+            (17, seen("c", {many: running(4, bound=5)}), (planning(),)),
+            *step(17, "c"),
+            (18, seen("", {many: running(3, bound=5)}), ()),
+            (19, seen("", {many: running(4, bound=5)}), (LookAgain(),)),
+        ]
+        drain = play(begun(plan(many), many), story)
+        assert drain.phase is Phase.LOOKING
+
+    def test_one_that_never_becomes_ready_costs_one_more_pod(self) -> None:
+        many = workload("web", "a", "b", "c", total=5)
+        drain = play(
+            begun(plan(many), many),
+            [
+                (5, seen("a b c", {many: running(5)}), (planning(),)),
+                *step(5, "a"),
+                (6, read(many, web=many.state(template="2")), ()),
+                (7, seen("b c", {many: running(4, bound=5)}), (planning(),)),
+                *step(7, "b"),
+            ],
+        )
+        assert watch(replace(drain, renew_at=1e9), many, (8, "c", running(3, bound=5))) == 607
+        assert drain.debts == {many.controller: Debt(many.controller, 4, 5, "2", owner_uids=("uid-web",))}
+
+
+def test_a_debt_that_is_paid_is_paid_for_good() -> None:
+    """A pod that crashes later is not the drain's fault."""
+    first, second = workload("a", "a"), workload("b", "b")
+    story: Story = [
+        (
+            5,
+            seen("a b", {first: running(1), second: running(1)}),
+            (planning(),),
+        ),
+        *step(5, "a"),
+        (6, seen("b", {first: running(1), second: running(1)}), (planning(),)),
+        *step(6, "b"),
+        (7, seen("", {first: running(0), second: running(0, bound=1)}), ()),
+        (100, seen("", {first: running(0), second: running(1)}), (LookAgain(),)),
+    ]
+    drain = replace(begun(plan(first, second), first, second), renew_at=1e9)
+    assert play(drain, story).debts == {}
+
+
+def test_a_debt_is_not_paid_while_pods_of_the_controller_are_left() -> None:
+    story: Story = [
+        (5, seen("a b", {WEB: running(2)}), (planning(),)),
+        *step(5, "a"),
+        (6, seen("b", {WEB: running(2)}), (planning(),)),
+        (6, PlannedAgain(EMPTY), (Evict(B),)),
+        (7, EvictionRefused("b", "budget", 100), ()),
+        (8, seen("b", {WEB: running(2)}), ()),
+        (9, seen("b", {WEB: running(1)}), ()),
+    ]
+    assert play(begun(PLAN, WEB), story).debts == {WEB.controller: WEB.debt}
+
+
+class TestWithoutLanding:
+    """A cloudpool proxy's clients wait for its answer: bound pods are enough for it."""
+
+    LIMITS = replace(LIMITS, landing=0)
+
+    def test_bound_is_enough_at_the_end(self) -> None:
+        drain = evicted(ONE, self.LIMITS)
+        play(drain, [(6, seen("", {ONE: PENDING}), ()), (7, seen("", {ONE: running(0, bound=1)}), (LookAgain(),))])
+
+    def test_steps_wait_for_ready_pods_all_the_same(self) -> None:
+        story: Story = [
+            (5, seen("a b", {WEB: running(2)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("b", {WEB: running(1, bound=2)}), ()),
+            (7, seen("b", {WEB: running(2)}), (planning(),)),
+        ]
+        play(begun(PLAN, WEB, limits=self.LIMITS), story)
+
+    def test_a_step_that_waits_for_too_long_times_out(self) -> None:
+        drain = begun(PLAN, WEB, limits=self.LIMITS)
+        story: Story = [
+            (5, seen("a b", {WEB: running(2)}), (planning(),)),
+            *step(5, "a"),
+        ]
+        drain = replace(play(drain, story), renew_at=1e9)
+        assert watch(drain, WEB, (6, "b", running(1, bound=2))) == 125
+
+
+class TestExposure:
+    """A machine is ordered at least five seconds after the taint: pods that were being bound have shown up by then."""
+
+    def test_the_last_look_waits(self) -> None:
+        quick = begun(plan(ONE), ONE)
+        quick = replace(quick, tainted_at=4.0)
+        story: Story = [
+            (5, seen("a", {ONE: running(1)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("", {ONE: running(1)}), ()),
+            (8.9, seen(""), ()),
+            (9, seen(""), (LookAgain(),)),
+        ]
+        assert play(quick, story).landing_seconds == 1
+
+
+def test_a_missing_pod_of_a_controller_that_nobody_touched_counts_too() -> None:
+    """It cannot be told whose fault that is: nothing further is taken from a controller in need."""
+    sick, web = workload("a-sick", "a", total=2), workload("b-web", "b")
+    story: Story = [
+        (5, seen("a b", {sick: running(1), web: running(1)}), ()),
+        (20, seen("a b", {sick: running(1), web: running(1)}), (Release(),)),
+    ]
+    drain = play(begun(plan(sick, web), sick, web), story)
+    assert (drain.evicted, drain.debts) == ((), {})

@@ -1,0 +1,404 @@
+"""Drains until the first eviction: marked, planned again, counted, noted, tried in a dry run."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from predicates.objects import OwnerReference
+from rescheduler.draining import machine
+from rescheduler.draining.intent import Step
+from rescheduler.draining.messages import (
+    ControllersRead,
+    ControllersUnread,
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    LookAgain,
+    Looked,
+    LookFailed,
+    Mark,
+    Marked,
+    MarkFailed,
+    PlannedAgain,
+    PodGone,
+    ProviderAnswered,
+    ReadControllers,
+    Release,
+    Released,
+    TryEviction,
+)
+from rescheduler.draining.state import Failure, Limits, Phase, Why
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.outcome import Placement, Plan, PodRef
+from tests.draining.stories import (
+    EMPTY,
+    LIMITS,
+    NO_ROOM,
+    OFF,
+    OPENING,
+    PLAN,
+    WEB,
+    A,
+    B,
+    C,
+    Story,
+    begun,
+    opening,
+    plan,
+    planning,
+    play,
+    read,
+    reading,
+    running,
+    seen,
+    workload,
+)
+
+UNREAD = ControllersUnread("timeout", retryable=True)
+NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
+LOST = "our taint or annotation was removed or replaced by somebody else"
+
+FAILURES: dict[str, tuple[Story, Failure]] = {
+    "the provider would not take the machine: nothing is touched": (
+        [(0, ProviderAnswered("pool", "below minimum"), ())],
+        Failure(Why.REFUSED, "below minimum"),
+    ),
+    "the provider cannot be asked: nothing is touched": (
+        [(0, ProviderAnswered(None, "no answer"), ())],
+        Failure(Why.PROVIDER, "no answer"),
+    ),
+    "the node is gone when the taint is put on": (
+        [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],
+        Failure(Why.NODE_GONE, "not found"),
+    ),
+    "a PATCH that may have got through is taken back": (
+        [OPENING[0], (1, MarkFailed("timeout"), (Release(),)), *OFF],
+        Failure(Why.API_ERROR, "timeout"),
+    ),
+    "somebody else has marked the node": (
+        [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, "the annotation is not ours"),
+    ),
+    "the plan no longer holds with the taint on": (
+        [*OPENING[:2], (2, Looked(NO_ROOM), (Release(),)), *OFF],
+        Failure(
+            Why.PLAN_CHANGED,
+            "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+        ),
+    ),
+    "the second look fails": (
+        [*OPENING[:2], (2, LookFailed("timeout"), (Release(),)), *OFF],
+        Failure(Why.API_ERROR, "timeout"),
+    ),
+    "the node is gone at the second look": (
+        [*OPENING[:2], (2, LookFailed("no node od", node_gone=True), ())],
+        Failure(Why.NODE_GONE, "no node od"),
+    ),
+    "the right to read a controller is missing": (
+        [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), (Release(),)), *OFF],
+        Failure(Why.API_ERROR, "deployments: forbidden"),
+    ),
+    "the controllers cannot be read within 30 s": (
+        [
+            *OPENING[:3],
+            (29, UNREAD, ()),
+            (30.9, seen("a b"), ()),
+            (31, seen("a b"), (reading(of=(WEB,)),)),
+            (32, UNREAD, (Release(),)),
+            *OFF,
+        ],
+        Failure(Why.API_ERROR, "timeout"),
+    ),
+    "the taint is removed while the controllers are read": (
+        [*OPENING[:3], (3, seen("a b", tainted=False), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, LOST),
+    ),
+    "the debts cannot be noted": (
+        [*OPENING[:4], (4, MarkFailed("500"), (Release(),)), *OFF],
+        Failure(Why.API_ERROR, "500"),
+    ),
+    "the mark is replaced before the debts are noted": (
+        [*OPENING[:4], (4, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, "not ours"),
+    ),
+    "a budget does not allow one of the evictions": (
+        [*OPENING[:6], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
+        Failure(Why.EVICTION_REFUSED, "would violate web", (B,)),
+    ),
+    "a webhook denies one of the evictions": (
+        [*OPENING[:6], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
+        Failure(Why.EVICTION_REFUSED, "denied", (B,)),
+    ),
+    "the taint is removed while evictions are tried": (
+        [*OPENING[:6], (5, seen("a b", tainted=False), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, LOST),
+    ),
+}
+
+
+@pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
+def test_failure(story: Story, failure: Failure) -> None:
+    """Nothing was evicted, so nothing is owed; the taint is removed where it may be on."""
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})
+
+
+class TestReadingControllers:
+    def test_what_fails_for_a_moment_is_tried_again(self) -> None:
+        story: Story = [
+            *OPENING[:3],
+            (3, UNREAD, ()),
+            (4.9, seen("a b"), ()),
+            (5, seen("a b"), (reading(of=(WEB,)),)),
+            (5.2, seen("a b"), ()),
+            (6, read(WEB), (NOTED,)),
+        ]
+        assert play(machine.start(PLAN, LIMITS), story).phase is Phase.NOTING
+
+    @pytest.mark.parametrize(
+        ("answer", "missing"),
+        [
+            (ControllersRead({WEB.controller: WEB.state()}, {}), "the controller of pod ns/a"),
+            (
+                ControllersRead({WEB.controller: WEB.state()}, {("other", "uid-web"): WEB.controller}),
+                "the controller of pod ns/a",
+            ),
+            (ControllersRead({}, {("ns", "uid-web"): WEB.controller}), "ns/Deployment/web"),
+        ],
+    )
+    def test_an_answer_that_lacks_a_controller_is_asked_for_again(self, answer: ControllersRead, missing: str) -> None:
+        """A pod whose controller is not known would count as one that owes nothing."""
+        story: Story = [
+            *OPENING[:3],
+            (3, answer, ()),
+            (5, seen("a b"), (reading(of=(WEB,)),)),
+            (33, answer, (Release(),)),
+        ]
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert drain.failure == Failure(Why.API_ERROR, f"the answer lacks {missing}")
+
+    def test_pods_of_an_owner_that_cannot_be_read_count_as_wanted(self) -> None:
+        """A kind that we know nothing of: its pods that run on all nodes are what it wants."""
+        rollout = workload("web", "a", "b", kind="Rollout", total=5)
+        made = plan(rollout)
+        state = rollout.state(wanted=None, template="")
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b")),)),
+            (1, Marked(), (LookAgain(frozenset({"s1"})),)),
+            (2, Looked(made), (reading(of=(rollout,)),)),
+            (
+                3,
+                read(rollout, web=state),
+                (Mark(Step.DRAINING, ("a", "b"), debts=(Debt(rollout.controller, 5, 5, owner_uids=("uid-web",)),)),),
+            ),
+        ]
+        assert play(machine.start(made, LIMITS), story).phase is Phase.NOTING
+
+
+class TestDebts:
+    """What is noted on the node before the first eviction."""
+
+    def noted(self, state: ControllerState, replicas: Replicas) -> Mapping[Controller, Debt]:
+        answer = ControllersRead(
+            {WEB.controller: state}, {("ns", "uid-web"): WEB.controller}, {WEB.controller: replicas}
+        )
+        drain = play(machine.start(PLAN, LIMITS), OPENING[:3])
+        drain, actions = machine.step(drain, answer, 3)
+        assert actions == (Mark(Step.DRAINING, ("a", "b"), debts=tuple(drain.debts.values())),)
+        return drain.debts
+
+    @pytest.mark.parametrize(
+        ("state", "replicas", "debts"),
+        [
+            (WEB.state(wanted=3), running(3), (3, 3)),
+            (WEB.state(wanted=3), running(2, bound=3), (2, 3)),
+            (WEB.state(wanted=3), running(1, bound=2, live=3), (1, 2)),
+            (WEB.state(wanted=2), running(3), (2, 2)),
+            (WEB.state(wanted=0), running(2), (0, 0)),
+        ],
+        ids=["all run", "one was never Ready", "one waits for a node", "scaled down", "scaled to zero"],
+    )
+    def test_owed_is_what_runs_as_far_as_it_is_wanted(
+        self, state: ControllerState, replicas: Replicas, debts: tuple[int, int]
+    ) -> None:
+        ready, bound = debts
+        expected = Debt(WEB.controller, ready, bound, template="1", owner_uids=("uid-web",))
+        assert self.noted(state, replicas) == {WEB.controller: expected}
+
+    @pytest.mark.parametrize("change", [{"exists": False}, {"suspended": True}], ids=["deleted", "suspended"])
+    def test_a_controller_that_replaces_no_pods_is_owed_nothing(self, change: dict[str, bool]) -> None:
+        assert self.noted(WEB.state(**change), running(2)) == {}
+
+    def test_a_controller_of_several_replica_sets_is_owed_once(self) -> None:
+        old, new = (OwnerReference(kind="ReplicaSet", name=name, uid=name, controller=True) for name in ("old", "new"))
+        made = Plan("od", (Placement(A, "s1", owner=old), Placement(B, "s1", owner=new)))
+        state = WEB.state(owner_uids=frozenset({"old", "new"}))
+        answer = ControllersRead(
+            {WEB.controller: state},
+            {("ns", "old"): WEB.controller, ("ns", "new"): WEB.controller},
+            {WEB.controller: running(2)},
+        )
+        debt = Debt(WEB.controller, 2, 2, "1", owner_uids=("new", "old"))
+        story: Story = [
+            *OPENING[:2],
+            (2, Looked(made), (ReadControllers(frozenset({("ns", old), ("ns", new)})),)),
+            (3, answer, (Mark(Step.DRAINING, ("a", "b"), debts=(debt,)),)),
+        ]
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert drain.controllers == {"a": WEB.controller, "b": WEB.controller}
+
+
+class TestDryRuns:
+    def test_every_eviction_is_tried_before_the_first_one(self) -> None:
+        drain = play(machine.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())])
+        assert (drain.phase, drain.evicted) == (Phase.EVICTING, ())
+
+    def test_a_server_that_is_busy_is_asked_again(self) -> None:
+        story: Story = [
+            *OPENING[:6],
+            (5, EvictionFailed("b", "still being processed", retryable=True, retry_after=10), ()),
+            (14.9, seen("a b"), ()),
+            (15, seen("a b"), (TryEviction(B),)),
+            (15.2, seen("a b"), ()),
+            (16, EvictionFailed("b", "500", retryable=True), ()),
+            (17.9, seen("a b"), ()),
+            (18, seen("a b"), (TryEviction(B),)),
+            (19, EvictionAccepted("b"), ()),
+        ]
+        assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
+
+    def test_a_server_that_is_busy_for_longer_than_an_eviction_may_take(self) -> None:
+        limits = Limits(eviction=30, grace=60)
+        story: Story = [
+            *OPENING[:6],
+            (33.9, EvictionFailed("b", "500", retryable=True, retry_after=0.1), ()),
+            (34, seen("a b"), (TryEviction(B),)),
+            (34, EvictionFailed("b", "500", retryable=True), (Release(),)),
+            (35, Released(), ()),
+        ]
+        drain = play(machine.start(PLAN, limits), story)
+        assert drain.failure == Failure(Why.EVICTION_REFUSED, "500", (B,))
+
+    def test_pods_that_are_being_deleted_are_not_tried(self) -> None:
+        made = plan(WEB, leaving="c")
+        story = opening(made, WEB)
+        drain = play(machine.start(made, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
+        assert (drain.phase, drain.victims) == (Phase.EVICTING, {})
+
+    def test_grace_is_the_pods_own_up_to_the_limit(self) -> None:
+        """An eviction names a grace period only where it shortens the pod's own."""
+        own = {A: 600, B: 5, C: None}
+        made = Plan("od", tuple(Placement(pod, "s1", grace) for pod, grace in own.items()))
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b", "c")),)),
+            (0, Marked(), (LookAgain(frozenset({"s1"})),)),
+            (0, Looked(made), (reading(),)),
+            (0, ControllersRead({}, {}), (Mark(Step.DRAINING, ("a", "b", "c")),)),
+            (0, Marked(), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
+            *((0, EvictionAccepted(pod.uid), ()) for pod in own),
+            (1, seen("a b c"), (planning(),)),
+            (1, PlannedAgain(made), (Evict(A, 60), Evict(B), Evict(C))),
+            *((1, EvictionAccepted(pod.uid), ()) for pod in own),
+        ]
+        drain = play(machine.start(made, LIMITS), story)
+        assert {uid: victim.leaves_by for uid, victim in drain.victims.items()} == {"a": 91, "b": 36, "c": 61}
+
+
+def test_pods_that_are_hard_to_replace_are_not_the_first_to_go() -> None:
+    """Whether replacement pods can run at all is seen by others sooner. Answers come in any order."""
+    database, job = workload("db", "a", kind="StatefulSet"), workload("job", "b", kind="Job")
+    api = workload("api", "c", "d")
+    made, loads = plan(database, job, api), (api, database, job)
+    story = opening(made, *loads)
+    drain = play(machine.start(made, LIMITS), [*story[:5], *reversed(story[5:])])
+    assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
+
+
+class TestResumedDrains:
+    """Another process has marked the node, and may have evicted pods."""
+
+    GONE = workload("gone", total=3)  # of this one all pods were evicted
+
+    def test_debts_of_the_mark_stand_and_evictions_are_not_tried(self) -> None:
+        """What is evicted already has spent part of the budgets."""
+        noted = Debt(WEB.controller, 3, 3, "1", owner_uids=("uid-web",))
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(plan(WEB)), (reading(WEB, self.GONE, of=(WEB,)),)),
+            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
+            (4, Marked(), ()),
+            (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
+        ]
+        drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
+        assert drain.debts == {WEB.controller: noted}
+
+    def test_controllers_that_the_mark_does_not_name_are_owed_what_runs_now(self) -> None:
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(plan(WEB)), (reading(self.GONE, of=(WEB,)),)),
+            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt, WEB.debt)),)),
+        ]
+        play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
+
+    def test_an_emptied_node_is_left_once_everything_runs(self) -> None:
+        """Its pods are counted by the UIDs that they carried: the ReplicaSet may be gone that leads to their owner."""
+        noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(EMPTY), (reading(WEB),)),
+            (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
+            (4, Marked(), ()),
+            (5, seen("", {WEB: running(1)}), (reading(WEB, words=True),)),
+            (6, read(WEB), ()),
+            (7, seen("", {WEB: running(1, bound=2)}), ()),
+            (8, seen("", {WEB: running(2)}), (LookAgain(),)),
+            (9, Looked(EMPTY), (Release(),)),
+            (10, Released(), ()),
+        ]
+        drain = play(machine.resume("od", LIMITS, ("a",), (noted,)), story)
+        assert drain.succeeded
+        assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
+
+    def test_a_mark_of_a_version_that_noted_no_debts(self) -> None:
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(EMPTY), (Release(),)),
+            (3, Released(), ()),
+        ]
+        assert play(machine.resume("od", LIMITS, ("a",)), story).succeeded
+
+    @pytest.mark.parametrize(
+        ("story", "failure"),
+        [
+            ([(0, ProviderAnswered(None, "protected"), (Release(),))], Failure(Why.PROVIDER, "protected")),
+            (
+                [
+                    (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(GONE.debt,)),)),
+                    (1, Marked(), (LookAgain(),)),
+                    (2, Looked(NO_ROOM), (Release(),)),
+                ],
+                Failure(
+                    Why.PLAN_CHANGED,
+                    "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+                ),
+            ),
+        ],
+    )
+    def test_what_cannot_be_continued_is_rolled_back_and_stays_owed(self, story: Story, failure: Failure) -> None:
+        drain = play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
+        assert (drain.failure, drain.released) == (failure, True)
+        assert drain.debts == {self.GONE.controller: self.GONE.debt}
+
+
+def test_a_pod_of_the_same_name_in_another_namespace_is_somebody_elses() -> None:
+    here, there = workload("web", "a"), workload("web", "x", namespace="other")
+    assert here.controller != there.controller
+    drain = begun(plan(here, there), here, there)
+    assert drain.controllers == {"a": here.controller, "x": there.controller}
+    assert drain.waiting[1].pod == PodRef("other", "x", "x")

@@ -1,0 +1,306 @@
+"""Which pods are evicted when: one, one in each namespace, one of each controller, then ever more of each."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pytest
+
+from rescheduler.draining import machine
+from rescheduler.draining.messages import (
+    Evict,
+    EvictionAccepted,
+    EvictionRefused,
+    LookAgain,
+    PlanAgain,
+    PlannedAgain,
+)
+from rescheduler.draining.state import Phase
+from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.outcome import Plan
+from tests.draining.stories import (
+    EMPTY,
+    PLAN,
+    WEB,
+    A,
+    B,
+    Story,
+    Workload,
+    begun,
+    plan,
+    planning,
+    play,
+    resumed,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+Counts = Mapping[Workload, Replicas]
+
+
+def steps(made: Plan, *workloads: Workload, running_as: Counts | None = None) -> list[str]:
+    """The pods of each step (names), where each replacement pod is Ready at once, until nothing more is evicted."""
+    drain, done, now = begun(made, *workloads), list[str](), 5.0
+    replicas = running_as or {each: each.running for each in workloads}
+    while drain.phase is Phase.EVICTING and now < 60:
+        present = " ".join(victim.pod.uid for victim in drain.waiting)
+        drain, actions = machine.step(drain, seen(present, replicas), now)
+        if any(isinstance(action, PlanAgain) for action in actions):
+            drain, evictions = machine.step(drain, PlannedAgain(EMPTY), now)
+            pods = [action.pod for action in evictions if isinstance(action, Evict)]
+            for pod in pods:
+                drain, _ = machine.step(drain, EvictionAccepted(pod.uid), now)
+            done.append(" ".join(pod.name for pod in pods))
+        now += 1
+    return done
+
+
+def pods(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number}" for number in range(1, count + 1)]
+
+
+TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
+    "one pod": ((workload("web", "a"),), "", ["a"]),
+    "one controller: one, then steps that double": (
+        (workload("web", *pods("a", 9)),),
+        "",
+        ["a1", "a2", "a3 a4", "a5 a6 a7 a8", "a9"],
+    ),
+    "one pod; one in each namespace; one of each controller; the rest": (
+        (
+            workload("api", *pods("a", 3), namespace="one"),
+            workload("web", *pods("b", 2), namespace="one"),
+            workload("api", *pods("c", 3), namespace="two"),
+            workload("web", *pods("d", 1), namespace="two"),
+            workload("api", *pods("e", 1), namespace="three"),
+        ),
+        "",
+        ["a1", "c1 e1", "b1 d1", "a2 b2 c2", "a3 c3"],
+    ),
+    "controllers of one name in one namespace are different ones": (
+        (workload("web", "a", "b"), workload("web-2", "c")),
+        "",
+        ["a", "c", "b"],
+    ),
+    "pods without a controller are the last": (
+        (workload("web", "a", "b"),),
+        "xyz",
+        ["a", "b", "x y z"],
+    ),
+    "only pods without a controller": ((), "xyz", ["x y z"]),
+    "pods of a StatefulSet go one at a time, and not first": (
+        (workload("db", *pods("a", 4), kind="StatefulSet"), workload("web", *pods("b", 2))),
+        "",
+        ["b1", "a1", "b2 a2", "a3", "a4"],
+    ),
+    "pods of a Job do not go first": (
+        (workload("job", *pods("a", 4), kind="Job"), workload("web", *pods("b", 4))),
+        "",
+        ["b1", "a1", "b2 a2", "b3 b4 a3 a4"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
+def test_waves(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
+    assert steps(plan(*workloads, bare=bare), *workloads) == expected
+
+
+API, OTHER = workload("api", "b", "c"), workload("api", "x", "y", namespace="other")
+
+
+class TestTheFirstWavesWaitForBoundReplacements:
+    ALL = (WEB_1 := workload("web", "a"), API, OTHER)
+    RUN: ClassVar[Counts] = {each: each.running for each in ALL}
+
+    def test_ready_is_not_waited_for(self) -> None:
+        """A replacement that is bound shows that no quota, webhook or lack of room is in its way."""
+        bound = {each: running(each.total - 1, bound=each.total) for each in (self.WEB_1, OTHER)}
+        story: Story = [
+            (5, seen("a b c x y", self.RUN), (planning(),)),
+            *step(5, "a"),
+            (6, seen("b c x y", {**self.RUN, self.WEB_1: running(0)}), ()),
+            (7, seen("b c x y", {**self.RUN, self.WEB_1: running(0, live=1)}), ()),
+            (8, seen("b c x y", {**self.RUN, self.WEB_1: running(0, bound=1)}), (planning(),)),
+            (8, PlannedAgain(EMPTY), (Evict(OTHER.pods[0]),)),
+            (8, EvictionAccepted("x"), ()),
+            (9, seen("b c y", {**self.RUN, **bound, OTHER: running(1)}), ()),
+            (10, seen("b c y", {**self.RUN, **bound}), (planning(),)),
+            (10, PlannedAgain(EMPTY), (Evict(B),)),
+            (10, EvictionAccepted("b"), ()),
+            (11, seen("c y", {**self.RUN, **bound, API: running(1)}), ()),
+        ]
+        drain = play(begun(plan(*self.ALL), *self.ALL), story)
+        assert [pod.name for pod in drain.evicted] == ["a", "x", "b"]
+
+    def test_a_refused_eviction_is_waited_for_too(self) -> None:
+        story: Story = [
+            (5, seen("a b c x y", self.RUN), (planning(),)),
+            (5, PlannedAgain(EMPTY), (Evict(A),)),
+            (5, EvictionRefused("a", "budget", 60), ()),
+            (6, seen("a b c x y", self.RUN), ()),
+        ]
+        play(begun(plan(*self.ALL), *self.ALL), story)
+
+
+class TestLaterStepsWaitForReadyReplacements:
+    def test_of_the_same_controller(self) -> None:
+        story: Story = [
+            (5, seen("a b", {WEB: running(2)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("b", {WEB: running(1)}), ()),
+            (7, seen("b", {WEB: running(1, bound=2)}), ()),
+            (40, seen("b", {WEB: running(2)}), (planning(),)),
+        ]
+        play(begun(PLAN, WEB), story)
+
+    def test_others_go_on_meanwhile(self) -> None:
+        slow, fast = workload("a-slow", "a", "b"), workload("b-fast", "x", "y", "z")
+        story: Story = [
+            (
+                5,
+                seen("a b x y z", {slow: running(2), fast: running(3)}),
+                (planning(),),
+            ),
+            *step(5, "a"),
+            (6, seen("b x y z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
+            *step(6, "x"),
+            (7, seen("b y z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
+            *step(7, "y"),
+            (8, seen("b z", {slow: running(1, bound=2), fast: running(2)}), ()),
+            (9, seen("b z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
+            *step(9, "z"),
+            (10, seen("b", {slow: running(2), fast: running(3)}), (planning(),)),
+        ]
+        play(begun(plan(slow, fast), slow, fast), story)
+
+    def test_a_pod_that_was_never_ready_is_not_waited_for(self) -> None:
+        """It owes a bound replacement, which need not be Ready either."""
+        broken = workload("web", "a", "b", replicas=running(0, bound=2))
+        drain = begun(plan(broken), broken)
+        assert drain.debts[broken.controller] == Debt(broken.controller, 0, 2, "1", owner_uids=("uid-web",))
+        story: Story = [
+            (5, seen("a b", {broken: running(0, bound=2)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("b", {broken: running(0, bound=1)}), ()),
+            (7, seen("b", {broken: running(0, bound=2)}), (planning(),)),
+            *step(7, "b"),
+            (8, seen("", {broken: running(0, bound=2)}), (LookAgain(),)),
+        ]
+        play(drain, story)
+
+
+def sorted_(workloads: tuple[Workload, ...]) -> list[Workload]:
+    return sorted(workloads, key=lambda each: each.controller)
+
+
+class TestStatefulSets:
+    DB = workload("db", "a", "b", kind="StatefulSet", total=3)
+
+    @pytest.mark.parametrize(
+        ("replicas", "step_"),
+        [
+            (running(3), "a"),
+            (running(2, bound=3, unready=("a",)), "a"),
+            (running(2, bound=3, unready=("b",)), "b"),
+            (running(2, bound=3, unready=("elsewhere",)), ""),
+            (running(1, bound=3, unready=("a", "b")), ""),
+            (running(2), ""),
+        ],
+        ids=[
+            "all are Ready",
+            "it is the one that is not Ready",
+            "the one that is not Ready goes first",
+            "another one is not Ready",
+            "two are not Ready",
+            "another one is missing",
+        ],
+    )
+    def test_a_pod_goes_only_while_all_others_are_ready(self, replicas: Replicas, step_: str) -> None:
+        database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=replicas)
+        drain, _ = machine.step(begun(plan(database), database), seen("a b", {database: replicas}), 5)
+        assert " ".join(victim.pod.name for victim in drain.step) == step_
+
+    def test_the_next_one_waits_until_the_first_one_is_back(self) -> None:
+        story: Story = [
+            (5, seen("a b", {self.DB: running(3)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("a b", {self.DB: running(2)}), ()),
+            (36, seen("b", {self.DB: running(2)}), ()),
+            (37, seen("b", {self.DB: running(2, live=3, unready=("a2",))}), ()),
+            (38, seen("b", {self.DB: running(2, bound=3, unready=("a2",))}), ()),
+            (39, seen("b", {self.DB: running(3)}), (planning(),)),
+            *step(39, "b"),
+        ]
+        play(begun(plan(self.DB), self.DB), story)
+
+    def test_a_pod_that_somebody_else_deletes_is_waited_for(self) -> None:
+        made = Plan("od", plan(self.DB).placements[:1], leaving=(B,))
+        only = workload("db", "a", kind="StatefulSet", total=3)
+        story: Story = [
+            (5, seen("a b", {only: running(2)}), ()),
+            (6, seen("a", {only: running(2, bound=3, unready=("b2",))}), ()),
+            (7, seen("a", {only: running(3)}), (planning(),)),
+        ]
+        play(begun(made, only), story)
+
+    def test_others_do_not_wait_for_one_that_cannot_begin(self) -> None:
+        web = workload("web", "x", "y")
+        replicas = {self.DB: running(2, bound=3, unready=("elsewhere",)), web: running(2)}
+        made = plan(self.DB, web)
+        assert steps(made, self.DB, web, running_as=replicas) == ["x", "y"]
+
+
+class TestResumedDrains:
+    """What the process before us has evicted is waited for as if we had evicted it."""
+
+    def test_nothing_is_evicted_before_all_replacements_are_bound(self) -> None:
+        """A quota would cost one more pod of the namespace after each restart."""
+        gone = workload("gone", total=1)
+        story: Story = [
+            (5, seen("a b", {WEB: running(2)}), ()),
+            (6, seen("a b", {WEB: running(2), gone: running(0, live=1)}), ()),
+            (7, seen("a b", {WEB: running(2), gone: running(0, bound=1)}), (planning(),)),
+        ]
+        play(resumed(PLAN, WEB, owed=(gone,)), story)
+
+    def test_no_further_pod_of_a_controller_before_its_replacement_is_ready(self) -> None:
+        three = workload("web", "a", "b", total=3)
+        story: Story = [
+            (5, seen("a b", {three: running(2, bound=3)}), ()),
+            (6, seen("a b", {three: running(3)}), (planning(),)),
+            *step(6, "a"),
+        ]
+        play(resumed(plan(three), three, owed=(three,)), story)
+
+
+def test_a_step_is_planned_with_the_replacement_pods_that_are_due() -> None:
+    """At every step, what is left must still fit beside what has not landed."""
+    first, second, lost = workload("a", "a", "b"), workload("b", "x", "y", "z"), "node s1: it is cordoned"
+    run = {first: running(2), second: running(3)}
+    story: Story = [
+        (5, seen("a b x y z", run), (planning(),)),
+        *step(5, "a"),
+        (6, seen("b x y z", {**run, first: running(1)}, lost=lost), (planning("a"),)),
+        (6, PlannedAgain(EMPTY), ()),
+        (7, seen("b x y z", run), (planning(),)),
+        *step(7, "x"),
+        (8, seen("b y z", run), (planning(),)),
+        *step(8, "b y"),
+        (9, seen("z", {first: running(1), second: running(2)}, lost=lost), (planning("b y"),)),
+        (9, PlannedAgain(EMPTY), ()),
+        (10, seen("z", {first: running(1, bound=2), second: running(2)}, lost=lost), (planning("y"),)),
+    ]
+    play(begun(plan(first, second), first, second), story)
+
+
+def test_pods_that_left_in_the_meantime_are_not_evicted() -> None:
+    story: Story = [
+        (5, seen("a b", {WEB: running(2)}), (planning(),)),
+        (5.1, seen("b", {WEB: running(2)}), ()),
+        (5.2, PlannedAgain(PLAN), ()),
+        (6, seen("b", {WEB: running(2)}), (planning(),)),
+        *step(6, "b"),
+    ]
+    assert play(begun(PLAN, WEB), story).evicted == (B,)

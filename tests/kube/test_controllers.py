@@ -1,0 +1,338 @@
+"""Controllers of pods, read from an API server that also misbehaves."""
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from predicates.objects import OwnerReference
+from rescheduler.errors import Forbidden, InputError, ReschedulerError, Retryable
+from rescheduler.kube import controllers
+from rescheduler.kube.client import Client
+from rescheduler.kube.controllers import ControllerReader
+from rescheduler.kube.workloads import digest
+from rescheduler.planning.controllers import Controller, ControllerState, JobFacts
+from tests.kube.conftest import HastyClock
+from tests.kube.edge import Edge, Reply, Reset, Step, status
+
+APPS = "/apis/apps/v1/namespaces/ns"
+PODS = "/api/v1/namespaces/ns/pods"
+EVENTS = "/api/v1/namespaces/ns/events"
+WEB = Controller("ns", "Deployment", "web", "uid-web")
+
+
+@pytest.fixture
+def reader(client: Client, clock: HastyClock) -> ControllerReader:
+    return ControllerReader(client, clock)
+
+
+def reference(kind: str, name: str, api_version: str = "apps/v1", uid: str = "") -> OwnerReference:
+    return OwnerReference(kind=kind, name=name, uid=uid or f"uid-{name}", api_version=api_version, controller=True)
+
+
+def thing(name: str, *owners: OwnerReference, uid: str = "", **fields: Any) -> Reply:
+    references = [
+        {"kind": one.kind, "name": one.name, "uid": one.uid, "apiVersion": one.api_version, "controller": True}
+        for one in owners
+    ]
+    meta = {"namespace": "ns", "name": name, "uid": uid or f"uid-{name}", "ownerReferences": references}
+    meta |= fields.pop("metadata", {})
+    return Reply({"metadata": meta, **fields})
+
+
+def listed(*items: dict[str, Any]) -> Reply:
+    return Reply({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
+def failing(message: str) -> dict[str, Any]:
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    return {"conditions": [condition]}
+
+
+OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
+    "a ReplicaSet of a Deployment": (
+        reference("ReplicaSet", "web-1"),
+        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"))},
+        "ns/Deployment/web",
+    ),
+    "a ReplicaSet of the API group of former times": (
+        reference("ReplicaSet", "web-1", "extensions/v1beta1"),
+        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"))},
+        "ns/Deployment/web",
+    ),
+    "a ReplicaSet of its own": (
+        reference("ReplicaSet", "web-1"),
+        {f"{APPS}/replicasets/web-1": thing("web-1")},
+        "ns/ReplicaSet/web-1",
+    ),
+    "a ReplicaSet that is gone": (
+        reference("ReplicaSet", "web-1"),
+        {f"{APPS}/replicasets/web-1": status(404)},
+        "ns/ReplicaSet/web-1",
+    ),
+    "a ReplicaSet of an earlier name": (
+        reference("ReplicaSet", "web-1"),
+        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"), uid="another")},
+        "ns/ReplicaSet/web-1",
+    ),
+    "a ReplicaSet of an Argo Rollout": (
+        reference("ReplicaSet", "web-1"),
+        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Rollout", "web", "argoproj.io/v1alpha1"))},
+        "ns/Rollout/web",
+    ),
+    "a ReplicationController of a DeploymentConfig": (
+        reference("ReplicationController", "web-1", "v1"),
+        {
+            "/api/v1/namespaces/ns/replicationcontrollers/web-1": thing(
+                "web-1", reference("DeploymentConfig", "web", "apps.openshift.io/v1")
+            )
+        },
+        "ns/DeploymentConfig/web",
+    ),
+    "a StatefulSet counts itself": (reference("StatefulSet", "db"), {}, "ns/StatefulSet/db"),
+    "a Job counts itself": (reference("Job", "backup", "batch/v1"), {}, "ns/Job/backup"),
+    "a Job of somebody else": (
+        reference("Job", "train", "batch.volcano.sh/v1alpha1"),
+        {},
+        "ns/Job.batch.volcano.sh/train",
+    ),
+    "an unknown kind": (reference("Workflow", "w", "argoproj.io/v1alpha1"), {}, "ns/Workflow/w"),
+}
+
+
+@pytest.mark.parametrize(("owner", "served", "expected"), OWNERS.values(), ids=OWNERS)
+def test_the_topmost_controller(
+    edge: Edge, reader: ControllerReader, owner: OwnerReference, served: dict[str, Step], expected: str
+) -> None:
+    for path, step in served.items():
+        edge.on("GET", path, step)
+    assert str(reader.topmost("ns", owner)) == expected
+    assert len(edge.requests) == len(served)
+
+
+def test_who_controls_a_replica_set_is_asked_once(edge: Edge, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", reference("Deployment", "web")))
+    owners = [("ns", reference("ReplicaSet", "web-1"))] * 8
+    assert reader.topmost_of(owners) == {("ns", "uid-web-1"): WEB}
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda owner: reader.topmost(*owner), owners)) == {WEB}
+    assert len(edge.requests) == 1
+
+
+def test_only_so_many_replica_sets_are_remembered(
+    edge: Edge, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controllers, "REMEMBERED", 2)
+    for name in ("web-1", "web-2", "web-3"):
+        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, reference("Deployment", "web")))
+        assert reader.topmost("ns", reference("ReplicaSet", name)) == WEB
+    reader.topmost("ns", reference("ReplicaSet", "web-3"))
+    assert len(edge.requests) == 3
+    reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    assert len(edge.requests) == 4
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": []}}
+RESTARTING = {"spec": {"restartPolicy": "OnFailure"}}
+JOB = {"parallelism": 2, "completions": 5, "backoffLimit": 3, "template": TEMPLATE}
+
+DB = Controller("ns", "StatefulSet", "db", "uid-db")
+RC = Controller("ns", "ReplicationController", "rc", "uid-rc")
+BACKUP = Controller("ns", "Job", "backup", "uid-backup")
+PATHS = {
+    WEB: f"{APPS}/deployments/web",
+    DB: f"{APPS}/statefulsets/db",
+    RC: "/api/v1/namespaces/ns/replicationcontrollers/rc",
+    BACKUP: "/apis/batch/v1/namespaces/ns/jobs/backup",
+}
+
+
+def read(controller: Controller, template: dict[str, Any] = TEMPLATE, **fields: Any) -> ControllerState:
+    """The state of a controller of its own pods that was read."""
+    return ControllerState(
+        controller, frozenset({controller.uid}), template=digest(Raw(msgspec.json.encode(template))), **fields
+    )
+
+
+def gone(controller: Controller) -> ControllerState:
+    return ControllerState(controller, frozenset({controller.uid}), wanted=0, exists=False)
+
+
+STATES: dict[str, tuple[Step, ControllerState]] = {
+    "a StatefulSet": (thing("db", spec={"replicas": 3, "template": TEMPLATE}), read(DB, wanted=3)),
+    "one replica is the default": (thing("rc", spec={"template": TEMPLATE}), read(RC, wanted=1)),
+    "it cannot create pods": (
+        thing("rc", spec={"template": TEMPLATE}, status=failing("exceeded\nquota")),
+        read(RC, wanted=1, refusal="exceeded quota"),
+    ),
+    "it is gone": (status(404), gone(DB)),
+    "another one has its name": (thing("db", uid="another"), gone(DB)),
+    "it is being deleted": (thing("db", metadata=DELETED), gone(DB)),
+    "a Job": (
+        thing("backup", spec=JOB, status={"succeeded": 4, "failed": 1}),
+        read(BACKUP, wanted=1, job=JobFacts(backoff_limit=3, failures=1)),
+    ),
+    "a suspended Job": (
+        thing("backup", spec=JOB | {"suspend": True}),
+        read(BACKUP, wanted=0, suspended=True, job=JobFacts(backoff_limit=3)),
+    ),
+    "a Job that is gone": (status(404), gone(BACKUP)),
+    "a Job that is being deleted": (thing("backup", metadata=DELETED), gone(BACKUP)),
+}
+
+
+@pytest.mark.parametrize(("step", "expected"), STATES.values(), ids=STATES)
+def test_the_state_of_a_controller_is_one_get(
+    edge: Edge, reader: ControllerReader, step: Step, expected: ControllerState
+) -> None:
+    edge.on("GET", PATHS[expected.controller], step)
+    assert reader.states([expected.controller]) == {expected.controller: expected}
+    assert len(edge.requests) == 1
+
+
+def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
+    edge: Edge, reader: ControllerReader
+) -> None:
+    edge.on("GET", PATHS[WEB], thing("web", spec={"replicas": 2, "paused": True, "template": TEMPLATE}))
+    assert reader.states([WEB])[WEB].owner_uids == frozenset()
+    for name, owner in {"web-1": "web", "web-2": "web", "api-1": "api"}.items():
+        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, reference("Deployment", owner)))
+        reader.topmost("ns", reference("ReplicaSet", name))
+    expected = read(WEB, wanted=2)
+    assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
+
+
+def test_a_replica_set_that_another_deployment_has_adopted(edge: Edge, reader: ControllerReader) -> None:
+    adopted = Controller("ns", "Deployment", "web", "uid-of-another")
+    replica_set, before = reference("ReplicaSet", "web-1"), reference("Deployment", "web")
+    after = reference("Deployment", "web", uid=adopted.uid)
+    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", before), thing("web-1", after))
+    edge.on("GET", PATHS[WEB], thing("web", uid=adopted.uid))
+    assert reader.topmost("ns", replica_set) == WEB
+    assert not reader.states([WEB])[WEB].exists
+    assert reader.topmost("ns", replica_set) == adopted
+
+
+def pod(name: str, phase: str, owner: OwnerReference, restarts: int = 0) -> dict[str, Any]:
+    meta = thing(name, owner).body["metadata"]
+    return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [{"restartCount": restarts}]}}
+
+
+def test_restarts_of_a_job_that_restarts_containers_count_as_failures(edge: Edge, reader: ControllerReader) -> None:
+    ours, other = reference("Job", "backup", "batch/v1"), reference("Job", "other", "batch/v1")
+    spec = JOB | {"template": RESTARTING, "selector": {"matchLabels": {"b": "2", "a": "1"}}}
+    edge.on("GET", PATHS[BACKUP], thing("backup", spec=spec, status={"failed": 1}))
+    edge.on(
+        "GET", PODS, listed(pod("a", "Running", ours, 2), pod("b", "Failed", ours, 4), pod("c", "Running", other, 8))
+    )
+    expected = read(BACKUP, RESTARTING, wanted=2, job=JobFacts(backoff_limit=3, failures=3))
+    assert reader.states([BACKUP]) == {BACKUP: expected}
+    assert [one.query for one in edge.seen(path=PODS)] == [{"limit": "500", "labelSelector": "a=1,b=2"}]
+
+
+def test_of_kinds_that_cannot_be_read_the_pods_that_succeeded_are_counted(edge: Edge, reader: ControllerReader) -> None:
+    rollout, workflow = (
+        reference("Rollout", "web", "argoproj.io/v1alpha1"),
+        reference("Workflow", "w", "argoproj.io/v1"),
+    )
+    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", rollout))
+    replica_set = reference("ReplicaSet", "web-1")
+    found = [pod("a", "Succeeded", workflow), pod("b", "Succeeded", workflow), pod("c", "Succeeded", replica_set)]
+    edge.on("GET", PODS, listed(*found))
+    first, second = reader.topmost("ns", replica_set), reader.topmost("ns", workflow)
+    assert reader.states([first, second]) == {
+        first: ControllerState(first, frozenset({"uid-web", "uid-web-1"}), succeeded=1),
+        second: ControllerState(second, frozenset({"uid-w"}), succeeded=2),
+    }
+    assert [one.query for one in edge.seen(path=PODS)] == [{"limit": "500", "fieldSelector": "status.phase=Succeeded"}]
+
+
+def failed_create(name: str, message: str, minutes: float, **times: str | None) -> dict[str, Any]:
+    """An event of so many minutes ago."""
+    at = (dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes)).isoformat()  # noqa: TID251 - what a server would say
+    return {"metadata": {"namespace": "ns", "name": name}, "message": message, "lastTimestamp": at, **times}
+
+
+WORDS: dict[str, tuple[dict[str, Step], str]] = {
+    "a condition of a ReplicaSet": (
+        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"), status=failing("no quota"))},
+        "no quota",
+    ),
+    "the newest event": (
+        {EVENTS: listed(failed_create("b", "newer", 1), failed_create("a", "older", 2), failed_create("c", "", 0.5))},
+        "newer",
+    ),
+    "an event in a series": (
+        {
+            EVENTS: listed(
+                failed_create("a", "older", 2),
+                failed_create("b", "newer", 9)
+                | {"lastTimestamp": None, "series": {"lastObservedTime": failed_create("", "", 1)["lastTimestamp"]}},
+            )
+        },
+        "newer",
+    ),
+    "an old event": ({EVENTS: listed(failed_create("a", "of an hour ago", 60))}, ""),
+    "an event without a time": ({EVENTS: listed(failed_create("a", "undated", 0) | {"lastTimestamp": None})}, ""),
+    "no right to list events": ({EVENTS: status(403, "events is forbidden")}, ""),
+}
+
+
+@pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
+def test_words_for_why_pods_cannot_be_created(
+    edge: Edge, reader: ControllerReader, served: dict[str, Step], expected: str
+) -> None:
+    replica_set = thing("web-1", reference("Deployment", "web"))
+    for address, step in {f"{APPS}/replicasets/web-1": replica_set, EVENTS: listed(), **served}.items():
+        edge.on("GET", address, step)
+    edge.on("GET", PATHS[WEB], thing("web", spec={"template": TEMPLATE}))
+    reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    assert reader.states([WEB])[WEB].refusal == ""
+    assert reader.states([WEB], words=True)[WEB].refusal == expected
+
+
+def test_events_are_those_of_the_replica_sets(edge: Edge, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", reference("Deployment", "web")))
+    edge.on("GET", PATHS[WEB], thing("web"))
+    edge.on("GET", EVENTS, listed())
+    reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    reader.states([WEB], words=True)
+    selector = "involvedObject.uid=uid-web-1,reason=FailedCreate"
+    assert [one.query["fieldSelector"] for one in edge.seen(path=EVENTS)] == [selector]
+
+
+def test_no_words_are_looked_for_where_a_condition_has_them(edge: Edge, reader: ControllerReader) -> None:
+    edge.on("GET", PATHS[RC], thing("rc", status=failing("exceeded quota")))
+    assert reader.states([RC], words=True)[RC].refusal == "exceeded quota"
+    assert len(edge.requests) == 1
+
+
+FORBIDDEN = 'deployments.apps "web" is forbidden: User "eve" cannot get resource "deployments"'
+MALFORMED = "the answer is not what was expected: Expected `int | null`, got `str` - at `$.spec.replicas`"
+ERRORS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
+    "a missing right": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
+    "a busy server": (status(429, "slow down"), Retryable, "get deployments ns/web: slow down (429)"),
+    "another shape": (thing("web", spec={"replicas": "two"}), InputError, f"get deployments ns/web: {MALFORMED}"),
+}
+
+
+@pytest.mark.parametrize(("step", "kind", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_cannot_be_read_is_an_error_and_never_a_deletion(
+    edge: Edge, reader: ControllerReader, step: Step, kind: type[ReschedulerError], message: str
+) -> None:
+    edge.on("GET", PATHS[WEB], step)
+    with pytest.raises(ReschedulerError) as caught:
+        reader.states([WEB])
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_a_replica_set_that_cannot_be_read_is_an_error(edge: Edge, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", Reset(), thing("web-1", reference("Deployment", "web")))
+    with pytest.raises(Retryable):
+        reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    assert reader.topmost("ns", reference("ReplicaSet", "web-1")) == WEB

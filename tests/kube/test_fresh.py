@@ -1,0 +1,139 @@
+"""Consistent reads, and what they cost."""
+
+from typing import Any
+
+import pytest
+
+from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, Retryable
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.planning.freshness import FreshPod
+from tests.kube.edge import Edge, Reply, Request, Step, status
+
+NODES, PODS, BUDGETS = "/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets"
+
+
+def node(name: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
+
+
+def pod(name: str, on: str = "", phase: str = "Running", **meta: Any) -> dict[str, Any]:
+    meta = {"namespace": "ns", "name": name, "uid": f"uid-{name}", **meta}
+    return {"metadata": meta, "spec": {"nodeName": on}, "status": {"phase": phase}}
+
+
+def budget(name: str, namespace: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": name}, "status": {"disruptionsAllowed": 1}}
+
+
+def listed(*items: dict[str, Any], following: str = "") -> Reply:
+    return Reply({"metadata": {"resourceVersion": "9", "continue": following}, "items": items})
+
+
+def by_selector(**answers: Reply) -> Any:
+    """Answers to lists of pods by their field selectors, with ``_`` for what names cannot hold."""
+
+    def answer(request: Request) -> Reply:
+        return answers[request.query["fieldSelector"].replace("spec.nodeName=", "").replace(",status.phase=", "_")]
+
+    return answer
+
+
+def asked(edge: Edge) -> list[tuple[str, str]]:
+    """Paths and field selectors of the requests. None of them may be answered by a cache."""
+    assert not any("resourceVersion" in one.query for one in edge.requests)
+    return [(one.path, one.query.get("fieldSelector", "")) for one in edge.requests]
+
+
+def test_a_few_targets_are_read_one_by_one(edge: Edge, client: Client) -> None:
+    leaving = pod("b", "od", deletionTimestamp="2026-01-01T00:00:00Z")
+    edge.on("GET", f"{NODES}/od", Reply(node("od")))
+    edge.on("GET", f"{NODES}/spot", Reply(node("spot", allocatable={"cpu": "4"})))
+    edge.on("GET", f"{NODES}/gone", status(404))
+    edge.on(
+        "GET",
+        PODS,
+        by_selector(
+            _Pending=listed(pod("new"), pod("bound-meanwhile")),
+            od=listed(pod("a", "od"), leaving),
+            spot=listed(pod("bound-meanwhile", "spot"), pod("c", "spot", "Succeeded")),
+            gone=listed(),
+        ),
+    )
+    edge.on("GET", "/apis/policy/v1/namespaces/ns/poddisruptionbudgets", listed(budget("web", "ns")))
+    fresh = Cluster(client).read_fresh("od", ["spot", "gone"], ["ns"])
+    assert (fresh.node, sorted(fresh.asked), sorted(fresh.nodes)) == ("od", ["gone", "od", "spot"], ["od", "spot"])
+    assert fresh.nodes["spot"].status.allocatable == {"cpu": "4"}
+    assert fresh.pods == {
+        "uid-new": FreshPod("ns", "new", ""),
+        "uid-bound-meanwhile": FreshPod("ns", "bound-meanwhile", "spot"),
+        "uid-a": FreshPod("ns", "a", "od"),
+        "uid-b": FreshPod("ns", "b", "od", terminating=True),
+        "uid-c": FreshPod("ns", "c", "spot", finished=True),
+    }
+    assert [(key, one.status.disruptions_allowed) for key, one in fresh.budgets.items()] == [("ns/web", 1)]
+    assert asked(edge) == [
+        (f"{NODES}/gone", ""),
+        (f"{NODES}/od", ""),
+        (f"{NODES}/spot", ""),
+        (PODS, "spec.nodeName=,status.phase=Pending"),
+        (PODS, "spec.nodeName=gone"),
+        (PODS, "spec.nodeName=od"),
+        (PODS, "spec.nodeName=spot"),
+        ("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", ""),
+    ]
+
+
+def test_many_targets_and_namespaces_are_read_with_one_list_each(edge: Edge, client: Client) -> None:
+    targets, namespaces = [f"spot-{number}" for number in range(11)], [f"ns-{number}" for number in range(11)]
+    unreadable = {"metadata": {"name": "else", "namespace": "else"}, "spec": "?"}
+    edge.on("GET", NODES, listed(*map(node, targets[:6]), following="n1"), listed(*map(node, targets[6:]), unreadable))
+    edge.on("GET", PODS, listed(pod("a", "od"), pod("b", "spot-3"), following="n1"), listed(pod("c"), pod("d", "else")))
+    edge.on("GET", BUDGETS, listed(budget("web", "ns-1"), budget("web", "else"), unreadable))
+    fresh = Cluster(client).read_fresh("od", targets, namespaces)
+    assert set(fresh.nodes) == set(targets)
+    assert fresh.pods == {
+        "uid-a": FreshPod("ns", "a", "od"),
+        "uid-b": FreshPod("ns", "b", "spot-3"),
+        "uid-c": FreshPod("ns", "c", ""),
+    }
+    assert set(fresh.budgets) == {"ns-1/web"}
+    live = "status.phase!=Succeeded,status.phase!=Failed"
+    assert asked(edge) == [(NODES, ""), (NODES, ""), (PODS, live), (PODS, live), (BUDGETS, "")]
+    assert [one.query.get("continue") for one in edge.requests] == [None, "n1", None, "n1", None]
+
+
+ERRORS: dict[str, tuple[dict[str, Step], type[ReschedulerError], str]] = {
+    "a missing right": ({PODS: status(403, "no")}, Forbidden, "list pods: no (403)"),
+    "a busy server": ({f"{NODES}/od": status(429, "slow down")}, Retryable, "get node od: slow down (429)"),
+    "a list that expired": ({PODS: status(410, "too old")}, Retryable, "list pods: too old (410)"),
+    "a node that cannot be decoded": (
+        {f"{NODES}/od": Reply({"metadata": {"name": "od"}, "spec": 7})},
+        InputError,
+        "get node od: Node od: Expected `object`, got `int` - at `$.spec`",
+    ),
+    "a pod that cannot be decoded": (
+        {PODS: listed({"metadata": {"namespace": "ns", "name": "p"}, "spec": 7})},
+        InputError,
+        "list pods: Pod ns/p: Expected `object`, got `int` - at `$.spec`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("served", "kind", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_cannot_be_read_is_an_error(
+    edge: Edge, client: Client, served: dict[str, Step], kind: type[ReschedulerError], message: str
+) -> None:
+    for path, step in {f"{NODES}/od": Reply(node("od")), PODS: listed(), **served}.items():
+        edge.on("GET", path, step)
+    with pytest.raises(ReschedulerError) as caught:
+        Cluster(client).read_fresh("od", [], [])
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_a_node_as_it_is_now(edge: Edge, client: Client) -> None:
+    edge.on("GET", f"{NODES}/od", Reply(node("od", conditions=[{"type": "Ready", "status": "True"}])), status(404))
+    found = Cluster(client).node("od")
+    assert (found.metadata.uid, found.condition("Ready")) == ("uid-od", "True")
+    with pytest.raises(NotFound):
+        Cluster(client).node("od")

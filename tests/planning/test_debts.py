@@ -1,0 +1,187 @@
+"""What a drain owes, and when it is paid or lapses."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from predicates.objects import Pod
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import (
+    Debt,
+    Replicas,
+    Shortfall,
+    count_replicas,
+    incur,
+    lapsed,
+    paid,
+    shortfall,
+)
+from tests.planning.builders import pod, snapshot
+
+WEB = Controller("default", "Deployment", "web", "web-uid")
+
+
+def state(**fields: Any) -> ControllerState:
+    return replace(ControllerState(WEB, frozenset({"rs-1", "rs-2"}), 3, "t1"), **fields)
+
+
+def debt(**fields: Any) -> Debt:
+    return msgspec.structs.replace(Debt(WEB, 3, 3, "t1"), **fields)
+
+
+INCURRED: dict[str, tuple[ControllerState, Replicas, Debt]] = {
+    "all run": (state(), Replicas(3, 3, 3), debt()),
+    "one is not Ready": (state(), Replicas(3, 3, 2), debt(ready=2)),
+    "one is not bound": (state(), Replicas(3, 2, 2), debt(ready=2, bound=2)),
+    "more run than are wanted": (state(wanted=2), Replicas(3, 3, 3), debt(ready=2, bound=2)),
+    "fewer run than are wanted": (state(wanted=9), Replicas(3, 3, 3), debt()),
+    "the kind cannot be read: what runs is wanted": (
+        state(wanted=None, template=""),
+        Replicas(3, 3, 2),
+        debt(ready=2, template=""),
+    ),
+    "pods that succeeded before are noted": (state(succeeded=4), Replicas(3, 3, 3), debt(succeeded=4)),
+    "none runs": (state(), Replicas(), debt(ready=0, bound=0)),
+}
+
+
+@pytest.mark.parametrize(("known", "replicas", "owed"), INCURRED.values(), ids=INCURRED)
+def test_a_debt_is_incurred(known: ControllerState, replicas: Replicas, owed: Debt) -> None:
+    expected = Debt(WEB, owed.ready, owed.bound, owed.template, owed.succeeded, ("rs-1", "rs-2"))
+    assert incur(known, replicas) == expected
+
+
+LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
+    "it stands": (debt(), state(), ""),
+    "scaled down": (debt(), state(wanted=0), ""),
+    "deleted": (debt(), state(exists=False), "the controller was deleted"),
+    "suspended": (debt(), state(suspended=True), "the controller is suspended"),
+    "a new template": (debt(), state(template="t2"), "the controller has a new pod template"),
+    "a template that cannot be read any more": (debt(), state(template=""), ""),
+    "a template that could not be read before": (debt(template=""), state(), ""),
+}
+
+
+@pytest.mark.parametrize(("owed", "known", "why"), LAPSED.values(), ids=LAPSED)
+def test_a_debt_lapses(owed: Debt, known: ControllerState, why: str) -> None:
+    assert lapsed(owed, known) == why
+
+
+SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
+    "nothing is missing": (debt(), state(), Replicas(3, 3, 3), Shortfall(0, 0, 0)),
+    "one is not created": (debt(), state(), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
+    "one is not bound": (debt(), state(), Replicas(3, 2, 2), Shortfall(0, 1, 1)),
+    "one is not Ready": (debt(), state(), Replicas(3, 3, 2), Shortfall(0, 0, 1)),
+    "one was never Ready": (debt(ready=2), state(), Replicas(3, 3, 2), Shortfall(0, 0, 0)),
+    "more run than are owed": (debt(), state(wanted=9), Replicas(5, 5, 5), Shortfall(-2, -2, -2)),
+    "scaled up: what was owed stays": (debt(), state(wanted=9), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
+    "scaled down by one": (debt(), state(wanted=2), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
+    "scaled down, and one more is missing": (debt(), state(wanted=2), Replicas(1, 1, 1), Shortfall(1, 1, 1)),
+    "scaled to zero": (debt(), state(wanted=0), Replicas(), Shortfall(0, 0, 0)),
+    "the kind cannot be read": (debt(), state(wanted=None), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
+    "one succeeded since": (debt(succeeded=4), state(succeeded=5), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
+    "those that had succeeded before do not count": (
+        debt(succeeded=4),
+        state(succeeded=4),
+        Replicas(2, 2, 2),
+        Shortfall(1, 1, 1),
+    ),
+    "a count of successes that falls is no new debt": (
+        debt(succeeded=4),
+        state(succeeded=0),
+        Replicas(3, 3, 3),
+        Shortfall(0, 0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
+def test_what_is_missing(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
+    assert shortfall(owed, known, replicas) == missing
+
+
+@pytest.mark.parametrize(
+    ("missing", "when_ready", "when_bound"),
+    [
+        (Shortfall(0, 0, 0), True, True),
+        (Shortfall(-1, -1, -1), True, True),
+        (Shortfall(0, 0, 1), False, True),
+        (Shortfall(0, 1, 0), False, False),
+        (Shortfall(1, 1, 1), False, False),
+    ],
+)
+def test_a_debt_is_paid(missing: Shortfall, when_ready: bool, when_bound: bool) -> None:
+    assert (paid(missing), paid(missing, ready=False)) == (when_ready, when_bound)
+
+
+def pods(*manifests: dict[str, Any]) -> list[Pod]:
+    return list(snapshot(manifests).pods.values())
+
+
+def mine(name: str, on: str = "s1", **more: Any) -> dict[str, Any]:
+    made = pod(name, on, **more)
+    made["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}]
+    return made
+
+
+UNSCHEDULABLE = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "lastTransitionTime": "2026-01-01T11:59:00Z",
+        }
+    ]
+}
+NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
+
+COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
+    "a pod that runs": ([mine("a")], Replicas(1, 1, 1)),
+    "a pod that is not Ready": ([mine("a", status=NOT_READY)], Replicas(1, 1, 0, unready=("uid-a",))),
+    "a pod that no kubelet has reported on": (
+        [mine("a", status={"phase": "Pending", "conditions": []})],
+        Replicas(1, 1, 0, unready=("uid-a",)),
+    ),
+    "a pod that the scheduler has not seen": (
+        [mine("a", "", status={"conditions": []})],
+        Replicas(1, 0, 0, unready=("uid-a",)),
+    ),
+    "pods that find no node": (
+        [mine("b", "", status=UNSCHEDULABLE), mine("a", "", status=UNSCHEDULABLE)],
+        Replicas(2, 0, 0, ("default/a", "default/b"), ("uid-a", "uid-b")),
+    ),
+    "a pod that is being deleted": ([mine("a", deleted=True)], None),
+    "a pod that has ended": ([mine("a", status={"phase": "Succeeded"})], None),
+    "a pod that was evicted, before that shows": ([mine("gone")], None),
+    "a pod that waits for its eviction": ([mine("staying", "od")], Replicas(1, 1, 1)),
+    "a replacement pod on the node that is being drained": (
+        [mine("a", "od")],
+        Replicas(1, 0, 0, unready=("uid-a",), returned=1),
+    ),
+    "a pod of another controller": ([pod("a", "s1")], None),
+    "a pod without a controller": ([pod("a", "s1", owner=None)], None),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), COUNTED.values(), ids=COUNTED)
+def test_pods_are_counted(manifests: list[dict[str, Any]], expected: Replicas | None) -> None:
+    counted = count_replicas(pods(*manifests), [state()], "od", {"uid-staying"}, {"uid-gone"})
+    assert counted == ({} if expected is None else {WEB: expected})
+
+
+def test_pods_of_several_controllers_are_counted_apart() -> None:
+    other = Controller("default", "StatefulSet", "db", "db-uid")
+    second = mine("b")
+    second["metadata"]["ownerReferences"][0]["uid"] = "rs-2"
+    third = mine("c")
+    third["metadata"]["ownerReferences"][0] |= {"kind": "StatefulSet", "uid": "db-uid"}
+    states = [state(), ControllerState(other, frozenset({"db-uid"}), 1)]
+    counted = count_replicas(pods(mine("a"), second, third), states)
+    assert counted == {WEB: Replicas(2, 2, 2), other: Replicas(1, 1, 1)}
+
+
+def test_without_a_node_all_pods_count() -> None:
+    assert count_replicas(pods(mine("a", "od")), [state()]) == {WEB: Replicas(1, 1, 1)}

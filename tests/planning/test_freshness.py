@@ -1,0 +1,140 @@
+"""What the watched state lacks of a consistent read."""
+
+from typing import Any
+
+import pytest
+
+from predicates.objects import Node, PodDisruptionBudget
+from rescheduler.planning.freshness import Fresh, FreshPod, lag
+from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod, snapshot
+
+#: A cluster by the names of its objects.
+Objects = dict[str, Manifest | None]
+
+BASE: Objects = {
+    "od": node("od", ON_DEMAND),
+    "spot": node("spot"),
+    "other": node("other"),
+    "web-1": pod("web-1", "od"),
+    "web-2": pod("web-2", "spot"),
+    "new": pod("new"),
+    "web": budget("web", "web", allowed=1),
+}
+
+
+def fresh(objects: Objects) -> Fresh:
+    """*objects* as a read for a drain of ``od``, with ``spot`` as its target, would show them."""
+    there = snapshot([one for one in objects.values() if one is not None and one["kind"] != "Pod"])
+    pods = [one for one in objects.values() if one is not None and one["kind"] == "Pod"]
+    budgets = there.of("PodDisruptionBudget")
+    return Fresh(
+        node="od",
+        asked=frozenset({"od", "spot"}),
+        nodes={one.name: one for one in there.nodes if isinstance(one, Node) and one.name != "other"},
+        pods={one["metadata"]["uid"]: fresh_pod(one) for one in pods},
+        budgets={key: one for key, one in budgets.items() if isinstance(one, PodDisruptionBudget)},
+    )
+
+
+def fresh_pod(pod: Manifest) -> FreshPod:
+    meta = pod["metadata"]
+    return FreshPod(
+        meta["namespace"],
+        meta["name"],
+        pod["spec"]["nodeName"],
+        terminating="deletionTimestamp" in meta,
+        finished=pod["status"]["phase"] in ("Succeeded", "Failed"),
+    )
+
+
+def again(name: str, on: str, **fields: Any) -> Manifest:
+    """Another pod of that name."""
+    made = pod(name, on, **fields)
+    return made | {"metadata": made["metadata"] | {"uid": "uid-of-another"}}
+
+
+ENDED = {"phase": "Succeeded"}
+TAINT = {"key": "full", "effect": "NoSchedule"}
+
+#: What was listed, what is watched, and what is told; all else is as in BASE on both sides.
+CASES: dict[str, tuple[Objects, Objects, str]] = {
+    "the same": ({}, {}, ""),
+    "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not watched yet"),
+    "a pod on a target is gone": ({"web-2": None}, {}, ""),
+    "a pod on a target has ended": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
+    "a pod on a target is watched elsewhere": (
+        {},
+        {"web-2": pod("web-2")},
+        "pod default/web-2 is not watched on node spot yet",
+    ),
+    "another pod of that name is watched": (
+        {},
+        {"web-2": again("web-2", "spot")},
+        "pod default/web-2 is not watched yet",
+    ),
+    "a pending pod is not watched": ({}, {"new": None}, "pod default/new is not watched yet"),
+    "a pending pod was bound since": ({}, {"new": pod("new", "other")}, ""),
+    "a pending pod came since": ({"new": None}, {}, ""),
+    "a pod on the drained node is not watched": ({}, {"web-1": None}, "pod default/web-1 is not watched yet"),
+    "a pod on the drained node is gone": (
+        {"web-1": None},
+        {},
+        "pod default/web-1 is watched on node od, and is not there",
+    ),
+    "a pod on the drained node has ended": (
+        {"web-1": pod("web-1", "od", status=ENDED)},
+        {},
+        "pod default/web-1 is watched on node od, and is not there",
+    ),
+    "a pod on the drained node has ended, and that is watched": (
+        {"web-1": pod("web-1", "od", status=ENDED)},
+        {"web-1": pod("web-1", "od", status=ENDED)},
+        "",
+    ),
+    "a deletion is not watched": (
+        {"web-1": pod("web-1", "od", deleted=True)},
+        {},
+        "the deletion of pod default/web-1 is not watched yet",
+    ),
+    "a deletion since": ({}, {"web-1": pod("web-1", "od", deleted=True)}, ""),
+    "a target is gone": ({"spot": None}, {}, "node spot is watched, and does not exist"),
+    "a target is gone, and that is watched": ({"spot": None}, {"spot": None}, ""),
+    "a target is not watched": ({}, {"spot": None}, "node spot is not watched yet"),
+    "a target was cordoned": (
+        {"spot": node("spot", unschedulable=True)},
+        {},
+        "a change of node spot is not watched yet",
+    ),
+    "a target was tainted": ({"spot": node("spot", taints=[TAINT])}, {}, "a change of node spot is not watched yet"),
+    "a target is not Ready": ({"spot": node("spot", ready="False")}, {}, "a change of node spot is not watched yet"),
+    "a target shrank": ({"spot": node("spot", cpu="1")}, {}, "a change of node spot is not watched yet"),
+    "a label of a target": ({"spot": node("spot", zone="b")}, {}, "a change of node spot is not watched yet"),
+    "an annotation of a target": ({"spot": node("spot", annotations={"a": "b"})}, {}, ""),
+    "the taint of the drained node": (
+        {"od": node("od", ON_DEMAND, taints=[TAINT])},
+        {},
+        "a change of node od is not watched yet",
+    ),
+    "a node that nobody asked for": ({}, {"other": None}, ""),
+    "a budget is used up": (
+        {"web": budget("web", "web", allowed=0)},
+        {},
+        "a change of PodDisruptionBudget default/web is not watched yet",
+    ),
+    "a budget has another selector": (
+        {"web": budget("web", "api", allowed=1)},
+        {},
+        "a change of PodDisruptionBudget default/web is not watched yet",
+    ),
+    "a budget counts other pods": ({"web": budget("web", "web", allowed=1, healthy=7)}, {}, ""),
+    "a budget is not watched": ({}, {"web": None}, "PodDisruptionBudget default/web is not watched yet"),
+    "a budget is gone": ({"web": None}, {}, ""),
+}
+
+
+@pytest.mark.parametrize(("listed", "watched", "expected"), CASES.values(), ids=CASES)
+def test_lag(listed: Objects, watched: Objects, expected: str) -> None:
+    seen = snapshot([one for one in (BASE | watched).values() if one is not None])
+    nodes = len(seen.pods_on)
+    assert lag(fresh(BASE | listed), seen) == expected
+    assert len(seen.pods_on) == nodes

@@ -1,0 +1,101 @@
+"""Which taints and conditions say that a machine is about to go, and what follows from them."""
+
+from typing import Any
+
+import pytest
+
+from predicates.objects import Node
+from rescheduler.planning.candidates import why_not_target
+from rescheduler.planning.interruptions import signals_on
+from tests.planning.builders import node, snapshot
+
+
+def spot(**more: Any) -> Node:
+    [made] = snapshot([node("s", **more)]).nodes
+    return made
+
+
+def tainted(*keys: str) -> dict[str, Any]:
+    return {"taints": [{"key": key, "value": "x", "effect": "NoSchedule"} for key in keys]}
+
+
+def conditioned(name: str, status: str = "True") -> dict[str, Any]:
+    return {"conditions": [{"type": name, "status": status}]}
+
+
+#: Taint → how it is told.
+TAINTS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "aws-node-termination-handler/spot-itn",
+            "aws-node-termination-handler/scheduled-maintenance",
+            "aws-node-termination-handler/asg-lifecycle-termination",
+            "aws-node-termination-handler/rebalance-recommendation",
+        ),
+        "aws-node-termination-handler of AWS Node Termination Handler",
+    ),
+    "aks-node-termination-handler/preempt": "aks-node-termination-handler of AKS Node Termination Handler",
+    "cloud.google.com/impending-node-termination": (
+        "cloud.google.com/impending-node-termination of GKE's termination handler"
+    ),
+    "remediator.kubernetes.azure.com/unschedulable": (
+        "remediator.kubernetes.azure.com/unschedulable of AKS node auto-drain"
+    ),
+    "remediator.aks.microsoft.com/unschedulable": "remediator.aks.microsoft.com/unschedulable of AKS node auto-drain",
+    "cloudprovider.azure.microsoft.com/draining": (
+        "cloudprovider.azure.microsoft.com/draining of the Azure cloud provider"
+    ),
+    "node.cloudprovider.kubernetes.io/shutdown": "node.cloudprovider.kubernetes.io/shutdown of the cloud provider",
+    "node.kubernetes.io/out-of-service": "node.kubernetes.io/out-of-service of an operator or the cloud provider",
+    "karpenter.sh/disrupted": "karpenter.sh/disrupted of Karpenter",
+    "karpenter.sh/disruption": "karpenter.sh/disruption of Karpenter",
+    "ToBeDeletedByClusterAutoscaler": "ToBeDeletedByClusterAutoscaler of Cluster Autoscaler",
+    "node-about-to-be-drained": "node-about-to-be-drained of kubeaware-cloudpool-proxy",
+}
+
+
+@pytest.mark.parametrize("key", TAINTS)
+def test_taints_are_signals(key: str) -> None:
+    made, told = spot(**tainted(key)), f"taint {TAINTS[key]}"
+    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+
+
+@pytest.mark.parametrize(
+    "name", ["VMEventScheduled", "PreemptScheduled", "TerminateScheduled", "RedeployScheduled", "RebootScheduled"]
+)
+def test_conditions_are_signals(name: str) -> None:
+    made, told = spot(**conditioned(name)), f"condition {name} of AKS"
+    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+
+
+#: fact: the node → its signals, and why no pods are sent there
+NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
+    "a healthy node": ({}, [], None),
+    "Azure's taint of all spot nodes": (tainted("kubernetes.azure.com/scalesetpriority"), [], None),
+    "a taint that only begins alike": (tainted("karpenter.sh/disrupted-by-nobody"), [], None),
+    "no scheduled event": (conditioned("VMEventScheduled", "False"), [], None),
+    "a scheduled event, perhaps": (conditioned("VMEventScheduled", "Unknown"), [], None),
+    "another condition": (conditioned("MemoryPressure"), [], None),
+    "several": (
+        {**tainted("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"), **conditioned("PreemptScheduled")},
+        [
+            "taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler",
+            "taint karpenter.sh/disrupted of Karpenter",
+            "condition PreemptScheduled of AKS",
+        ],
+        "it is about to go (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
+    ),
+    "a candidate for removal": (
+        tainted("DeletionCandidateOfClusterAutoscaler"),
+        [],
+        "it may be about to go (taint DeletionCandidateOfClusterAutoscaler)",
+    ),
+    "cordoned": ({"unschedulable": True}, [], "it is cordoned"),
+    "not Ready": ({"ready": "False"}, [], "it is not Ready"),
+}
+
+
+@pytest.mark.parametrize(("given", "signals", "why"), NODES.values(), ids=NODES)
+def test_a_spot_node(given: dict[str, Any], signals: list[str], why: str | None) -> None:
+    made = spot(**given)
+    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == (signals, why)

@@ -1,0 +1,284 @@
+"""The stored form of the memory: whole, small, and refused where it is broken."""
+
+import base64
+import datetime as dt
+import gzip
+import json
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduler.errors import InputError
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.cooldowns import Cooldown, Cooldowns
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import LIMIT, Memory, OpenDebt, dump, load
+from rescheduler.planning.movements import ControllerMoves, Move, Movements
+from rescheduler.planning.waits import Pause, Waits
+from tests.planning.builders import NOW
+from tests.planning.memories import large
+
+HOUR = timedelta(hours=1)
+WAITS = Waits()
+
+
+def controller(name: str) -> Controller:
+    return Controller("default", "Deployment", name, f"uid-{name}")
+
+
+def owed(name: str, at: dt.datetime = NOW, node: str = "od-1") -> OpenDebt:
+    return OpenDebt(node, at, Debt(controller(name), 2, 3, "digest", 1, ("rs-1", "rs-2")))
+
+
+FULL = Memory(
+    drained_at=NOW,
+    cooldowns=Cooldowns({"od-1": Cooldown("uid", 2, NOW + HOUR, "eviction-refused", "a webhook says no")}),
+    failure=Pause(1, NOW + HOUR),
+    returned=Pause(2, NOW + 2 * HOUR),
+    debts=(owed("web"), owed("db")),
+    movements=Movements(
+        {"uid-web": ControllerMoves((Move(NOW - HOUR, 3), Move(NOW, 1)), 2, returned=True, until=NOW + HOUR)}
+    ),
+)
+
+moments = st.datetimes(timezones=st.just(dt.UTC))
+nows = st.integers(0, 100 * 365).map(lambda days: NOW + timedelta(days=days))
+counts = st.integers(0, 10**9)
+texts = st.text(max_size=20)
+debts = st.builds(
+    Debt, st.builds(Controller, texts, texts, texts, texts), counts, counts, texts, counts, st.tuples(texts, texts)
+)
+records = st.builds(
+    ControllerMoves,
+    st.lists(st.builds(Move, moments, counts), min_size=1, max_size=4).map(tuple),
+    counts,
+    st.booleans(),
+    st.none() | moments,
+)
+memories = st.builds(
+    Memory,
+    drained_at=st.none() | moments,
+    cooldowns=st.builds(
+        Cooldowns, st.dictionaries(texts, st.builds(Cooldown, texts, counts, moments, texts, texts), max_size=4)
+    ),
+    failure=st.builds(Pause, counts, st.none() | moments),
+    returned=st.builds(Pause, counts, st.none() | moments),
+    debts=st.lists(st.builds(OpenDebt, texts, moments, debts), max_size=4).map(tuple),
+    movements=st.builds(Movements, st.dictionaries(texts, records, max_size=4)),
+)
+
+
+@given(memories)
+def test_what_is_stored_is_read_again(memory: Memory) -> None:
+    assert load(dump(memory)) == memory
+
+
+@given(memories, nows)
+def test_nothing_that_is_stored_breaks_what_reads_it(memory: Memory, now: dt.datetime) -> None:
+    bounded = memory.bounded(now, WAITS)
+    assert bounded.bounded(now, WAITS) == bounded
+    assert bounded.current(now, WAITS).current(now, WAITS) == bounded.current(now, WAITS)
+    assert bounded.summary(now)
+    assert all(cooldown.until <= now + WAITS.cooldown.longest for cooldown in bounded.cooldowns.by_node.values())
+
+
+def test_equal_memories_give_equal_bytes() -> None:
+    first = Cooldowns({name: Cooldown("u", 1, NOW) for name in ("a", "b", "c")})
+    second = Cooldowns({name: Cooldown("u", 1, NOW) for name in ("c", "a", "b")})
+    assert dump(Memory(cooldowns=first)) == dump(Memory(cooldowns=second))
+    assert dump(FULL)[4:8] == bytes(4)  # gzip's time of change
+
+
+def test_it_is_gzip_of_json() -> None:
+    stored = json.loads(gzip.decompress(dump(FULL)))
+    assert stored["version"] == 1
+    assert stored["memory"]["drained_at"] == "2026-01-01T12:00:00Z"
+
+
+def test_what_newer_versions_add_is_ignored() -> None:
+    stored = json.loads(gzip.decompress(dump(FULL)))
+    stored["version"], stored["more"], stored["memory"]["more"] = 7, 1, {"x": []}
+    stored["memory"]["debts"][0]["debt"]["more"] = True
+    assert load(gzip.compress(json.dumps(stored).encode())) == FULL
+
+
+def packed(text: bytes | str) -> bytes:
+    return gzip.compress(text if isinstance(text, bytes) else text.encode())
+
+
+def written(change: Callable[[dict[str, Any]], object]) -> bytes:
+    stored = json.loads(gzip.decompress(dump(FULL)))
+    change(stored)
+    return packed(json.dumps(stored))
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "expected one whole gzip member"),
+    "no gzip": (b"{}", "expected gzip"),
+    "cut off": (dump(FULL)[:-9], "expected one whole gzip member"),
+    "a changed byte": (dump(FULL)[:40] + b"\xff" + dump(FULL)[41:], "expected"),
+    "more behind it": (dump(FULL) + b"x", "expected one whole gzip member"),
+    "too much": (packed(bytes(65 << 20)), "expected one whole gzip member of at most 64 MiB"),
+    "no JSON": (packed("{"), "expected the memory as JSON"),
+    "no UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
+    "deep": (packed("[" * 100_000), "expected the memory as JSON"),
+    "something else": (packed("{}"), "expected the memory as JSON"),
+    "no version": (packed('{"memory": {}}'), "missing required field `version`"),
+    "a version that is none": (packed('{"version": 0, "memory": {}}'), "$.version"),
+    "a time without a zone": (written(lambda one: one["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
+    "a time that is none": (written(lambda one: one["memory"].update(drained_at="soon")), "$.memory.drained_at"),
+    "a number that is too large": (written(lambda one: one["memory"]["failure"].update(times=10**30)), "<="),
+    "no move": (
+        packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
+        "$.memory.movements.by_uid[...].moves",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "told"), BROKEN.values(), ids=BROKEN)
+def test_what_is_broken_is_refused(content: bytes, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(content)
+    assert told in str(error.value)
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_whatever_is_stored_is_read_or_refused(content: bytes, zipped: bool) -> None:
+    with pytest.raises(InputError):
+        load(gzip.compress(content) if zipped else content)
+
+
+# Size
+
+
+def config_map(memory: Memory) -> int:
+    """Bytes of a ConfigMap with *memory*, in JSON."""
+    content = base64.b64encode(dump(memory)).decode()
+    return len(msgspec.json.encode({"binaryData": {"memory": content}, "data": {"summary": memory.summary(NOW)}}))
+
+
+def test_a_day_of_drains_with_the_default_delay_is_kept_whole() -> None:
+    """144 drains, each of 30 pods of 30 controllers that are moved once; a tenth of 5,000 nodes cool down."""
+    memory = large(500, 144 * 30)
+    memory = msgspec.structs.replace(
+        memory,
+        cooldowns=Cooldowns(
+            {node: Cooldown(c.uid, c.failures, c.until) for node, c in memory.cooldowns.by_node.items()}
+        ),
+        movements=Movements({uid: ControllerMoves(moves.moves[-1:]) for uid, moves in memory.movements.by_uid.items()}),
+    )
+    assert load(dump(memory)) == memory
+    assert config_map(memory) < 256 * 1024
+
+
+def test_at_5000_nodes_what_is_oldest_is_dropped_and_no_debt() -> None:
+    memory = large(5_000, 20_000)
+    assert config_map(memory) <= 256 * 1024
+    kept = load(dump(memory))
+    assert (kept.debts, kept.drained_at) == (memory.debts, memory.drained_at)
+    assert kept.movements.by_uid.items() <= memory.movements.by_uid.items()
+    assert kept.cooldowns.by_node.items() <= memory.cooldowns.by_node.items()
+    ages = {("node", node): one.until for node, one in memory.cooldowns.by_node.items()} | {
+        ("uid", uid): one.last for uid, one in memory.movements.by_uid.items()
+    }
+    left = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
+    assert len(left) > 1_000
+    assert max(age for key, age in ages.items() if key not in left) <= min(ages[key] for key in left)
+
+
+def noise(n: int) -> str:
+    """Text that cannot be packed, another for each *n*."""
+    return base64.b85encode(random.Random(n).randbytes(64)).decode()
+
+
+SMALL = Memory(
+    cooldowns=Cooldowns({f"od-{n}": Cooldown(noise(n), 1, NOW + n * HOUR) for n in (1, 4)}),
+    movements=Movements(
+        {
+            noise(12): ControllerMoves((Move(NOW - 2 * HOUR, 1),)),
+            noise(13): ControllerMoves((Move(NOW - 3 * HOUR, 1),), 1, until=NOW + 3 * HOUR),
+        }
+    ),
+    debts=(owed(noise(21), NOW - 2 * HOUR), owed(noise(22), NOW - HOUR)),
+)
+#: From the oldest: moves, the end of a cooldown, the end of a controller's wait, the end of a cooldown; then debts.
+DROPPED = [(2, 2, 2), (2, 1, 2), (1, 1, 2), (1, 0, 2), (0, 0, 2), (0, 0, 1), (0, 0, 0)]
+
+
+def test_the_order_in_which_things_are_dropped() -> None:
+    limit = len(dump(SMALL))
+    seen: list[tuple[int, int, int]] = []
+    while not seen or seen[-1] != (0, 0, 0):
+        kept = load(dump(SMALL, limit))
+        counted = len(kept.cooldowns.by_node), len(kept.movements.by_uid), len(kept.debts)
+        seen += [counted] if counted not in seen else []
+        if len(kept.debts) == 1:
+            assert kept.debts == SMALL.debts[1:]
+        limit -= 1
+    assert seen == DROPPED
+
+
+def test_the_limit_is_kept() -> None:
+    assert LIMIT * 4 / 3 < 256 * 1024
+    for limit in range(200, len(dump(SMALL)) + 10, 7):
+        assert len(dump(SMALL, limit)) <= limit
+
+
+# What it means
+
+
+def test_a_waiver_forgets_the_debts_to_a_controller() -> None:
+    memory = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("web", node="od-2")))
+    assert memory.waived({"default/Deployment/web", "default/Deployment/other"}) == Memory(
+        drained_at=NOW, debts=(owed("db"),)
+    )
+
+
+def test_what_others_added_is_taken_and_what_they_had_is_not() -> None:
+    """*db* was paid here; *api* is owed by the word of another leader, which also drained later."""
+    base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
+    ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
+    theirs = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
+    assert ours.merged(theirs, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
+    assert ours.merged(Memory(), base) == ours
+    assert Memory().merged(Memory(), base) == Memory()
+
+
+def test_nothing_waits_for_longer_than_the_flags_allow() -> None:
+    ahead = Memory(
+        drained_at=NOW + 100 * HOUR,
+        cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 100 * HOUR)}),
+        failure=Pause(1, NOW + 100 * HOUR),
+        returned=Pause(1, NOW + 100 * HOUR),
+        movements=Movements({"u": ControllerMoves((Move(NOW + HOUR, 1),), 1, until=NOW + 100 * HOUR)}),
+    )
+    assert ahead.bounded(NOW, WAITS) == Memory(
+        drained_at=NOW,
+        cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 2 * HOUR)}),
+        failure=Pause(1, NOW + 4 * HOUR),
+        returned=Pause(1, NOW + 4 * HOUR),
+        movements=Movements({"u": ControllerMoves((Move(NOW, 1),), 1, until=NOW + 24 * HOUR)}),
+    )
+    assert FULL.bounded(NOW, WAITS) == FULL
+
+
+def test_the_summary_is_for_people() -> None:
+    assert FULL.summary(NOW) == (
+        "2 controllers are owed replacement pods; no drain begins before they run\n"
+        "  default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
+        "  default/Deployment/db: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
+        "last drain: 2026-01-01T12:00:00Z\n"
+        "pause after failed landings until: 2026-01-01T13:00:00Z\n"
+        "pause after returned pods until: 2026-01-01T14:00:00Z\n"
+        "nodes cooling down: 1\n"
+        "controllers moved in the last 24 h: 1, of which 1 wait\n"
+    )
+    many = Memory(debts=tuple(owed(f"web-{n}") for n in range(1000)))
+    assert "  … and 980 more\n" in many.summary(NOW)
+    assert Memory().summary(NOW).startswith("0 controllers are owed replacement pods")

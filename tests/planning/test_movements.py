@@ -1,0 +1,250 @@
+"""Controllers whose pods come back wait longer and longer, and no replica moves too often."""
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from predicates.objects import Pod
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.movements import ControllerMoves, Move, Movements
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.waits import Waits
+from tests.planning.builders import NOW, pod, snapshot
+
+WEB = Controller("default", "Deployment", "web", "uid-web")
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+WAITS = Waits()
+UNLIMITED = Waits(moves_per_pod=0)
+
+
+def state(wanted: int | None = 1, controller: Controller = WEB) -> ControllerState:
+    return ControllerState(controller, frozenset({"rs"}), wanted)
+
+
+def made(name: str, on: str, at: dt.datetime = NOW) -> Pod:
+    """A pod that was created *at* this time; the API server cuts off fractions of seconds."""
+    [found] = snapshot([pod(name, on)]).pods.values()
+    return msgspec.structs.replace(found, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def moves(*at: dt.datetime, **more: object) -> Movements:
+    """Moves of one pod of WEB each."""
+    record = ControllerMoves(tuple(Move(one, 1) for one in at))
+    return Movements({WEB.uid: msgspec.structs.replace(record, **more)})
+
+
+def blocked(detail: str, by: str = "default/w-1") -> tuple[Blocker, ...]:
+    return (Blocker(Reason.MOVED_RECENTLY, f"default/Deployment/web: {detail}", by),)
+
+
+@dataclass(frozen=True)
+class Case:
+    before: Movements
+    pods: Mapping[ControllerState, Sequence[Pod]]
+    blockers: tuple[Blocker, ...] = ()
+    after: Movements | None = None  # None: as before
+    waits: Waits = field(default=WAITS)
+
+
+BACK = "its pods came back to on-demand nodes once; it is not moved before 2026-01-01T12:10:00Z"
+LONG_AGO = NOW - 2 * HOUR
+CASES = {
+    "never moved": Case(Movements(), {state(): [made("w-1", "od")]}),
+    "moved, and not back": Case(moves(LONG_AGO), {state(): [made("w-1", "od", LONG_AGO - HOUR)]}),
+    "back on the candidate": Case(
+        moves(LONG_AGO),
+        {state(): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked(BACK),
+        moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
+    ),
+    "back in the second of the move": Case(
+        moves(LONG_AGO + timedelta(milliseconds=700)),
+        {state(): [made("w-1", "od", LONG_AGO)]},
+        blocked(BACK),
+        moves(LONG_AGO + timedelta(milliseconds=700), returns=1, returned=True, until=NOW + 10 * MINUTE),
+    ),
+    "back on another node": Case(
+        moves(LONG_AGO), {state(2): [made("w-1", "od", LONG_AGO - HOUR), made("w-2", "spot", LONG_AGO + MINUTE)]}
+    ),
+    "no pod on the candidate": Case(moves(LONG_AGO), {state(): [made("w-1", "spot", LONG_AGO + MINUTE)]}),
+    "a return is counted once": Case(
+        moves(LONG_AGO, returns=1, returned=True, until=NOW), {state(): [made("w-1", "od", LONG_AGO + MINUTE)]}
+    ),
+    "the wait of a counted return": Case(
+        moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
+        {state(): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked(BACK),
+    ),
+    "each further return doubles the wait": Case(
+        moves(LONG_AGO, returns=3, until=NOW - HOUR),
+        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked("its pods came back to on-demand nodes 4 times; it is not moved before 2026-01-01T13:20:00Z"),
+        moves(LONG_AGO, returns=4, returned=True, until=NOW + 80 * MINUTE),
+    ),
+    "up to the longest wait": Case(
+        moves(LONG_AGO, returns=60, until=NOW - HOUR),
+        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked("its pods came back to on-demand nodes 61 times; it is not moved before 2026-01-02T12:00:00Z"),
+        moves(LONG_AGO, returns=61, returned=True, until=NOW + 24 * HOUR),
+    ),
+    "returns are forgotten a longest wait after the last one": Case(
+        moves(LONG_AGO, returns=3, until=NOW - 24 * HOUR),
+        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked(BACK),
+        moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
+    ),
+    "three moves of its only replica": Case(
+        moves(*(NOW - hours * HOUR for hours in (20, 10, 5))),
+        {state(): [made("w-1", "od", NOW - 24 * HOUR)]},
+        blocked(
+            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "(--max-moves-per-pod-per-day=3); not before 2026-01-01T16:00:00Z"
+        ),
+    ),
+    "three moves, the first of them a day ago": Case(
+        moves(*(NOW - hours * HOUR for hours in (24, 10, 5))), {state(): [made("w-1", "od", NOW - 30 * HOUR)]}
+    ),
+    "three moves of three replicas": Case(
+        moves(*(NOW - hours * HOUR for hours in (20, 10, 5))), {state(3): [made("w-1", "od", NOW - 30 * HOUR)]}
+    ),
+    "as many as are allowed": Case(
+        moves(*[NOW - HOUR] * 4), {state(2): [made(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]}
+    ),
+    "one more than is allowed": Case(
+        moves(*[NOW - HOUR] * 5),
+        {state(2): [made(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]},
+        blocked(
+            "5 of its pods were moved in the last 24 h; 2 more would be too many for 2 replicas "
+            "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
+        ),
+    ),
+    "a kind that cannot be read counts its pods": Case(
+        moves(*[NOW - HOUR] * 5),
+        {state(None): [made("w-1", "od", NOW - 30 * HOUR), made("w-2", "spot", NOW - HOUR)]},
+    ),
+    "one that is scaled to zero counts as one": Case(
+        moves(*[NOW - HOUR] * 3),
+        {state(0): [made("w-1", "od", NOW - 30 * HOUR)]},
+        blocked(
+            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
+        ),
+    ),
+    "a limit below one": Case(
+        Movements(),
+        {state(): [made("w-1", "od")]},
+        blocked(
+            "0 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "(--max-moves-per-pod-per-day=0.5); its pods on the node are too many for one day"
+        ),
+        waits=Waits(moves_per_pod=0.5),
+    ),
+    "no limit": Case(
+        moves(*[NOW - HOUR] * 50), {state(): [made("w-1", "od", NOW - 30 * HOUR)]}, waits=UNLIMITED
+    ),
+    "both rules, each by its name": Case(
+        moves(*[NOW - HOUR] * 3, returns=1, returned=True, until=NOW + 10 * MINUTE),
+        {state(): [made("w-1", "od", NOW)]},
+        blocked(BACK)
+        + blocked(
+            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_keeps_pods_where_they_are(case: Case) -> None:
+    after, blockers = case.before.judge("od", case.pods, NOW, case.waits)
+    assert blockers == case.blockers
+    assert after == (case.before if case.after is None else case.after)
+
+
+def test_each_controller_is_judged_by_itself() -> None:
+    other = Controller("default", "StatefulSet", "db", "uid-db")
+    pods = {state(): [made("w-1", "od")], state(controller=other): [made("d-1", "od")]}
+    record = ControllerMoves((Move(LONG_AGO, 1),))
+    _, blockers = Movements({WEB.uid: record, other.uid: record}).judge("od", pods, NOW, WAITS)
+    assert [(blocker.pod, blocker.detail.partition(":")[0]) for blocker in blockers] == [
+        ("default/w-1", "default/Deployment/web"),
+        ("default/d-1", "default/StatefulSet/db"),
+    ]
+
+
+def test_a_drain_tells_its_evictions_one_by_one() -> None:
+    before = moves(LONG_AGO, returns=1, returned=True, until=NOW)
+    first = before.moved(WEB, 1, NOW)
+    assert first == moves(LONG_AGO, NOW, returns=1, until=NOW)
+    noticed, _ = first.judge("od", {state(9): [made("w-1", "od", NOW)]}, NOW + MINUTE, WAITS)
+    again = noticed.moved(WEB, 2, NOW)
+    assert again.by_uid[WEB.uid] == ControllerMoves(
+        (Move(LONG_AGO, 1), Move(NOW, 3)), returns=2, returned=True, until=NOW + 21 * MINUTE
+    )
+
+
+def test_the_number_of_moves_that_are_kept_is_bounded() -> None:
+    """No move is lost; the oldest ones count for longer than a day, at most until the next ones do not count."""
+    movements = Movements()
+    for minute in range(300):
+        movements = movements.moved(WEB, 2, NOW + minute * MINUTE)
+    record = movements.by_uid[WEB.uid]
+    assert (len(record.moves), sum(move.pods for move in record.moves)) == (96, 600)
+    assert record.moves[-2:] == (Move(NOW + 298 * MINUTE, 2), Move(NOW + 299 * MINUTE, 2))
+
+
+CURRENT: dict[str, tuple[Movements, Movements]] = {
+    "a day has passed": (moves(NOW - 24 * HOUR), Movements()),
+    "less than a day": (moves(NOW - 23 * HOUR), moves(NOW - 23 * HOUR)),
+    "the older of two": (moves(NOW - 25 * HOUR, NOW - HOUR), moves(NOW - HOUR)),
+    "a wait outlasts its moves, and the last one tells what came back": (
+        moves(NOW - 50 * HOUR, NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
+        moves(NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
+    ),
+    "a wait that is long over": (moves(NOW - 49 * HOUR, returns=9, until=NOW - 24 * HOUR), Movements()),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CURRENT.values(), ids=CURRENT)
+def test_what_no_longer_counts_is_forgotten(before: Movements, after: Movements) -> None:
+    assert before.current(NOW, WAITS.returned) == after
+
+
+def test_times_of_a_wrong_clock_are_cut() -> None:
+    far = NOW + 10000 * HOUR
+    assert moves(NOW - HOUR, far, returns=2, until=far).bounded(NOW, WAITS.returned) == moves(
+        NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR
+    )
+    right = moves(NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR)
+    assert right.bounded(NOW, WAITS.returned) is right
+
+
+def pushed_back(waits: Waits, hours: int) -> list[int]:
+    """The minutes at which a pod is moved that something puts back at once; its node is looked at each minute."""
+    movements, moved = Movements(), []
+    created = NOW - HOUR
+    for minute in range(60 * hours):
+        now = NOW + minute * MINUTE
+        movements, blockers = movements.judge("od", {state(): [made("w-1", "od", created)]}, now, waits)
+        if not blockers:
+            movements = movements.moved(WEB, 1, now)
+            created = now + timedelta(seconds=1)
+            moved.append(minute)
+    return moved
+
+
+def test_pods_that_something_pushes_back_move_less_and_less() -> None:
+    moved = pushed_back(UNLIMITED, 30)
+    assert [later - earlier for earlier, later in itertools.pairwise(moved)] == [
+        1 + wait for wait in (10, 20, 40, 80, 160, 320, 640)
+    ]
+
+
+def test_and_no_more_than_three_times_a_day() -> None:
+    assert pushed_back(WAITS, 24) == [0, 11, 32]

@@ -1,0 +1,95 @@
+"""What objects that cannot be decoded forbid, and what they leave alone."""
+
+from typing import Any
+
+import pytest
+
+from predicates.snapshot import Snapshot
+from predicates.unreadable import Unreadable, node_of
+from rescheduler.planning.outcome import Rejected
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, brief, node, pod, snapshot
+
+STAYS = ["unreadable-object"]
+A, B, BOTH = {"a": "s2"}, {"b": "s2"}, {"od1": {"a": "s2"}, "od2": {"b": "s2"}, "od3": {}}
+
+
+def cluster(*unreadable: Unreadable) -> Snapshot:
+    """A pod of the namespace default on od1, one of shop on od2, none on od3; s2 is the fuller spot node."""
+    made = snapshot(
+        [
+            *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)),
+            *(node("s1"), node("s2")),
+            *(pod("a", "od1"), pod("shop/b", "od2"), pod("daemon", "od3", owner="DaemonSet"), pod("x", "s2")),
+        ]
+    )
+    made.unreadable = unreadable
+    return made
+
+
+CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
+    "a pod on a node": (Unreadable("Pod", "default/p", "no", "od1"), BOTH | {"od1": STAYS}),
+    "a pod on an empty node": (Unreadable("Pod", "default/p", "no", "od3"), BOTH | {"od3": STAYS}),
+    "a pod somewhere": (Unreadable("Pod", "default/p", "no"), dict.fromkeys(BOTH, STAYS)),
+    "a pod without a node": (Unreadable("Pod", "default/p", "no", ""), BOTH),
+    "a pod on a spot node": (
+        Unreadable("Pod", "default/p", "no", "s2"),
+        {"od1": {"a": "s1"}, "od2": {"b": "s1"}, "od3": {}},
+    ),
+    "a budget": (Unreadable("PodDisruptionBudget", "default/b", "no"), BOTH | {"od1": STAYS}),
+    "a budget of a namespace without pods": (Unreadable("PodDisruptionBudget", "none/b", "no"), BOTH),
+    "a budget of an unknown namespace": (
+        Unreadable("PodDisruptionBudget", "without a name", "no"),
+        BOTH | {"od1": STAYS, "od2": STAYS},
+    ),
+    "a claim": (Unreadable("PersistentVolumeClaim", "shop/c", "no"), BOTH | {"od2": STAYS}),
+    "a node": (Unreadable("Node", "od9", "no"), BOTH),
+    "anything else": (Unreadable("StorageClass", "fast", "no"), BOTH),
+}
+
+
+@pytest.mark.parametrize(("unreadable", "expected"), CASES.values(), ids=CASES)
+def test_nodes(unreadable: Unreadable, expected: dict[str, Any]) -> None:
+    planner = Planner(cluster(unreadable), Policy())
+    assert brief(planner.plan_each(CIRCUMSTANCES)) == expected
+
+
+def test_a_snapshot_that_changes_under_the_planner_is_judged_as_it_is() -> None:
+    changing = cluster()
+    planner = Planner(changing, Policy())
+    assert brief(planner.plan_each(CIRCUMSTANCES)) == BOTH
+    changing.unreadable = (Unreadable("Pod", "default/p", "no", "od1"),)
+    assert brief(planner.plan_each(CIRCUMSTANCES)) == BOTH | {"od1": STAYS}
+
+
+def test_the_object_and_its_fault_are_told_and_many_are_cut_short() -> None:
+    many = [Unreadable("Pod", f"default/p{n}", f"Pod default/p{n}: no object", "od1") for n in range(9)]
+    verdict = Planner(cluster(*many), Policy()).plan_node("od1", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert [(one.pod, one.detail) for one in verdict.blockers] == [
+        (None, f"it cannot be decoded: Pod default/p{n}: no object") for n in range(5)
+    ]
+
+
+#: A Pod in JSON → its node: "" where it has none or has finished, None where it cannot be told.
+NODES: dict[str, tuple[bytes, str | None]] = {
+    "on a node": (b'{"spec":{"nodeName":"n","containers":7}}', "n"),
+    "status is broken": (b'{"spec":{"nodeName":"n"},"status":7}', "n"),
+    "without a node": (b'{"spec":{"containers":7}}', ""),
+    "null for a node": (b'{"spec":{"nodeName":null,"containers":7}}', ""),
+    "succeeded": (b'{"spec":{"nodeName":"n","containers":7},"status":{"phase":"Succeeded"}}', ""),
+    "failed": (b'{"spec":{"nodeName":"n","containers":7},"status":{"phase":"Failed"}}', ""),
+    "a number for a node": (b'{"spec":{"nodeName":7}}', None),
+    "a number for its spec": (b'{"spec":7}', None),
+    "no spec": (b'{"metadata":{}}', None),
+    "no object": (b"[]", None),
+    "no JSON": (b'{"spec":{"nodeName":"n"', None),
+    "not UTF-8": (b'{"spec":{"nodeName":"n","containers":"\xff"}}', "n"),
+    "too deep": (b'{"spec":' + b"[" * 100_000, None),
+}
+
+
+@pytest.mark.parametrize(("raw", "expected"), NODES.values(), ids=NODES)
+def test_the_node_of_a_pod_that_cannot_be_decoded(raw: bytes, expected: str | None) -> None:
+    assert node_of(raw) == expected

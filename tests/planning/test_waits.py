@@ -1,0 +1,74 @@
+"""Waits that double; cooldowns of nodes."""
+
+from datetime import timedelta
+
+import pytest
+
+from rescheduler.planning.cooldowns import Cooldown, Cooldowns
+from rescheduler.planning.waits import Doubling, Pause
+from tests.planning.builders import NOW
+
+MINUTE = timedelta(minutes=1)
+WAIT = Doubling(5 * MINUTE, 30 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("wait", "expected"),
+    [
+        (WAIT, [5, 10, 20, 30, 30]),
+        (Doubling(timedelta(), 30 * MINUTE), [0, 0, 0, 0, 0]),
+        (Doubling(MINUTE, MINUTE), [1, 1, 1, 1, 1]),
+    ],
+)
+def test_waits_double_up_to_the_longest(wait: Doubling, expected: list[int]) -> None:
+    assert [wait.after(times) for times in range(1, 6)] == [minutes * MINUTE for minutes in expected]
+    assert wait.after(10**9) == (wait.longest if wait.first else timedelta())
+
+
+def test_a_pause_lasts_until_its_time() -> None:
+    first = Pause().lengthened(NOW, WAIT)
+    second = first.lengthened(NOW, WAIT)
+    assert (first, second) == (Pause(1, NOW + 5 * MINUTE), Pause(2, NOW + 10 * MINUTE))
+    assert Pause().active(NOW) is None
+    assert first.active(NOW + 5 * MINUTE - timedelta(seconds=1)) == NOW + 5 * MINUTE
+    assert first.active(NOW + 5 * MINUTE) is None
+
+
+def test_a_pause_of_a_wrong_clock_lasts_no_longer_than_the_longest() -> None:
+    assert Pause(3, NOW + 1000 * MINUTE).bounded(NOW, WAIT) == Pause(3, NOW + 30 * MINUTE)
+    assert Pause(3, NOW + 30 * MINUTE).bounded(NOW, WAIT) == Pause(3, NOW + 30 * MINUTE)
+    assert Pause().bounded(NOW, WAIT) == Pause()
+
+
+def test_a_node_that_fails_again_is_left_alone_for_longer() -> None:
+    once = Cooldowns().failed("a", "uid", NOW, WAIT)
+    twice = once.failed("a", "uid", NOW + MINUTE, WAIT, "eviction-refused", "x" * 1000)
+    assert once.by_node == {"a": Cooldown("uid", 1, NOW + 5 * MINUTE)}
+    assert twice.by_node == {"a": Cooldown("uid", 2, NOW + 11 * MINUTE, "eviction-refused", "x" * 300)}
+    assert twice.active(NOW + 11 * MINUTE) == {}
+    assert twice.active(NOW + 10 * MINUTE) == twice.by_node
+
+
+def test_another_node_of_the_same_name_starts_at_the_first_wait() -> None:
+    again = Cooldowns().failed("a", "uid", NOW, WAIT).failed("a", "another", NOW, WAIT)
+    assert again.by_node == {"a": Cooldown("another", 1, NOW + 5 * MINUTE)}
+
+
+def test_a_success_ends_the_cooldown() -> None:
+    failed = Cooldowns().failed("a", "uid-a", NOW, WAIT).failed("b", "uid-b", NOW, WAIT)
+    assert failed.succeeded("a") == Cooldowns().failed("b", "uid-b", NOW, WAIT)
+    assert failed.succeeded("c") is failed
+
+
+def test_nodes_that_are_gone_or_replaced_are_forgotten() -> None:
+    failed = Cooldowns().failed("a", "uid-a", NOW, WAIT).failed("b", "uid-b", NOW, WAIT).failed("c", "uid-c", NOW, WAIT)
+    assert failed.kept({"a": "uid-a", "b": "another", "d": "uid-d"}) == Cooldowns().failed("a", "uid-a", NOW, WAIT)
+    assert failed.kept({"a": "uid-a", "b": "uid-b", "c": "uid-c"}) is failed
+
+
+def test_a_cooldown_of_a_wrong_clock_lasts_no_longer_than_the_longest() -> None:
+    failed = Cooldowns().failed("a", "uid", NOW + 1000 * MINUTE, WAIT)
+    assert failed.bounded(NOW, WAIT).by_node == {"a": Cooldown("uid", 1, NOW + 30 * MINUTE)}
+    assert Cooldowns().failed("a", "uid", NOW, WAIT).bounded(NOW, WAIT).by_node == {
+        "a": Cooldown("uid", 1, NOW + 5 * MINUTE)
+    }
