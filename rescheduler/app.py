@@ -48,7 +48,7 @@ from rescheduler.soft_taint import SoftTaint
 from rescheduler.stopping import on_signals
 from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
-from rescheduler.view import View
+from rescheduler.view import View, unfit
 
 #: How long ``--once`` waits for the cluster to be read, and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
@@ -152,7 +152,8 @@ def _assembled(
     elector = _elector(client, holder, running, clock)
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
-    standing.health = Health(clock, running.timing.housekeeping_interval.total_seconds(), lambda: state.synced)
+    interval = running.timing.housekeeping_interval.total_seconds()
+    standing.health = Health(clock, interval, lambda: state.synced, lambda: unfit(state))
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
     state.start()

@@ -117,10 +117,10 @@ class Drainer:
         self._report(DrainStarted(_ref(node), plan))
         return self._played(node, machine.start(plan, self._limits))
 
-    def sweep(self, ended: Callable[[Drain], object] = lambda _: None) -> bool:
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
 
-        *ended* is told of each drain at its end.
+        *ended* is told of each drain at its end. *hurried*: somebody waits, so machines are asked about now.
 
         A cloudpool proxy has no Lease: nobody can tell from outside whether it runs, and it finishes its own drains
         after a restart. So its marks are left to it until the moment that they name has passed.
@@ -130,12 +130,12 @@ class Drainer:
         self._removals = {uid: removal for uid, removal in self._removals.items() if uid in here}
         swept = False
         for node in marked:
-            if (drain := self._swept(node)) is not None:
+            if (drain := self._swept(node, hurried=hurried)) is not None:
                 ended(drain)
                 swept = True
         return swept
 
-    def _swept(self, node: Node) -> Drain | None:
+    def _swept(self, node: Node, *, hurried: bool) -> Drain | None:
         """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back."""
         written = intent.read(node)
         if written is not None and self._of_a_proxy(written):
@@ -143,7 +143,7 @@ class Drainer:
         if written is not None and self._of_another(written):
             return self._after_another(node, written)
         if written is not None and written.step is Step.REMOVING:
-            return self._removal(node, written)
+            return self._removal(node, written, hurried=hurried)
         if written is None or written.holder == self._access.holder:
             debts = written.debts if written is not None else ()
             return self._roll_back(node, written.holder if written else "", debts)
@@ -151,11 +151,14 @@ class Drainer:
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, written.pods, written.debts))
 
-    def _removal(self, node: Node, written: Intent) -> Drain | None:
-        """Ask once for the machine. One that does not end is asked about ever more rarely."""
+    def _removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
+        """Ask once for the machine. One that does not end is asked about ever more rarely, unless somebody waits.
+
+        A provider that did not know the machine is always given its time.
+        """
         now, uid = self._access.clock.monotonic(), node.metadata.uid
         before = self._removals.get(uid, _Removal(now, FIRST_QUESTION, absent=False))
-        if now < before.ask_at:
+        if now < before.ask_at and (before.absent or not hurried):
             return None
         limits = replace(self._limits, removal=0)
         begun = machine.resume_removal(

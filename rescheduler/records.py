@@ -49,26 +49,22 @@ class DrainRecords:
             pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
             if pods:
                 self._recollection.moved(controller, pods, began)
-        if drain.failure is None and not drain.rolled_back:
-            self._succeeded(drain)
+        self._owe(drain)
+        if drain.rolled_back:
+            pass  # how the drain ended is not known
+        elif drain.failure is None:
+            self._recollection.node_succeeded(drain.node)
         else:
-            self._owe(drain)
-        if drain.failure is not None and not drain.rolled_back:
             self._failed(drain, drain.failure)
         self._recollection.save()
 
-    def _succeeded(self, drain: Drain) -> None:
-        self._recollection.node_succeeded(drain.node)
-        if drain.evicted or (drain.group is not None and drain.ordered_at is None):
-            self._recollection.drained()
-
     def _owe(self, drain: Drain) -> None:
-        """A drain that evicted pods and did not succeed starts the drain delay, too."""
+        """Note what is not paid at the end. A drain that evicted a pod or ordered a machine starts the drain delay."""
         earlier = drain.resumed or drain.rolled_back  # which pods another process evicted is not known
         debts = [debt for each, debt in drain.debts.items() if earlier or (drain.evicted and each in drain.begun)]
         if debts or not earlier:
             self._recollection.owe(drain.node, debts)
-        if drain.evicted or debts:
+        if debts or drain.evicted or (drain.ordered and drain.ordered_at is None):
             self._recollection.drained()
 
     def _failed(self, drain: Drain, failure: Failure) -> None:

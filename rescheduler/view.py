@@ -51,6 +51,16 @@ class State(Protocol):
     def snapshot(self) -> Snapshot: ...
 
 
+def unfit(state: State) -> str:
+    """Why nothing can be decided from what was read of the cluster; "" where it can. For any thread."""
+    errors = state.errors
+    if not state.synced:
+        return "; ".join((f"not read yet: {', '.join(state.missing)}", *_told(errors.values())))
+    if errors:
+        return f"{', '.join(sorted(errors))} cannot be read at present: {'; '.join(_told(errors.values()))}"
+    return ""
+
+
 class View:
     def __init__(
         self,
@@ -80,13 +90,8 @@ class View:
         self._made: Planner | None = None
 
     def unfit(self) -> str:
-        """Why nothing can be decided from what was read of the cluster; "" where it can."""
-        errors = self._state.errors
-        if not self._state.synced:
-            return "; ".join((f"not read yet: {', '.join(self._state.missing)}", *_told(errors.values())))
-        if errors:
-            return f"{', '.join(sorted(errors))} cannot be read at present: {'; '.join(_told(errors.values()))}"
-        return ""
+        """See :func:`unfit`."""
+        return unfit(self._state)
 
     def ages(self) -> Mapping[str, float]:
         """By kind, seconds since an event, a bookmark or a list last came in."""
@@ -120,8 +125,14 @@ class View:
         circumstances = self._circumstances()
         cooling = {name: until for name, until in circumstances.cooling.items() if name != node}
         vetoes = {name: blockers for name, blockers in circumstances.vetoes.items() if name != node}
-        ordered = circumstances.ordered - {node}
-        return replace(circumstances, cooling=cooling, vetoes=vetoes, ordered=ordered)
+        empty = node in circumstances.ordered and all(map(belongs_to_node, self.pods_of(node)))
+        return replace(
+            circumstances,
+            cooling=cooling,
+            vetoes=vetoes,
+            ordered=circumstances.ordered - {node},
+            emptied=frozenset({node} if empty else ()),
+        )
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Pods that wait for a place which drains could take from them; none after *patience*."""

@@ -70,7 +70,7 @@ policy_options = group(
             "--delete-non-replicated-pods",
             Bool(),
             default=False,
-            help="Evict pods that have no controller as well. Nothing makes them anew: they are lost. Off, such "
+            help="Evict pods that have no controller as well. Nothing creates them again: they are lost. Off, such "
             "a pod keeps its node from being emptied.",
         ),
         Option(

@@ -173,8 +173,8 @@ def ignored_options(command: Any) -> Any:
     "--once",
     Bool(),
     default=False,
-    help="One round, then exit: 0 when a node was drained or none could be, 1 when the drain failed, or when another "
-    "replica leads for longer than 2m. The Lease is held for the round.",
+    help="One round, then exit: 0 when a node was drained and its pods run again, or none could be; 1 when the drain "
+    "failed, or when another replica leads for longer than 2m. The Lease is held for the round.",
 )
 @connection_options
 @Option(

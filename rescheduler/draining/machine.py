@@ -3,8 +3,8 @@
 The order is that of DESIGN.md 4, and there is no other: ask the provider → taint and annotation → read the cluster
 consistently and plan again → count what will be owed, write it down → try all evictions in a dry run → evict in
 steps, following the replacement pods → all that is owed runs → look again → order the machine, delete the Node, or
-remove the taint. Every way out passes :class:`Release`, but three: the machine was ordered away, the node is gone,
-or somebody else leads now and finds the annotation.
+remove the taint. Every way out passes :class:`Release`, but three: the machine was ordered away, or may have been by
+an earlier process; the node is gone; or the annotation is somebody else's now, who continues or rolls back.
 """
 
 from collections.abc import Callable, Mapping
@@ -202,6 +202,7 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.LOOKING, LookFailed): _look_failed,
     (Phase.COUNTING, ControllersRead): preparing.counted,
     (Phase.COUNTING, ControllersUnread): preparing.uncounted,
+    (Phase.COUNTING, MarkFailed): _renewal_failed,
     (Phase.COUNTING, Seen): preparing.count_tick,
     (Phase.NOTING, Marked): preparing.noted,
     (Phase.NOTING, MarkFailed): _mark_failed,

@@ -14,11 +14,18 @@ LEAST_SECONDS: Final = 180.0
 class Health:
     """The loop beats, the probes ask. Safe for use by many threads."""
 
-    def __init__(self, clock: Clock, interval: float, ready: Callable[[], bool]) -> None:
-        """*interval*: seconds between two rounds; *ready*: whether the cluster was read."""
+    def __init__(
+        self,
+        clock: Clock,
+        interval: float,
+        ready: Callable[[], bool],
+        missing: Callable[[], str] = lambda: "the cluster has not been read yet",
+    ) -> None:
+        """*interval*: seconds between two rounds; *ready*: whether the cluster was read; *missing*: why not."""
         self._clock = clock
         self._patience = max(INTERVALS * interval, LEAST_SECONDS)
         self._ready = ready
+        self._missing = missing
         self._beaten = clock.monotonic()
 
     def beat(self) -> None:
@@ -30,5 +37,6 @@ class Health:
         return passed if passed > self._patience else None
 
     @property
-    def ready(self) -> bool:
-        return self._ready()
+    def unready(self) -> str:
+        """Why we are not ready; "" where we are."""
+        return "" if self._ready() else self._missing()

@@ -37,9 +37,8 @@ def application(registry: CollectorRegistry, health: Health, status: Status | No
         return PlainTextResponse(f"the loop has been silent for {silence:.0f} s\n", status_code=503)
 
     def readyz(_: Request) -> Response:
-        if health.ready:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("the cluster has not been read yet\n", status_code=503)
+        why = health.unready
+        return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ok\n")
 
     def index(_: Request) -> Response:
         links = "".join(f'<li><a href="{one}">{one}</a></li>' for one in pages)

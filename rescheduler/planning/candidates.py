@@ -115,9 +115,9 @@ def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
     return None
 
 
-def _not_ready(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     status = node.condition("Ready")
-    if status in ("True", ""):
+    if status in ("True", "") or node.name in circumstances.emptied:
         return None
     return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet would end no pod")
 

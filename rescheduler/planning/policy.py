@@ -80,3 +80,5 @@ class Circumstances:
     ending: frozenset[str] = frozenset()  #: nodes whose machines will soon be taken away by the cloud
     #: Node → what forbids its drain beside the snapshot: facts that are read only for candidates.
     vetoes: Mapping[str, tuple[Blocker, ...]] = field(default_factory=dict)
+    #: Nodes that run nothing any more, and whose machines may have been ordered away: they need not be Ready.
+    emptied: frozenset[str] = frozenset()

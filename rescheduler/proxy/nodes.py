@@ -1,7 +1,7 @@
 """The cluster as the proxy's drains and updates see it."""
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from predicates.objects import Node, Pod
@@ -12,7 +12,7 @@ from rescheduler.backends.base import NodeRef
 from rescheduler.clock import Clock
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
-from rescheduler.errors import NotFound, ReschedulerError
+from rescheduler.errors import MarkLost, NotFound, ReschedulerError
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble
@@ -44,7 +44,8 @@ class ProxyView(View):
 
     def victims(self) -> Victims:
         """The judge of the cluster as it is now."""
-        return Victims(self._cluster_state.snapshot(), self._now(), self._name, self._own_name)
+        others = self._of_others(self._intents())
+        return Victims(self._cluster_state.snapshot(), self._now(), self._name, self._own_name, others)
 
     def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         return self.victims().judge(node, evicted)
@@ -115,21 +116,30 @@ class ClusterNodes:
     def taint(self, nodes: Sequence[str]) -> None:
         now = self._clock.now()
         written = Intent(self._holder, Step.DRAINING, now, until=now + self._promise if self._promise else None)
-        edit = NodeEdit(taint=(intent.taint(self._holder),), annotate={ANNOTATION: written.dump()})
+        taint = intent.taint(self._holder)
+        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._not_ours)
         for name in nodes:
             self._edit(name, edit)
 
     def release(self, nodes: Sequence[str]) -> None:
-        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None})
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._not_ours)
         for name in nodes:
             try:
                 self._edit(name, edit)
-            except NotFound:
+            except (NotFound, MarkLost):  # nothing of ours is left
                 continue
             except ReschedulerError as error:
                 self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
         if nodes:
             self.agree()
+
+    def _not_ours(self, annotations: Mapping[str, str]) -> str:
+        """Why the marks on a node must be left alone: somebody else's."""
+        text = annotations.get(ANNOTATION)
+        written = None if text is None else intent.parse(text)
+        if text is None or (written is not None and written.holder == self._holder):
+            return ""
+        return "another program drains it"
 
     def _edit(self, name: str, edit: NodeEdit) -> None:
         node = self._view.node(name)

@@ -32,6 +32,7 @@ from rescheduler.settings import PROTOBUF, Address
 from rescheduler.stopping import on_signals
 from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
+from rescheduler.view import unfit
 
 #: Seconds between two looks for drains that were left unfinished, and until the first one can be had.
 SWEEP_SECONDS: Final = 10.0
@@ -66,7 +67,12 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         login = parts.enter_context(source(file.api_server))
         client = Client(login, clock, f"{NAME}/{VERSION}", read_seconds=file.api_server.timeout)
         state = ClusterState(client, clock, PROTOBUF)
-        health = Health(clock, SWEEP_SECONDS, lambda: state.synced and standing.listening and not standing.stopping)
+        health = Health(
+            clock,
+            SWEEP_SECONDS,
+            lambda: state.synced and standing.listening and not standing.stopping,
+            lambda: unfit(state) or "the pool's clients are not served",
+        )
         standing = Standing(health)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)

@@ -141,7 +141,7 @@ class Service:
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
-        self.updates = Alone(updates, self._lock, self._tidy)
+        self.updates = Alone(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
         """Finish removals that were ordered, and take back drains that nobody does any more; whether that was done.
@@ -158,13 +158,13 @@ class Service:
                 self._lock.release()
         return True
 
-    def _tidy(self) -> None:
-        """Raises nothing: what goes wrong is reported, and the next sweep tries again."""
+    def _tidy(self, *, hurried: bool = False) -> None:
+        """Raises nothing: what goes wrong is reported, and the next sweep tries again. *hurried*: a client waits."""
         if self._view.unfit():
             return
         try:
             for drainer in self._drainers.values():
-                drainer.sweep(self._failed.note)
+                drainer.sweep(self._failed.note, hurried=hurried)
         except Exception as error:
             log.exception("a sweep ended in an error of this program")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))

@@ -4,7 +4,7 @@ Pods may go to any node that is Ready, schedulable and not of the control plane;
 their node. Everything here is a question to one snapshot, which is left as it was found.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -41,6 +41,7 @@ _OF_NODES: Final = frozenset(
         Reason.NODE_DELETING,
         Reason.BEING_DRAINED,
         Reason.HOSTS_LEADER,
+        Reason.OTHER_INSTALLATION,
     }
 )
 _EFFORT: Final = QUESTIONS_PER_SECOND  #: a second of looking for places above first-fit
@@ -65,13 +66,20 @@ class _Candidate:
 class Victims:
     """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks.
 
-    *own* is the node that the proxy runs on.
+    *own* is the node that the proxy runs on; *vetoes* are further reasons against nodes.
     """
 
-    def __init__(self, snapshot: Snapshot, now: datetime, holder: str = "", own: str = "") -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now: datetime,
+        holder: str = "",
+        own: str = "",
+        vetoes: Mapping[str, tuple[Blocker, ...]] | None = None,
+    ) -> None:
         self._snapshot = snapshot
         self._now = now
-        self._circumstances = Circumstances(now, holder=holder, own=own)
+        self._circumstances = Circumstances(now, holder=holder, own=own, vetoes=vetoes or {})
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._left_out = LeftOut(snapshot.unreadable)

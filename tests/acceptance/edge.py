@@ -62,11 +62,14 @@ def _of_a_drain(name: str) -> bool:
 
 
 def _on_node(method: str, body: Any) -> str:
-    """delete, or the step that a PATCH writes; release, where it takes our marks off."""
+    """delete; release, where our marks are taken off; owing, where the debts are written; else the step written."""
     if method == "DELETE":
         return "delete"
     written = body.get("metadata", {}).get("annotations", {}).get(ANNOTATION)
-    return "release" if written is None else str(json.loads(written)["step"])
+    if written is None:
+        return "release"
+    intent = json.loads(written)
+    return "owing" if intent["step"] == "draining" and "debts" in intent else str(intent["step"])
 
 
 class Edge:

@@ -10,6 +10,7 @@ from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import Fleet, daemon
+from tests.acceptance.edge import DRY_RUN
 from tests.acceptance.faults import CLOSED, SILENT, Fault
 
 pytestmark = pytest.mark.cluster
@@ -30,6 +31,9 @@ FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), "api-error"),
     "the taint: 500, it is on": (Fault("draining {}", 500, acted=True), "api-error"),
     "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), "api-error"),
+    "the debts: 500, they are on": (Fault("owing {}", 500, acted=True), "api-error"),
+    "a dry run: 403": (Fault(DRY_RUN, 403), "eviction-refused"),
+    "a dry run: 500": (Fault(DRY_RUN, 500), ""),
     "an eviction: 403": (Fault("evict", 403), "eviction-failed"),
     "an eviction: 404, the pod is there": (Fault("evict", 404), ""),
     "an eviction: 409": (Fault("evict", 409), ""),
@@ -71,7 +75,7 @@ def test_a_write_fails(what: str, fleet: Fleet) -> None:
             fleet.site.look.eventually(lambda: running.told("left alone until", node=node), "the cool-down")
             assert [line["reason"] for line in running.told("drain failed after")] == [why]
         fleet.comes_to(gone=not why)
-        assert fleet.edge.names().count(fault.on(node).name) >= fault.times
+        assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
 
 
 def test_the_taint_comes_off_though_that_fails_at_first(fleet: Fleet) -> None:

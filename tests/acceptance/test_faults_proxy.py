@@ -8,6 +8,7 @@ import pytest
 from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.acceptance import proxies
+from tests.acceptance.edge import DRY_RUN
 from tests.acceptance.faults import CLOSED, SILENT, Fault
 from tests.acceptance.proxies import Fleet, Proxy
 from tests.acceptance.test_faults_daemon import BUDGET, GATEWAY
@@ -22,6 +23,8 @@ FAULTS: Final[dict[str, tuple[Fault, int]]] = {
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), 503),
     "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), 503),
     "the taint: silent": (Fault("draining {}", SILENT), 503),
+    "the debts: 409 each time": (Fault("owing {}", 409, times=5), 503),
+    "a dry run: 429 of a budget": (Fault(DRY_RUN, 429, body=BUDGET), 500),
     "an eviction: 403": (Fault("evict", 403), 500),
     "an eviction: 404, the pod is there": (Fault("evict", 404), DONE),
     "an eviction: 429 of a budget": (Fault("evict", 429, body=BUDGET), DONE),
@@ -63,7 +66,7 @@ def test_a_write_fails(what: str, fleet: Fleet, proxy: Proxy) -> None:
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}
     fleet.edge.inject(fault.on(node))
     assert proxy.ask("/pool/terminate", body).status_code == status
-    assert fleet.edge.names().count(fault.on(node).name) >= fault.times
+    assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
     if status != DONE:
         fleet.comes_to(gone=False)
         assert proxy.ask("/pool/terminate", body).status_code == DONE

@@ -16,7 +16,7 @@ from tests.cluster.daemon import LEASE_PATH
 pytestmark = pytest.mark.cluster
 
 #: Every write of the daemon while it gives a machine away, in order.
-STEPS: Final = ("draining", "draining", "evict", "evict", "removing", "terminate", "delete")
+STEPS: Final = ("draining", "owing", "evict", "evict", "removing", "terminate", "delete")
 
 #: Before a write everything is as after the one before it.
 KILLED: Final[tuple[tuple[int, Moment], ...]] = ((0, "before"), *((step, "after") for step in range(len(STEPS))))

@@ -23,10 +23,10 @@ from tests.acceptance.site import Site
 pytestmark = pytest.mark.cluster
 
 #: Every write while one machine is terminated and replaced.
-REPLACEMENT: Final = ("draining", "draining", "evict", "evict", "removing", "terminate", "delete")
+REPLACEMENT: Final = ("draining", "owing", "evict", "evict", "removing", "terminate", "delete")
 
 #: Every write while a machine that the pool protects is made disposable; and where the proxy is killed after one.
-DISPOSAL: Final = ("draining", "draining", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
+DISPOSAL: Final = ("draining", "owing", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
 DOOMED: Final = (4, 5, 6)
 
 #: Who comes when the proxy does not: a daemon that knows nothing of the pool, a proxy of another name.

@@ -51,7 +51,7 @@ def test_a_node_is_marked_emptied_ordered_away_and_deleted_in_this_order(cluster
         assert border.names() == [
             "draining od-2",  # the victim is chosen
             "draining od-2",  # its drain begins
-            "draining od-2",  # what it owes is written down
+            "owing od-2",
             "evict",
             "removing od-2",
             "terminate",
@@ -75,8 +75,15 @@ def one_that_is_made_disposable(made: World, border: Edge) -> None:
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
     answer = made.post("/pool/membershipStatus", status)
     assert (answer.status_code, answer.content) == (200, b"")
-    marks = ["draining od-1"] * 2
-    assert border.names() == [*marks, "evict", "evict", "removing od-1", "terminate", "delete od-1"]
+    assert border.names() == [
+        "draining od-1",
+        "owing od-1",
+        "evict",
+        "evict",
+        "removing od-1",
+        "terminate",
+        "delete od-1",
+    ]
     assert border.bodies("terminate") == [{"machineId": machine, "decrementDesiredSize": False}]
     made.plane.wait_for(lambda: made.running() == ["od-3", "od-4"], "the replacement")
     assert made.desired == 2

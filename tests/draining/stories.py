@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from predicates.objects import OwnerReference
@@ -24,6 +25,7 @@ from rescheduler.draining.messages import (
     ReadControllers,
     Release,
     Released,
+    Renew,
     Seen,
     TryEviction,
 )
@@ -204,3 +206,36 @@ ORDERED: Story = [
     (10, Looked(EMPTY), (Mark(Step.REMOVING, group="pool"),)),
     (11, Marked(), (OrderRemoval("pool"),)),
 ]
+
+RUNS = {WEB: running(2)}
+READ = reading(WEB, of=(WEB,))
+RENEWED = Renew(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
+
+#: The first pod's eviction was asked for and not answered yet.
+ASKED: Story = [
+    *OPENING,
+    (5, seen("a b", RUNS), (planning(),)),
+    (5, PlannedAgain(PLAN), (Evict(A),)),
+]
+
+
+# A removal that an earlier process may have ordered.
+
+ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+REMOVING = Mark(Step.REMOVING, group="pool", since=ORDERED_AT)
+
+#: A removal is resumed, and no pods came; the order is given in second 20.
+LOOKED_TWICE: Story = [
+    (1, Marked(), (LookAgain(),)),
+    (2, Looked(EMPTY), ()),
+    (3, seen(), ()),
+    (5.9, seen(), ()),
+    (6, seen(), (LookAgain(),)),
+    (7, Looked(EMPTY), (REMOVING,)),
+    (20, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
+]
+
+
+def asked_again(*, removal: float = 100) -> Drain:
+    """A resumed removal, in second 20: the order was given again."""
+    return play(machine.resume_removal("od", replace(LIMITS, removal=removal), "pool", ORDERED_AT), LOOKED_TWICE)

@@ -33,7 +33,6 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.draining.stories import (
-    EMPTY,
     LIMITS,
     NO_ROOM,
     OFF,
@@ -314,86 +313,6 @@ def test_pods_that_are_hard_to_replace_are_not_the_first_to_go() -> None:
     story = opening(made, *loads)
     drain = play(machine.start(made, LIMITS), [*story[:5], *reversed(story[5:])])
     assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
-
-
-class TestResumedDrains:
-    """Another process has marked the node, and may have evicted pods."""
-
-    GONE = workload("gone", total=3)  # of this one all pods were evicted
-
-    def test_debts_of_the_mark_stand_and_evictions_are_not_tried(self) -> None:
-        """What is evicted already has spent part of the budgets."""
-        noted = Debt(WEB.controller, 3, 3, "1", owner_uids=("uid-web",))
-        story: Story = [
-            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
-            (1, Marked(), (LookAgain(),)),
-            (2, Looked(plan(WEB)), (reading(WEB, self.GONE, of=(WEB,)),)),
-            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
-            (4, Marked(), ()),
-            (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
-        ]
-        drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
-        assert drain.debts == {WEB.controller: noted}
-
-    def test_controllers_that_the_mark_does_not_name_are_owed_what_runs_now(self) -> None:
-        story: Story = [
-            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
-            (1, Marked(), (LookAgain(),)),
-            (2, Looked(plan(WEB)), (reading(self.GONE, of=(WEB,)),)),
-            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt, WEB.debt)),)),
-        ]
-        play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
-
-    def test_an_emptied_node_is_left_once_everything_runs(self) -> None:
-        """Its pods are counted by the UIDs that they carried: the ReplicaSet may be gone that leads to their owner."""
-        noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
-        story: Story = [
-            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
-            (1, Marked(), (LookAgain(),)),
-            (2, Looked(EMPTY), (reading(WEB),)),
-            (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
-            (4, Marked(), ()),
-            (5, seen("", {WEB: running(1)}), (reading(WEB, words=True),)),
-            (6, read(WEB), ()),
-            (7, seen("", {WEB: running(1, bound=2)}), ()),
-            (8, seen("", {WEB: running(2)}), (LookAgain(),)),
-            (9, Looked(EMPTY), (Release(),)),
-            (10, Released(), ()),
-        ]
-        drain = play(machine.resume("od", LIMITS, ("a",), (noted,)), story)
-        assert drain.succeeded
-        assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
-
-    def test_a_mark_of_a_version_that_noted_no_debts(self) -> None:
-        story: Story = [
-            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
-            (1, Marked(), (LookAgain(),)),
-            (2, Looked(EMPTY), (Release(),)),
-            (3, Released(), ()),
-        ]
-        assert play(machine.resume("od", LIMITS, ("a",)), story).succeeded
-
-    @pytest.mark.parametrize(
-        ("story", "failure"),
-        [
-            ([(0, ProviderAnswered(None, "protected"), (Release(),))], Failure(Why.PROVIDER, "protected")),
-            (
-                [
-                    (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(GONE.debt,)),)),
-                    (1, Marked(), (LookAgain(),)),
-                    (2, Looked(NO_ROOM), (Release(),)),
-                ],
-                Failure(
-                    Why.PLAN_CHANGED,
-                    "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
-                ),
-            ),
-        ],
-    )
-    def test_what_cannot_be_continued_is_rolled_back_and_stays_owed(self, story: Story, failure: Failure) -> None:
-        drain = play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
-        assert (drain.failure, drain.released) == (failure, True)
-        assert drain.debts == {self.GONE.controller: self.GONE.debt}
 
 
 def test_a_pod_of_the_same_name_in_another_namespace_is_somebody_elses() -> None:

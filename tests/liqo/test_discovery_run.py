@@ -60,10 +60,10 @@ def test_it_is_ready_when_the_secrets_were_read_once_or_there_are_none_to_read()
     clock, store = StepClock(), Store(":memory:")
     secrets = Secrets(store, clock, "demo")
     rounds = Rounds(store, secrets, Metrics(CollectorRegistry()), clock)
-    assert not rounds.health.ready
+    assert rounds.health.unready
     secrets.read = True
-    assert rounds.health.ready
-    assert Rounds(store, None, Metrics(CollectorRegistry()), clock).health.ready
+    assert not rounds.health.unready
+    assert not Rounds(store, None, Metrics(CollectorRegistry()), clock).health.unready
     store.close()
 
 

@@ -142,8 +142,8 @@ def test_a_missing_right_holds_all_drains_and_is_named() -> None:
     with world(*OTHERS, pod("web-1", "od-1")) as here:
         here.controller_errors["web"] = Forbidden("get replicasets default/web: not allowed (403)")
         assert here.loop().round() is Outcome.UNFIT
-        held = Held(Waiting.NOT_SYNCED, "get replicasets default/web: not allowed (403)")
-        assert (here.of(Held), drained(here)) == ([held], [])
+        told = Held(Waiting.NOT_SYNCED, "get replicasets default/web: not allowed (403)")
+        assert (here.of(Held), drained(here)) == ([told], [])
 
 
 def test_a_round_reads_the_controllers_of_so_many_nodes_only_and_the_next_round_those_of_others() -> None:

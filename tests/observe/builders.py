@@ -29,6 +29,6 @@ def observed(*nodes: str, at: datetime = NOW) -> Observed:
     return Observed(at, {WORKER: dict.fromkeys(nodes, 3), SPOT: {"spot-1": 0}}, frozenset({*nodes, "spot-1"}), {})
 
 
-def ended(why: Why | None = None, node: NodeRef = OD) -> DrainEnded:
+def ended(why: Why | None = None, node: NodeRef = OD, *, landing: float | None = None) -> DrainEnded:
     failure = Failure(why, "it took too long", (WEB,)) if why else None
-    return DrainEnded(NOW, node, PLAN.placements, (WEB,), failure, 12.5)
+    return DrainEnded(NOW, node, PLAN.placements, (WEB,), failure, 12.5, landing_seconds=landing)

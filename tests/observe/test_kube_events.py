@@ -2,7 +2,7 @@
 
 import pytest
 
-from rescheduler.draining.state import Why
+from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,
@@ -10,8 +10,10 @@ from rescheduler.observe.events import (
     Event,
     EvictionAnswered,
     EvictionResult,
+    MachineGone,
     MachineOrdered,
     NodeRef,
+    RemovalPostponed,
     Sweep,
     Swept,
     Tainted,
@@ -62,6 +64,20 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         MachineOrdered(OD, "pool", "g"),
         [(OD, "MachineRemovalOrdered", "pool takes the machine out of group g", False)],
     ),
+    "an order that waits": (
+        RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "no-controller: pod a/b")),
+        [
+            (
+                OD,
+                "MachineRemovalPostponed",
+                "the machine may have been ordered away, it is not ordered again for now: no-controller: pod a/b",
+                True,
+            )
+        ],
+    ),
+    "an end that an earlier drain ordered": (
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is gone, the Node is deleted", False)],
+    ),
     "the end": (ended(), [(OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False)]),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
@@ -82,6 +98,14 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
 def test_told(event: Event, expected: list[Told]) -> None:
     assert told(event) == expected
+
+
+@pytest.mark.parametrize("why", Why)
+def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
+    assert told(ended(why))[:2] == [
+        (OD, "DrainFailed", f"{why}: it took too long", True),
+        (OD, "ReschedulerFailed", f"failed to drain the node: {why}", True),
+    ]
 
 
 def test_that_a_node_stays_is_told_when_its_reasons_change() -> None:

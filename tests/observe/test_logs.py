@@ -3,12 +3,14 @@
 import io
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
-from rescheduler.draining.state import Why
+from rescheduler.draining.state import Failure, Why
 from rescheduler.observe import logs
 from rescheduler.observe.events import (
+    Compared,
     CoolingDown,
     DrainStarted,
     ErrorKind,
@@ -18,7 +20,10 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     MachineAnswered,
+    MachineGone,
     MachineOrdered,
+    OwedChanged,
+    RemovalPostponed,
     RoundEnded,
     Started,
     Sweep,
@@ -26,6 +31,7 @@ from rescheduler.observe.events import (
     Tainted,
     Trouble,
     Waiting,
+    WatchAges,
 )
 from rescheduler.observe.logs import Logs
 from rescheduler.planning.outcome import Plan
@@ -98,7 +104,47 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["INFO empty: pool was asked to take its machine out of group g node=od-1"],
     ),
+    "an end that an earlier drain ordered": (
+        MachineGone(OD),
+        0,
+        ["INFO its machine is gone, the Node is deleted node=od-1"],
+    ),
+    "an order that waits": (
+        RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
+        0,
+        [
+            (
+                "WARNING its machine may have been ordered away; it is not ordered again for now: the plan no longer "
+                "holds: no-controller: pod a/b node=od-1 reason=plan-changed"
+            )
+        ],
+    ),
     "its answer": (MachineAnswered(OD, "pool", "deleted", ""), 0, ["INFO pool: deleted node=od-1"]),
+    "a machine that is going": (
+        replace(ended(), handed_over=True, tainted=True),
+        0,
+        ["INFO drained after 12.5 s; machine termination requested, not yet confirmed node=od-1"],
+    ),
+    "a machine that is gone": (
+        replace(ended(), removed=True),
+        0,
+        ["INFO drained after 12.5 s, 1 pods moved; machine and Node are gone node=od-1"],
+    ),
+    "a node that stays tainted": (
+        replace(ended(Why.INTERNAL_ERROR), tainted=True),
+        0,
+        [
+            (
+                "WARNING drain failed after 12.5 s, the taint is still on: it took too long "
+                "node=od-1 pod=default/web-1 reason=internal-error"
+            )
+        ],
+    ),
+    "where the pods are": (
+        Compared("od-1", {"as-forecast": 2, "on-demand": 1, "missing": 0}, 1),
+        2,
+        ["INFO replacement pods compared with the forecast: 2 as-forecast, 1 on-demand node=od-1"],
+    ),
     "trouble": (Trouble(ErrorKind.WRITE, "no answer", "od-1"), 0, ["WARNING no answer node=od-1 reason=write"]),
     "a wait": (
         Held(Waiting.DRAIN_DELAY, "the drain delay runs"),
@@ -120,6 +166,21 @@ def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
     assert said(event, verbosity=verbosity)[: len(lines)] == lines
     if verbosity > 1:
         assert said(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
+
+
+@pytest.mark.parametrize("why", Why)
+def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
+    [line] = said(ended(why), verbosity=0)
+    assert line.endswith(f"it took too long node=od-1 pod=default/web-1 reason={why}")
+
+
+@pytest.mark.parametrize("waiting", Waiting)
+def test_each_wait_is_told_with_its_reason(waiting: Waiting) -> None:
+    assert said(Held(waiting, "for a reason")) == [f"INFO nothing is drained: for a reason reason={waiting}"]
+
+
+def test_what_metrics_show_is_no_line() -> None:
+    assert said(OwedChanged(3), WatchAges({"Pod": 1.0}), verbosity=4) == []
 
 
 def test_reasons_are_told_when_they_change() -> None:

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from rescheduler.draining.state import Why
 from rescheduler.observe.events import (
@@ -17,6 +18,7 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     MachineAnswered,
+    OwedChanged,
     RoundEnded,
     Started,
     Trouble,
@@ -36,6 +38,10 @@ def after(*events: Event) -> CollectorRegistry:
     for event in events:
         metrics(event)
     return registry
+
+
+def samples(registry: CollectorRegistry, name: str) -> list[Sample]:
+    return [sample for metric in registry.collect() if metric.name == P + name for sample in metric.samples]
 
 
 CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
@@ -71,12 +77,45 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "pods in the way": (planned(PLAN, BLOCKED), "blocked_pods", {"reason": "pod-disruption-budget"}, 1),
     "the delay": (Held(Waiting.DRAIN_DELAY, "x"), "cooldown_active", {"kind": "drain-delay"}, 1),
     "no delay": (Held(Waiting.PENDING_PODS, "x"), "cooldown_active", {"kind": "drain-delay"}, 0),
+    "the delay is over": (planned(PLAN, complete=False), "cooldown_active", {"kind": "drain-delay"}, 0),
+    "nodes left alone": (observed("a"), "cooldown_active", {"kind": "node"}, 0),
     "a drain under way": (DrainStarted(OD, PLAN), "drains_in_progress", {}, 1),
+    "a landing": (ended(landing=40.5), "landing_duration_seconds_sum", {}, 40.5),
+    "its number": (ended(landing=40.5), "landing_duration_seconds_count", {}, 1),
+    "a drain that moved nothing": (ended(), "landing_duration_seconds_count", {}, 0),
+    "pods that are owed": (OwedChanged(3), "owed_replacements", {}, 3),
+    "nothing is owed": (OwedChanged(0), "owed_replacements", {}, 0),
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
     "a machine": (
         MachineAnswered(OD, "pool", "deleted", ""), "node_removals_total", {"backend": "pool", "result": "deleted"}, 1,
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("waiting", [waiting for waiting in Waiting if waiting is not Waiting.NOT_LEADING])
+def test_each_wait_is_told_while_it_lasts(waiting: Waiting) -> None:
+    labels = {"kind": str(waiting)}
+    assert after(planned(PLAN)).get_sample_value(P + "cooldown_active", labels) == 0
+    assert after(Held(waiting, "x")).get_sample_value(P + "cooldown_active", labels) == 1
+    others = (other for other in Waiting if other is not waiting)
+    for other in others:
+        assert after(Held(waiting, "x"), Held(other, "x")).get_sample_value(P + "cooldown_active", labels) == 0
+
+
+def test_a_replica_that_does_not_lead_waits_for_nothing() -> None:
+    registry = after(Held(Waiting.NOT_LEADING, "x"))
+    kinds = {sample.labels["kind"]: sample.value for sample in samples(registry, "cooldown_active")}
+    assert kinds == {str(waiting): 0 for waiting in Waiting if waiting is not Waiting.NOT_LEADING}
+
+
+@pytest.mark.parametrize("why", Why)
+def test_each_cause_of_a_failed_drain_is_a_label(why: Why) -> None:
+    assert after(ended(why)).get_sample_value(P + "drain_failures_total", {"cause": str(why)}) == 1
+
+
+def test_a_watch_that_ended_leaves_no_label() -> None:
+    registry = after(WatchAges({"Pod": 1.0, "Node": 2.0}), WatchAges({"Node": 3.0}))
+    assert {sample.labels["kind"]: sample.value for sample in samples(registry, "watch_age_seconds")} == {"Node": 3.0}
 
 
 @pytest.mark.parametrize(("event", "name", "labels", "value"), CASES.values(), ids=CASES)

@@ -34,7 +34,7 @@ class Hand(SystemClock):
 class Pages:
     def __init__(self) -> None:
         self.clock, self.ready = Hand(), False
-        self.health = Health(self.clock, 10, lambda: self.ready)
+        self.health = Health(self.clock, 10, lambda: self.ready, lambda: "not read yet: pods")
         self.status, registry = Status(), CollectorRegistry()
         self.metrics = Metrics(registry)
         self.application = application(registry, self.health, self.status)
@@ -83,9 +83,11 @@ def test_slow_loops_may_be_silent_for_longer() -> None:
 
 
 def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
-    assert pages.get("/readyz").status_code == 503
+    answer = pages.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "not read yet: pods\n")
     pages.ready = True
-    assert pages.get("/readyz").status_code == 200
+    answer = pages.get("/readyz")
+    assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
 def test_the_status_of_a_new_daemon(pages: Pages) -> None:

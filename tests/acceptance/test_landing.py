@@ -1,0 +1,163 @@
+"""Replacement pods that are refused, never become Ready or lose their place: a drain stops and opens its node again."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment, namespace
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import READY_ON, START_AFTER
+from tests.acceptance.proxies import Proxy
+from tests.acceptance.site import Site, building
+from tests.cluster.daemon import prefers
+from tests.cluster.observer import ready
+
+pytestmark = pytest.mark.cluster
+
+TARGET: Final = "od-1"
+NODE: Final = "od-2"  #: drained
+BOTH: Final = [TARGET, NODE]
+
+TEAMS: Final = ("red", "blue")
+
+
+@contextlib.contextmanager
+def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int) -> Iterator[Site]:
+    """NODE runs the *workloads*, which have so many *pods*; TARGET is empty."""
+    with building(plane, folder, 2) as site:
+        site.join(2)
+        plane.apply(workloads)
+        site.look.running(pods)
+        assert site.look.places() == {NODE: pods}
+        yield site
+
+
+def workload(name: str, pods: int, **more: Any) -> Json:
+    return deployment(name, pods, affinity=prefers(NODE), **more)
+
+
+def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
+    """Status and detail of the answer to a termination of NODE's machine."""
+    answer = proxy.ask("/pool/terminate", _body(site))
+    return _told(answer)
+
+
+def _body(site: Site) -> Json:
+    return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
+
+
+def _told(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["detail"] if answer.content else ""
+
+
+def evicted(site: Site) -> Counter[str]:
+    """Pods that were evicted, by namespace."""
+    paths = [write.path for write, status in list(site.edge.answers) if write.name == "evict" and status < 300]
+    return Counter(path.split("/")[4] for path in paths)
+
+
+def is_as_before(site: Site) -> bool:
+    """Both machines run, no node is marked, and the pool's desired size stands."""
+    return site.state() == (BOTH, BOTH, 2, [])
+
+
+def test_refused_replacements_cost_one_pod_a_namespace_however_often_it_is_asked(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    cluster.apply(namespace(team) for team in TEAMS)
+    workloads = [workload(app, 2, namespace=team) for team in TEAMS for app in ("web", "api")]
+    with two_machines(cluster, tmp_path, *workloads, pods=8) as site, Proxy(site) as proxy:
+        quotas = [_no_pods(team) for team in TEAMS]
+        cluster.apply(quotas)
+        status, why = terminated(site, proxy)
+        assert (status, why.startswith(f"node {NODE}: replacement-refused: "), "exceeded quota" in why) == (
+            500,
+            True,
+            True,
+        )
+        assert is_as_before(site)
+        lost = evicted(site)
+        assert set(lost.values()) == {1}
+        status, why = terminated(site, proxy)
+        assert (status, "replacement pods do not run yet" in why, NODE in why) == (503, True, True)
+        assert (is_as_before(site), evicted(site)) == (True, lost)
+        for item in quotas:
+            cluster.api.delete(cluster.api.path(item))
+        site.look.running(8)
+        site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
+        site.comes_to(TARGET, pods=8)
+
+
+def _no_pods(team: str) -> Json:
+    """No pod can be created any more; those that run are left alone."""
+    metadata = {"name": "none", "namespace": team}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+
+
+def test_the_successor_of_a_killed_proxy_knows_what_is_owed(cluster: ControlPlane, tmp_path: Path) -> None:
+    with two_machines(cluster, tmp_path, workload("web", 2), pods=2) as site:
+        quota = _no_pods("default")
+        cluster.apply([quota])
+        with Proxy(site) as killed:
+            call = killed.send("/pool/terminate", _body(site))
+            site.look.eventually(lambda: evicted(site), "the first eviction")
+            killed.kill()
+            with pytest.raises(httpx.TransportError):
+                call.result()
+        with Proxy(site) as proxy:
+            status, why = terminated(site, proxy)
+            assert (status, "default/Deployment/web lacks 1 since the drain of od-2" in why) == (503, True)
+            assert (is_as_before(site), evicted(site)) == (True, {"default": 1})
+            cluster.api.delete(cluster.api.path(quota))
+            site.look.running(2)
+            site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
+
+
+def test_without_a_landing_timeout_bound_pods_are_enough(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The first pods of two owners go before any replacement is Ready."""
+    only_there = {READY_ON: NODE}
+    workloads = [workload(app, 1, annotations=only_there) for app in ("web", "api")]
+    with two_machines(cluster, tmp_path, *workloads, pods=2) as site, Proxy(site) as proxy:
+        assert terminated(site, proxy) == (200, "")
+        assert (site.look.places(), ready(site.look.pods())) == ({TARGET: 2}, [])
+        assert site.state() == ([TARGET], [TARGET], 1, [])
+
+
+#: How many pods of one owner run, and the proxy's patience: for the landing, or for the next eviction.
+UNREADY: Final[dict[str, tuple[int, Json]]] = {
+    "a landing timeout, one pod": (1, {"landingTimeout": "3s"}),
+    "no landing timeout, one more pod to evict": (2, {"evictionTimeout": "3s"}),
+}
+
+
+@pytest.mark.parametrize("what", UNREADY)
+def test_replacements_that_never_become_ready(what: str, cluster: ControlPlane, tmp_path: Path) -> None:
+    pods, drain = UNREADY[what]
+    with (
+        two_machines(cluster, tmp_path, workload("web", pods, annotations={READY_ON: NODE}), pods=pods) as site,
+        Proxy(site, drain=drain) as proxy,
+    ):
+        status, why = terminated(site, proxy)
+        assert (status, why.startswith(f"node {NODE}: landing-timeout: "), "Deployment/web" in why) == (504, True, True)
+        assert (is_as_before(site), evicted(site)) == (True, {"default": 1})
+
+
+def test_the_only_target_is_cordoned_in_the_middle_of_a_drain(cluster: ControlPlane, tmp_path: Path) -> None:
+    slow = workload("web", 6, annotations={START_AFTER: "2s"})
+    with two_machines(cluster, tmp_path, slow, pods=6) as site, Proxy(site) as proxy:
+        call = proxy.send("/pool/terminate", _body(site))
+        site.look.eventually(lambda: evicted(site).total() >= 2, "the second eviction")
+        site.cordon(TARGET)
+        before = evicted(site).total()
+        status, why = _told(call.result())
+        assert (status, why.startswith(f"node {NODE}: target-lost: ")) == (500, True)
+        assert evicted(site).total() - before in (0, 1)
+        assert before < 5, "the drain did not go in steps"
+        assert is_as_before(site)
+        site.look.running(6)

@@ -1,0 +1,36 @@
+"""A node that a daemon drains is left to it, also where its marks come in the last moment."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from deploy.local.plane import ControlPlane
+from rescheduler.draining.intent import ANNOTATION
+from tests.acceptance.proxies import Proxy, pool_of_four
+
+pytestmark = pytest.mark.cluster
+
+NODE: Final = "od-3"
+MARK: Final = json.dumps(
+    {"holder": "daemon", "step": "draining", "since": "2026-01-01T00:00:00Z", "identity": "team/spot-rescheduler"}
+)
+
+
+def test_the_marks_of_a_daemon_are_left_alone(cluster: ControlPlane, tmp_path: Path) -> None:
+    with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
+        terminate = {"machineId": site.machine(NODE), "decrementDesiredSize": True}
+        site.edge.hold(0, "before")
+        call = proxy.send("/pool/terminate", terminate)
+        site.look.eventually(site.edge.reached.is_set, "the mark of the proxy")
+        cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {ANNOTATION: MARK}}})
+        site.edge.release()
+        answer = call.result()
+        assert (answer.status_code, "mark-lost" in answer.json()["detail"]) == (500, True)
+        site.look.eventually(lambda: proxy.ask("/pool/size", {"desiredSize": 3}).status_code == 200, "another victim")
+        assert (site.look.marks(), site.machines()) == ({NODE: MARK}, ["od-1", "od-2", "od-3"])
+        answer = proxy.ask("/pool/terminate", terminate)
+        assert answer.status_code == 500
+        assert "installation team/spot-rescheduler drains it" in answer.json()["detail"]
+        assert site.look.marks() == {NODE: MARK}

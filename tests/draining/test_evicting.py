@@ -1,0 +1,156 @@
+"""Evictions that are refused, fail or are held back, as (time, event, expected actions)."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar
+
+from rescheduler.draining import machine
+from rescheduler.draining.messages import (
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    PlannedAgain,
+    Release,
+)
+from rescheduler.planning.debts import Replicas
+from tests.draining.stories import (
+    ASKED,
+    EMPTY,
+    LEFT,
+    LIMITS,
+    MOVED,
+    NO_ROOM,
+    OPENING,
+    PLAN,
+    READ,
+    RUNS,
+    WEB,
+    A,
+    Story,
+    Workload,
+    begun,
+    plan,
+    planning,
+    play,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+
+class TestEvictionsThatAreRefused:
+    def test_they_are_asked_for_with_growing_pauses(self) -> None:
+        drain, asked, now = play(machine.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
+        while len(asked) < 8:
+            drain, actions = machine.step(drain, EvictionRefused("a", "budget"), now)
+            while Evict(A) not in actions:
+                now += 0.5
+                drain, actions = machine.step(drain, seen("a b", RUNS), now)
+            asked.append(now)
+        assert [later - earlier for earlier, later in pairwise(asked)] == [1, 2, 4, 8, 10, 10, 10]
+
+    def test_the_server_is_believed_when_it_names_a_time(self) -> None:
+        story: Story = [
+            *ASKED,
+            (6, EvictionFailed("a", "busy", retryable=True, retry_after=7), ()),
+            (12.5, seen("a b", RUNS), ()),
+            (13, seen("a b", RUNS), (READ, Evict(A))),
+            (13.5, seen("a b", RUNS), ()),
+        ]
+        assert not play(machine.start(PLAN, LIMITS), story).done
+
+    FIRST, X, Y = ALL = (workload("first", "a"), workload("x", "x"), workload("y", "y"))
+    RUNNING: ClassVar[dict[Workload, Replicas]] = dict.fromkeys(ALL, running(1))
+    #: After the first pod, those of two Deployments are asked for at the same time.
+    TWO: ClassVar[Story] = [
+        (5, seen("a x y", RUNNING), (planning(),)),
+        *step(5, "a"),
+        (6, seen("x y", RUNNING), (planning(),)),
+        (6, PlannedAgain(EMPTY), (Evict(X.pods[0]), Evict(Y.pods[0]))),
+    ]
+
+    def test_another_pod_that_left_makes_room_in_a_budget(self) -> None:
+        story: Story = [
+            *self.TWO,
+            (6, EvictionAccepted("x"), ()),
+            (6, EvictionRefused("y", "budget", 100), ()),
+            (7, seen("y", self.RUNNING), ()),
+            (8, seen("y", self.RUNNING), (Evict(self.Y.pods[0]),)),
+            (9, seen("y", self.RUNNING), ()),
+        ]
+        assert not play(begun(plan(*self.ALL), *self.ALL), story).done
+
+    def test_one_whose_answer_is_on_its_way_is_not_asked_for_twice(self) -> None:
+        story: Story = [
+            *self.TWO,
+            (6, EvictionRefused("y", "budget", 1), ()),
+            (7, seen("x y", self.RUNNING), (Evict(self.Y.pods[0]),)),
+            (8, EvictionAccepted("x"), ()),
+            (9, seen("y", self.RUNNING), ()),
+            (11, seen("y", self.RUNNING), ()),
+            (11, EvictionAccepted("y"), ()),
+            (12, seen("y", self.RUNNING), ()),
+        ]
+        assert not play(begun(plan(*self.ALL), *self.ALL), story).done
+
+
+def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
+    """Not even a pod whose eviction a budget had refused; it is asked for once the pods fit other nodes."""
+    story: Story = [
+        *ASKED,
+        (6, EvictionRefused("a", "budget", 1), ()),
+        (7, seen("a b", RUNS, lost="node s1: it is gone"), (planning(),)),
+        (7, PlannedAgain(PLAN), ()),
+        (8, seen("a b", RUNS), (Evict(A),)),
+        (8, EvictionRefused("a", "budget", 1), ()),
+        (9, seen("a", RUNS, lost="node s1: it is gone"), (READ, planning())),
+        (9, PlannedAgain(NO_ROOM), (Release(),)),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+
+
+def test_a_lost_node_that_no_pod_needs_any_more_does_not_matter() -> None:
+    story: Story = [
+        *OPENING,
+        *MOVED[:-2],
+        (8, seen("b", {WEB: running(1, bound=2)}, lost="node s1: it is gone"), (READ,)),
+        MOVED[-1],
+        *LEFT,
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).succeeded
+
+
+def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
+    """Its replacement pod is owed, too."""
+    story: Story = [
+        *ASKED,
+        (6, seen("a b", RUNS, tainted=False), (Release(),)),
+        (7, EvictionAccepted("a"), ()),
+        (7, EvictionAccepted("a"), ()),
+        (7, EvictionAccepted("b"), ()),
+    ]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.evicted, drain.debts) == ((A,), {WEB.controller: WEB.debt})
+
+
+def test_an_eviction_in_a_dry_run_that_is_accepted_after_the_drain_failed_does_not_count() -> None:
+    story: Story = [
+        *OPENING[:5],
+        (5, EvictionRefused("a", "budget"), (Release(),)),
+        (6, EvictionAccepted("b"), ()),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+
+
+def test_the_first_pods_are_named_and_the_rest_counted() -> None:
+    made = plan(bare="abcdefgh")
+    story: Story = [
+        (5, seen("a b c d e f g h"), (planning(),)),
+        (5, PlannedAgain(made), tuple(Evict(placement.pod) for placement in made.placements)),
+        (125, seen("a b c d e f g h"), (Release(),)),
+    ]
+    failure = play(begun(made), story).failure
+    assert failure is not None
+    assert failure.detail == "pods ns/a, ns/b, ns/c, ns/d, ns/e and 3 more could not be evicted within 120 s"

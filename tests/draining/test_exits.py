@@ -1,0 +1,159 @@
+"""Drains that are told to stop, or cannot end: marks are renewed and removed, debts are handed over."""
+
+import pytest
+
+from rescheduler.draining import machine
+from rescheduler.draining.intent import Step
+from rescheduler.draining.messages import (
+    Cause,
+    DeleteNode,
+    Evict,
+    EvictionAccepted,
+    EvictionFailed,
+    LookAgain,
+    Looked,
+    Marked,
+    MarkFailed,
+    OrderRemoval,
+    PlannedAgain,
+    Release,
+    Released,
+    ReleaseFailed,
+    RemovalPending,
+    Removed,
+    Renew,
+    Stop,
+    TryEviction,
+)
+from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.planning.outcome import PodRef
+from tests.draining.stories import (
+    ASKED,
+    EMPTY,
+    LIMITS,
+    MOVED,
+    OPENING,
+    ORDERED,
+    PLAN,
+    READ,
+    RENEWED,
+    RUNS,
+    TAKEN,
+    WEB,
+    A,
+    B,
+    Story,
+    begun,
+    plan,
+    planning,
+    play,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+
+def test_the_mark_is_renewed_each_minute() -> None:
+    """With what is still owed, and in whatever phase the drain waits."""
+    story: Story = [
+        *OPENING[:4],
+        (50, Marked(), (TryEviction(A), TryEviction(B))),
+        (50, EvictionAccepted("a"), ()),
+        (50, EvictionFailed("b", "500", retryable=True, retry_after=100), ()),
+        (109.9, seen("a b"), ()),
+        (110, seen("a b"), (RENEWED,)),
+        (111, MarkFailed("timeout"), ()),
+        (150, seen("a b"), (TryEviction(B),)),
+        (151, EvictionAccepted("b"), ()),
+        (152, seen("a b", RUNS), (READ, planning())),
+        (152, PlannedAgain(PLAN), (Evict(A),)),
+        (169.9, seen("a b", RUNS), ()),
+        (170, EvictionAccepted("a"), (RENEWED,)),
+        (171, seen("b", RUNS), (planning(),)),
+        *step(171, "b"),
+        (200, seen("b", RUNS), ()),
+        (231, seen("", RUNS), (LookAgain(),)),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.LOOKING
+
+
+def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
+    story: Story = [
+        *TAKEN,
+        *MOVED,
+        *ORDERED,
+        (70.9, RemovalPending("booked"), ()),
+        (71, seen(), (Renew(Step.REMOVING, group="pool"),)),
+        (71, MarkFailed("timeout"), ()),
+        (80.9, seen(), (OrderRemoval("pool", again=True),)),
+        (90, Removed(), (DeleteNode(),)),
+        (131, seen(), (Renew(Step.REMOVING, group="pool"),)),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
+
+
+STOPPED = "told to stop in the middle of the drain"
+
+#: Where a drain is told to stop: what it does, and which pods it names.
+STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
+    "while the provider is asked": ([], False, ()),
+    "while the node is marked": (OPENING[:1], True, ()),
+    "while the cluster is read": (OPENING[:2], True, ()),
+    "while the controllers are read": (OPENING[:3], True, (A, B)),
+    "while the debts are noted": (OPENING[:4], True, (A, B)),
+    "while evictions are tried": (OPENING[:5], True, (A, B)),
+    "before the first eviction": (OPENING, True, (A, B)),
+    "while an eviction is asked for": (ASKED, True, (A, B)),
+    "while a replacement pod is awaited": ([*ASKED, (5, EvictionAccepted("a"), ())], True, (B,)),
+    "when everything runs": ([*OPENING, *MOVED], True, ()),
+    "while the intent to remove is written": ([*TAKEN, *MOVED, ORDERED[0]], True, ()),
+}
+
+
+@pytest.mark.parametrize(("story", "marked", "pods"), STOPS.values(), ids=STOPS)
+def test_told_to_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
+    """What was begun is taken back; nothing further is evicted."""
+    now = story[-1][0] if story else 0
+    after: Story = [
+        (now, Stop(Cause.TERMINATED), (Release(),) if marked else ()),
+        (now, Stop(Cause.TERMINATED), ()),
+        (now, seen("a b", RUNS), ()),
+        (now, Released(), ()),
+    ]
+    drain = play(machine.start(PLAN, LIMITS), [*story, *after])
+    assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, Failure(Why.STOPPED, STOPPED, pods), True)
+
+
+@pytest.mark.parametrize("story", [*(story for story, *_ in STOPS.values()), [*TAKEN, *MOVED, *ORDERED]])
+def test_a_lost_lease_stops_at_once_and_writes_nothing(story: Story) -> None:
+    now = story[-1][0] if story else 0
+    drain = play(machine.start(PLAN, LIMITS), [*story, (now, Stop(Cause.LEADERSHIP_LOST), ())])
+    assert (drain.phase, drain.released, drain.succeeded) == (Phase.DONE, False, False)
+    assert drain.failure is not None
+    assert drain.failure.why is Why.LEADERSHIP_LOST
+
+
+def test_a_failed_drain_owes_only_controllers_that_have_lost_pods() -> None:
+    api = workload("api", "c")
+    replicas = {WEB: running(2), api: running(1)}
+    story: Story = [
+        (5, seen("a b c", replicas), (planning(),)),
+        (5, PlannedAgain(EMPTY), (Evict(A),)),
+        (6, Stop(Cause.TERMINATED), (Release(),)),
+    ]
+    drain = play(begun(plan(WEB, api), WEB, api), story)
+    assert drain.debts == {WEB.controller: WEB.debt}
+
+
+def test_a_taint_that_cannot_be_removed_is_reported() -> None:
+    """It stays for the next round's sweep; the drain has failed, though its pods run."""
+    story: Story = [
+        *OPENING,
+        *MOVED,
+        (10, Looked(EMPTY), (Release(),)),
+        *((now, ReleaseFailed("no answer"), ()) for now in (14, 19, 27)),
+        (28, ReleaseFailed("no answer"), ()),
+    ]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.done, drain.released, drain.failure) == (True, False, Failure(Why.API_ERROR, "no answer"))

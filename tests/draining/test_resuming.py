@@ -1,0 +1,320 @@
+"""Drains and removals that another process, or an earlier round, began."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from rescheduler.draining import machine
+from rescheduler.draining.intent import Step
+from rescheduler.draining.messages import (
+    Cause,
+    ControllersUnread,
+    DeleteNode,
+    Evict,
+    LookAgain,
+    Looked,
+    LookFailed,
+    Mark,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    OrderRemoval,
+    PlannedAgain,
+    ProviderAnswered,
+    Release,
+    Released,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+    Renew,
+    Stop,
+)
+from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import Blocker, PodRef, Reason, Rejected
+from tests.draining.stories import (
+    EMPTY,
+    LIMITS,
+    LOOKED_TWICE,
+    MOVED,
+    NO_ROOM,
+    OFF,
+    ORDERED_AT,
+    PLAN,
+    REMOVING,
+    WEB,
+    Story,
+    asked_again,
+    plan,
+    planning,
+    play,
+    read,
+    reading,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+
+class TestResumedDrains:
+    """Another process has marked the node, and may have evicted pods."""
+
+    GONE = workload("gone", total=3)  # of this one all pods were evicted
+
+    def test_debts_of_the_mark_stand_and_evictions_are_not_tried(self) -> None:
+        """What is evicted already has spent part of the budgets."""
+        noted = Debt(WEB.controller, 3, 3, "1", owner_uids=("uid-web",))
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(plan(WEB)), (reading(WEB, self.GONE, of=(WEB,)),)),
+            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
+            (4, Marked(), ()),
+            (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
+        ]
+        drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
+        assert drain.debts == {WEB.controller: noted}
+
+    def test_controllers_that_the_mark_does_not_name_are_owed_what_runs_now(self) -> None:
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(plan(WEB)), (reading(self.GONE, of=(WEB,)),)),
+            (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt, WEB.debt)),)),
+        ]
+        play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
+
+    def test_an_emptied_node_is_left_once_everything_runs(self) -> None:
+        """Its pods are counted by the UIDs that they carried: the ReplicaSet may be gone that leads to their owner."""
+        noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(EMPTY), (reading(WEB),)),
+            (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
+            (4, Marked(), ()),
+            (5, seen("", {WEB: running(1)}), (reading(WEB, words=True),)),
+            (7, seen("", {WEB: running(1, bound=2)}), ()),
+            (8, seen("", {WEB: running(2)}), (LookAgain(),)),
+            (9, Looked(EMPTY), (Release(),)),
+            (10, Released(), ()),
+        ]
+        drain = play(machine.resume("od", LIMITS, ("a",), (noted,)), story)
+        assert drain.succeeded
+        assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
+
+    def test_a_mark_of_a_version_that_noted_no_debts(self) -> None:
+        story: Story = [
+            (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(EMPTY), (Release(),)),
+            (3, Released(), ()),
+        ]
+        assert play(machine.resume("od", LIMITS, ("a",)), story).succeeded
+
+    @pytest.mark.parametrize(
+        ("story", "failure"),
+        [
+            ([(0, ProviderAnswered(None, "protected"), (Release(),))], Failure(Why.PROVIDER, "protected")),
+            (
+                [
+                    (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(GONE.debt,)),)),
+                    (1, Marked(), (LookAgain(),)),
+                    (2, Looked(NO_ROOM), (Release(),)),
+                ],
+                Failure(
+                    Why.PLAN_CHANGED,
+                    "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+                ),
+            ),
+        ],
+    )
+    def test_what_cannot_be_continued_is_rolled_back_and_stays_owed(self, story: Story, failure: Failure) -> None:
+        drain = play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
+        assert (drain.failure, drain.released) == (failure, True)
+        assert drain.debts == {self.GONE.controller: self.GONE.debt}
+
+
+PROTECTED = Rejected("od", (Blocker(Reason.NOT_SAFE_TO_EVICT, "annotated", "ns/guard"),))
+WHY = "the plan no longer holds: not-safe-to-evict: pod ns/guard: annotated"
+EARLIER = Debt(WEB.controller, 2, 2, "1", owner_uids=("uid-web",))
+
+
+class TestResumedRemovals:
+    """An earlier process, or an earlier round, may have ordered the machine."""
+
+    def test_the_mark_comes_first(self) -> None:
+        drain, actions = machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,))
+        assert (drain.phase, actions) == (Phase.MARKING, (replace(REMOVING, debts=(EARLIER,)),))
+
+    def test_it_continues_with_the_time_of_the_first_order(self) -> None:
+        drain = asked_again()
+        assert play(drain, [(21, Removed(), (DeleteNode(),)), (22, NodeDeleted(), ())]).succeeded
+
+    def test_one_that_takes_its_time_is_asked_about_once_in_a_round(self) -> None:
+        drain = asked_again(removal=0)
+        assert not play(drain, [(20, seen(), ())]).done
+        assert play(drain, [(21, RemovalPending("booked"), ()), (21.2, seen(), ())]).handed_over
+
+    def test_a_machine_that_stays_is_given_back(self) -> None:
+        drain = asked_again()
+        drain = play(drain, [(21, RemovalFailed("protected"), (Release(),)), (22, Released(), ())])
+        assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
+
+    #: What keeps the machine from being ordered again before anything was evicted, and why.
+    POSTPONED: ClassVar[dict[str, tuple[Story, Failure]]] = {
+        "the mark cannot be written": ([(1, MarkFailed("409"), ())], Failure(Why.API_ERROR, "409")),
+        "the mark is somebody else's": (
+            [(1, MarkFailed("not ours", lost=True), ())],
+            Failure(Why.MARK_LOST, "not ours"),
+        ),
+        "protected pods came": ([*LOOKED_TWICE[:1], (2, Looked(PROTECTED), ())], Failure(Why.PLAN_CHANGED, WHY)),
+        "protected pods came before the last look": (
+            [*LOOKED_TWICE[:5], (7, Looked(PROTECTED), ())],
+            Failure(Why.PLAN_CHANGED, WHY),
+        ),
+        "the cluster cannot be read": (
+            [*LOOKED_TWICE[:1], (2, LookFailed("timeout"), ())],
+            Failure(Why.API_ERROR, "timeout"),
+        ),
+        "the taint is removed": (
+            [*LOOKED_TWICE[:3], (4, seen(tainted=False), ())],
+            Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
+        ),
+        "controllers of pods that came cannot be read": (
+            [
+                *LOOKED_TWICE[:1],
+                (2, Looked(PLAN), (reading(of=(WEB,)),)),
+                (3, ControllersUnread("forbidden", retryable=False), ()),
+            ],
+            Failure(Why.API_ERROR, "forbidden"),
+        ),
+        "pods that came do not fit any more": (
+            [
+                *LOOKED_TWICE[:1],
+                (2, Looked(PLAN), (reading(of=(WEB,)),)),
+                (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
+                (4, Marked(), ()),
+                (5, seen("a b", {WEB: running(2)}), (planning(),)),
+                (5, PlannedAgain(NO_ROOM), ()),
+            ],
+            Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
+        ),
+        "a pod that somebody deletes does not end": (
+            [
+                *LOOKED_TWICE[:1],
+                (2, Looked(plan(leaving="x")), (reading(),)),
+                (3, read(), (REMOVING,)),
+                (4, Marked(), ()),
+                (91.9, seen("x"), (Renew(Step.REMOVING, group="pool", since=ORDERED_AT),)),
+                (92, seen("x"), ()),
+            ],
+            Failure(
+                Why.TERMINATION_TIMEOUT,
+                "pod ns/x did not end within the grace period and 30 s",
+                (PodRef("ns", "x", "x"),),
+            ),
+        ),
+        "the intent to remove cannot be written again": (
+            [*LOOKED_TWICE[:6], (8, MarkFailed("500"), ())],
+            Failure(Why.API_ERROR, "500"),
+        ),
+    }
+
+    @pytest.mark.parametrize(("story", "why"), POSTPONED.values(), ids=POSTPONED)
+    def test_as_long_as_nothing_was_evicted_it_is_left_for_later(self, story: Story, why: Failure) -> None:
+        """The machine may be on its way out, so its node is not opened; nothing is ordered and nothing evicted."""
+        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert (drain.handed_over, drain.released, drain.postponed) == (True, False, why)
+
+    @pytest.mark.parametrize("moments", range(1, 8))
+    def test_told_to_stop_it_is_left_for_later(self, moments: int) -> None:
+        story = LOOKED_TWICE[: moments - 1]
+        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert play(drain, [(19, Stop(Cause.TERMINATED), ())]).handed_over
+
+    def test_a_node_that_is_gone_is_done(self) -> None:
+        story: Story = [(1, MarkFailed("no node od", node_gone=True), ())]
+        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert (drain.failure, drain.released) == (Failure(Why.NODE_GONE, "no node od"), True)
+
+    #: Pods that may go came: they are moved. The mark keeps the step, the time and the group.
+    CAME: ClassVar[Story] = [
+        (1, Marked(), (LookAgain(),)),
+        (2, Looked(PLAN), (reading(of=(WEB,)),)),
+        (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
+        (4, Marked(), ()),
+        *MOVED[:3],
+    ]
+
+    def test_pods_that_may_go_are_moved_and_then_the_machine_is_ordered(self) -> None:
+        story: Story = [
+            *self.CAME,
+            *MOVED[3:],
+            (10, Looked(EMPTY), (REMOVING,)),
+            (11, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
+            (12, Removed(), (DeleteNode(),)),
+            (13, NodeDeleted(), ()),
+        ]
+        assert play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story).succeeded
+
+    def test_the_mark_stays_that_of_a_removal(self) -> None:
+        renewed = Renew(Step.REMOVING, group="pool", since=ORDERED_AT, debts=(WEB.debt,))
+        story: Story = [*self.CAME, (64, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)), renewed))]
+        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+
+    def test_where_evicted_pods_do_not_run_again_the_node_is_opened(self) -> None:
+        """It may be the only one that takes them."""
+        story: Story = [
+            *self.CAME,
+            (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), words=True),)),
+            (22, seen("b", {WEB: running(1)}), (Release(),)),
+            *OFF,
+        ]
+        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert (drain.handed_over, drain.released, drain.debts) == (False, True, {WEB.controller: WEB.debt})
+        assert drain.failure is not None
+        assert drain.failure.why is Why.REPLACEMENT_REFUSED
+
+    def test_an_eviction_that_was_asked_for_counts_as_one(self) -> None:
+        story: Story = [
+            *self.CAME[:5],
+            (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
+            (6, seen("a b", {WEB: running(2)}, tainted=False), (Release(),)),
+        ]
+        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+
+    def test_told_to_stop_the_mark_tells_what_is_owed(self) -> None:
+        story: Story = [*self.CAME, (7, Stop(Cause.TERMINATED), ())]
+        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert (drain.handed_over, drain.debts) == (True, {WEB.controller: WEB.debt})
+
+    def test_debts_of_the_mark_are_paid_before_the_machine_is_ordered(self) -> None:
+        story: Story = [
+            (1, Marked(), (LookAgain(),)),
+            (2, Looked(EMPTY), (reading(WEB),)),
+            (3, read(WEB), (replace(REMOVING, debts=(EARLIER,)),)),
+            (4, Marked(), ()),
+            (5, seen("", {WEB: running(1, bound=2)}), (reading(WEB),)),
+            (9, seen("", {WEB: running(2)}), (LookAgain(),)),
+            (10, Looked(EMPTY), (REMOVING,)),
+        ]
+        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
+
+    def test_steps_are_waited_for_as_in_any_drain(self) -> None:
+        story: Story = [
+            *self.CAME,
+            (6, seen("b", {WEB: running(1, live=2)}), (reading(WEB, of=(WEB,)),)),
+            (7, seen("b", {WEB: running(2)}), (planning(),)),
+            *step(7, "b"),
+        ]
+        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+
+
+def test_marks_of_which_nobody_knows_anything_are_removed() -> None:
+    begun = machine.roll_back("od", LIMITS, (EARLIER,), 0)
+    assert begun[1] == (Release(),)
+    drain = play(begun, [(1, Released(), ())])
+    assert (drain.succeeded, drain.rolled_back, drain.debts) == (True, True, {WEB.controller: EARLIER})

@@ -1,0 +1,141 @@
+"""What a drain stands on while it runs: consistent reads, its targets, the trust in spot."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from predicates.objects import Condition
+from rescheduler.backends.base import Deleted
+from rescheduler.draining.state import Why
+from rescheduler.loop import Outcome
+from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt, dump
+from tests.loop.world import START, Pool, Replacement, World, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+THREE = [pod(f"web-{n}", "od-1") for n in (1, 2, 3)]
+CLUSTER = (node("od-1", ON_DEMAND), node("spot-1"), *THREE)
+
+
+def why(here: World) -> list[Why | None]:
+    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
+
+
+def evictions(here: World) -> list[str]:
+    return [name for kind, name in here.writes if kind == "evict"]
+
+
+def edit(here: World, name: str, **spec: object) -> None:
+    known = here.node(name)
+    here.cluster.upsert("Node", msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, **spec)))
+
+
+def lose(here: World, name: str) -> None:
+    """The node is not Ready any more."""
+    known = here.node(name)
+    status = msgspec.structs.replace(known.status, conditions=(Condition("Ready", "Unknown"),))
+    here.cluster.upsert("Node", msgspec.structs.replace(known, status=status))
+
+
+class TestReads:
+    def test_the_targets_of_the_plan_are_read(self) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.loop().round()
+            [started] = here.of(DrainStarted)
+            assert started.plan is not None
+            assert {placement.node for placement in started.plan.placements} == {"spot-1"}
+            assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
+
+    def test_targets_of_the_new_plan_only_are_read_too(self) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            loop = here.loop()
+            here.on_taint = lambda: here.add(pod("big-1", "spot-1", cpu="3"))
+            assert loop.round() is Outcome.DRAINED
+            assert here.asked[:2] == [{"od-1", "spot-1"}, {"od-1", "spot-1", "spot-2"}]
+            assert here.writes[0] == ("taint", "od-1")
+
+    def test_the_machine_is_ordered_after_another_read_5_s_after_the_taint(self) -> None:
+        with world(*CLUSTER) as here:
+            pool = Pool([Deleted()])
+            ordered_at: list[float] = []
+            here.on_taint = lambda: ordered_at.append(here.now)
+            here.loop(provider=pool).round()
+            assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
+            assert ordered_at[-1] >= 5
+            assert why(here) == [None]
+
+    def test_a_pod_that_comes_within_5_s_is_moved_too(self) -> None:
+        with world(*CLUSTER) as here:
+            here.at(4, lambda: here.add(pod("late-1", "od-1")))
+            here.loop(provider=Pool([Deleted()])).round()
+            assert (evictions(here)[-1], why(here)) == ("late-1", [None])
+            assert here.writes[-1] == ("delete", "od-1")
+
+
+TARGET_LOST: dict[str, Callable[[World], object]] = {
+    "deleted": lambda here: here.cluster.delete("Node", "spot-1"),
+    "cordoned": lambda here: edit(here, "spot-1", unschedulable=True),
+    "not Ready": lambda here: lose(here, "spot-1"),
+    "filled by somebody else": lambda here: here.add(pod("big-1", "spot-1", cpu="3")),
+}
+
+
+@pytest.mark.parametrize("lose_target", TARGET_LOST.values(), ids=TARGET_LOST)
+class TestTargets:
+    def test_a_target_that_is_lost_in_the_middle_stops_the_drain(self, lose_target: Callable[[World], object]) -> None:
+        with world(*CLUSTER) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: lose_target(here))
+            here.at(40, lambda: here.recover("web"))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.TARGET_LOST], ["web-1"], [])
+
+    def test_where_another_one_has_room_the_drain_goes_on(self, lose_target: Callable[[World], object]) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: lose_target(here))
+            here.at(40, lambda: here.recover("web"))
+            here.loop().round()
+            assert (why(here), evictions(here)) == ([None], ["web-1", "web-2", "web-3"])
+
+
+def test_a_quota_costs_one_pod() -> None:
+    with world(*CLUSTER, pod("db-1", "od-1"), node("spot-2")) as here:
+        here.replacements.update({"web": Replacement.REFUSED, "db": Replacement.REFUSED})
+        here.loop().round()
+        assert (why(here), len(evictions(here)), here.marked) == ([Why.REPLACEMENT_REFUSED], 1, [])
+
+
+class TestSpotSettling:
+    def test_drains_wait_after_a_burst_of_lost_spot_nodes(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
+            loop = here.loop()
+            here.config_map.put(dump(Memory(drained_at=START - timedelta(seconds=590))))
+            assert loop.round() is Outcome.HELD
+            here.cluster.delete("Node", "spot-3")
+            lose(here, "spot-4")
+            here.pass_time(10)
+            assert loop.round() is Outcome.HELD
+            here.pass_time(599)
+            assert loop.round() is Outcome.HELD
+            told = "many spot nodes were lost at once; drains wait until 2026-01-01T12:10:10Z"
+            assert here.of(Held)[1:] == [Held(Waiting.SPOT_SETTLING, told)] * 2
+            here.pass_time(1)
+            assert loop.round() is Outcome.DRAINED
+
+    def test_losses_that_are_far_apart_are_no_burst_whatever_else_held_drains(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
+            db = Controller("default", "ReplicaSet", "db", "uid-of-db")
+            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START, Debt(db, 1, 1)),))))
+            loop = here.loop()
+            assert loop.round() is Outcome.HELD
+            for name in ("spot-3", "spot-4"):
+                here.pass_time(400)
+                here.cluster.delete("Node", name)
+                assert loop.round() is Outcome.HELD
+            here.add(pod("db-1", "spot-1"))
+            assert loop.round() is Outcome.DRAINED
