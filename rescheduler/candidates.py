@@ -12,8 +12,8 @@ from predicates.objects import OwnerReference, Pod
 from rescheduler.access import Controllers, Read
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
-from rescheduler.planning import jobs
 from rescheduler.planning.controllers import ControllerState
+from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.recollection import Recollection
@@ -81,17 +81,15 @@ class Candidates:
 
     def _of_pods(self, read: Read, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
         """Jobs that the drain would let fail, and StatefulSets of which other pods are not Ready."""
-        blockers: list[Blocker] = []
-        for controller, state in sorted(read.states.items()):
+        states = [state for _, state in sorted(read.states.items())]
+        blockers = [*job_blockers(states, movers, self._policy.move_jobs)]
+        for state in filter(lambda state: state.ordered, states):
             pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
-            if not pods:
-                continue
-            if state.job is not None:
-                blocker = jobs.job_blocker(state.job, pods, self._policy.move_jobs)
-                blockers += [blocker] if blocker is not None else []
-            if state.ordered and (unready := self._unready(state, pods[0])):
-                detail = f"pods of {controller} are moved only while all others are Ready: {unready}"
-                blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pods[0].key))
+            for pod in pods:
+                if unready := self._unready(state, pod):
+                    detail = f"pods of {state.controller} are moved only while all others are Ready: {unready}"
+                    blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pod.key))
+                    break
         return tuple(blockers)
 
     def _unready(self, state: ControllerState, mover: Pod) -> str:

@@ -197,6 +197,14 @@ class Course:
             stale=bool(self._view.stale()),
         )
 
+    def _controllers_read(
+        self, states: Mapping[Controller, ControllerState], topmost: Mapping[tuple[str, str], Controller]
+    ) -> ControllersRead:
+        """Pods that came while the node was marked have no verdict yet about their Jobs."""
+        waiting = [self._pods[uid] for uid in (victim.pod.uid for victim in self._drain.waiting) if uid in self._pods]
+        replicas = self._replicas({**self._drain.states, **states})
+        return ControllersRead(states, topmost, replicas, self._view.job_blockers(states.values(), waiting))
+
     def _replicas(self, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
         asked = (victim for victim in self._drain.victims.values() if not victim.accepted)
         staying = frozenset(victim.pod.uid for victim in (*self._drain.waiting, *asked))
@@ -239,7 +247,7 @@ class Course:
                     self._reads += 1
                     self._reading = _Reading(fresh, self._clock.monotonic(), self._reads)
                 case Read(states, topmost):
-                    return ControllersRead(states, topmost, self._replicas({**self._drain.states, **states}))
+                    return self._controllers_read(states, topmost)
                 case None:
                     continue
                 case event:
@@ -274,7 +282,10 @@ class Course:
         verdict = self._view.plan_node(self._node.name, self._leaving())
         if isinstance(verdict, Plan):
             unread = targets(verdict) - reading.fresh.asked
-            if unread and reading.count < READS:
+            if unread and reading.count >= READS:
+                self._reading = None
+                return LookFailed(f"the plan changes with each read: node {min(unread)} was not read")
+            if unread:
                 self._read_again(reading, targets(verdict))
                 return None
             self._pods |= {pod.uid: pod for pod in self._view.pods_of(self._node.name)}

@@ -53,7 +53,8 @@ class Landings:
 
     def evicted(self, pods: Iterable[PodRef]) -> None:
         """*pods* were evicted by a drain that has ended. They count as gone before their deletion is watched."""
-        self._evicted |= {pod.uid for pod in pods}
+        watched = frozenset(pod.uid for pod in self._view.pods().values())
+        self._evicted = watched & (self._evicted | {pod.uid for pod in pods})
 
     def settle(self) -> Held | None:
         """Forget what is paid or has lapsed; why no drain may begin where something is still owed.
@@ -65,7 +66,6 @@ class Landings:
             self._report(OwedChanged(0))
             return None
         states = self._states(debts)
-        self._evicted &= {pod.uid for pod in self._view.pods().values()}
         replicas = self._view.replicas(states.values(), evicted=self._evicted)
         missing = {owed: self._missing(owed, states, replicas) for owed in debts}
         open_debts = {owed: lacks for owed, lacks in missing.items() if lacks is not None}

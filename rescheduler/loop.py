@@ -16,7 +16,7 @@ from predicates.objects import Node
 from rescheduler.candidates import Candidates
 from rescheduler.clock import Clock
 from rescheduler.drainer import Drainer, ProviderSilent
-from rescheduler.draining.state import Drain
+from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.landings import Landings
 from rescheduler.observe.events import (
@@ -36,7 +36,7 @@ from rescheduler.planning.landing import compare, expect
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.recollection import Recollection
-from rescheduler.records import NOT_THE_NODES, DrainRecords
+from rescheduler.records import DrainRecords
 from rescheduler.settings import Timing
 from rescheduler.soft_taint import SoftTaint
 from rescheduler.view import View
@@ -55,6 +55,9 @@ OFFERED_AGAIN: Final = timedelta(hours=1)
 
 #: Nodes whose pods' controllers are read in one round, until one can go. Vetoed ones leave the turn to the next ones.
 CANDIDATES: Final = 20
+
+#: Failures after which nobody has to try again: another replica acts, or the node is gone.
+_OVERTAKEN: Final = frozenset({Why.LEADERSHIP_LOST, Why.NODE_GONE})
 
 #: Pods that a line names; the others are counted.
 _NAMED: Final = 3
@@ -337,7 +340,7 @@ class Loop:
             if drain.group is None and (node := self._view.node(drain.node)):
                 self._unwanted[node.metadata.uid] = self._clock.monotonic() + OFFERED_AGAIN.total_seconds()
             return Outcome.DRAINED
-        return Outcome.HELD if drain.failure.why in NOT_THE_NODES else Outcome.FAILED
+        return Outcome.HELD if drain.failure.why in _OVERTAKEN else Outcome.FAILED
 
     def _ended(self, drain: Drain, began: datetime) -> None:
         self._landings.evicted(drain.evicted)

@@ -19,7 +19,8 @@ from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.freshness import Fresh, lag
-from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
+from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 
@@ -28,6 +29,9 @@ SETTLING: Final = timedelta(minutes=1)
 
 #: A watch that brought neither an event nor a bookmark for so many seconds may have lost its connection.
 STALE_SECONDS: Final = 150.0
+
+#: What blocks a node whose kubelet has ended with its machine.
+_WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
 
 #: Errors and kinds that one line names.
 _ERRORS_TOLD: Final = 3
@@ -114,7 +118,17 @@ class View:
 
     def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         """A verdict for a node that we drain; *evicted*: UIDs of pods that this drain has evicted."""
-        return self._planner.look_again(node, self._draining(node), evicted)
+        circumstances = self._draining(node)
+        verdict = self._planner.look_again(node, circumstances, evicted)
+        if isinstance(verdict, Rejected) and self._machine_went(verdict):
+            return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
+        return verdict
+
+    def _machine_went(self, rejected: Rejected) -> bool:
+        """Whether a removal that may have been ordered is all that blocks the node: its kubelet has ended."""
+        reasons = {blocker.reason for blocker in rejected.blockers}
+        ordered = rejected.node in self._circumstances().ordered
+        return ordered and Reason.NODE_NOT_READY in reasons and reasons <= _WITHOUT_KUBELET
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         """Whether the pods left on a node that we drain still fit, beside the replacement pods of *due*."""
@@ -195,6 +209,10 @@ class View:
     ) -> dict[Controller, Replicas]:
         """The pods of each controller at this moment; see :func:`~rescheduler.planning.debts.count_replicas`."""
         return count_replicas(self._state.snapshot().pods.values(), states, node, staying, evicted)
+
+    def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
+        """Why *pods*, which would move from one node, must stay for Jobs among *states*."""
+        return job_blockers(states, pods, self._policy.move_jobs)
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
         """Namespace and ReplicaSet of all pods in *namespaces* that have one: they may be a Deployment's other ones."""

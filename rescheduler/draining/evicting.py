@@ -64,11 +64,14 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
-def pod_gone(drain: Drain, event: PodGone, _: float) -> Result:
-    return without(drain, frozenset([event.uid])), ()
+def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
+    """The watched state is about to show that the pod has left; where it does not, its eviction is asked for again."""
+    return again_later(drain, event.uid, "the pod is gone", None, now), ()
 
 
 def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
+    if event.blockers:
+        return exits.plan_changed(drain, event.blockers, now)
     return replace(drain, states=merged_states(drain, event), read_at=now), ()
 
 

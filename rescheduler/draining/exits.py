@@ -6,6 +6,7 @@ from typing import Final
 from rescheduler.draining.messages import (
     Cause,
     EvictionAccepted,
+    MarkFailed,
     Release,
     Released,
     ReleaseFailed,
@@ -13,6 +14,7 @@ from rescheduler.draining.messages import (
     Stop,
 )
 from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
+from rescheduler.planning.outcome import Blocker
 
 #: Seconds between two tries to get our taint off.
 RELEASE_INTERVAL: Final = 2.0
@@ -31,16 +33,22 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
-    """Remove the marks, so that pods may come back. Controllers that have lost no pod are owed nothing.
-
-    Which ones those are is not known of the process that began a drain that was resumed.
-    """
-    owed = {each: debt for each, debt in drain.debts.items() if drain.resumed or each in drain.begun}
+    """Remove the marks, so that pods may come back. Controllers that have lost no pod are owed nothing."""
+    owed = {each: debt for each, debt in drain.debts.items() if drain.has_taken_from(each)}
     asked = drain.victims if drain.phase is Phase.EVICTING else {}  # before, evictions were asked for in dry runs only
     drain = replace(drain, failure=failure, debts=owed, victims=asked)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
+
+
+def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
+    """The pods that are left may not move any more."""
+    blocker = blockers[0]
+    more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
+    about = f"pod {blocker.pod}: " if blocker.pod else ""
+    why = f"the plan no longer holds: {blocker.reason}: {about}{blocker.detail}{more}"
+    return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 
 
 def release(drain: Drain, now: float) -> Result:
@@ -64,6 +72,11 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
     if now < drain.retry_at:
         return drain, ()
     return replace(drain, retry_at=NEVER), (Release(),)
+
+
+def gone_while_released(drain: Drain, event: MarkFailed, _: float) -> Result:
+    """A node that is gone carries no marks; there is nothing to remove any more."""
+    return (replace(drain, phase=Phase.DONE, released=True) if event.node_gone else drain), ()
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:

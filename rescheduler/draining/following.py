@@ -27,8 +27,13 @@ def follow(drain: Drain, now: float) -> Drain:
 
 
 def failure(drain: Drain, now: float) -> Failure | None:
-    """Why the drain must stop: a replacement pod fails, or does not become Ready in time."""
+    """Why the drain must stop: a replacement pod fails, or does not become Ready in time.
+
+    A controller of which no pod was evicted may lack pods, too; it is only waited for.
+    """
     for controller, timers in sorted(drain.timers.items()):
+        if not drain.has_taken_from(controller):
+            continue
         delay = _job_delay(drain, controller)
         if _over(timers.uncreated, drain.limits.creation + delay, now):
             said = drain.states[controller].refusal or "it is not created"
@@ -66,14 +71,17 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     asking = any(not victim.accepted for victim in drain.victims.values())
     if asking or now < drain.last_eviction_at + patience:
         return None
-    missing = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
+    unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
+    missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
+    if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
+        return None  # pods that are not bound have clocks of their own
     if missing:
         named = ", ".join(f"{each} ({max(1, drain.shortfall(each).ready)} missing)" for each in missing[:3])
         why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
         return Failure(Why.LANDING_TIMEOUT, why)
     if drain.waiting:
         pods = tuple(victim.pod for victim in drain.waiting)
-        why = f"{len(pods)} pods could not be evicted: other pods of their StatefulSets are not Ready"
+        why = f"{len(pods)} pods could not be evicted: other pods of their controllers are missing or not Ready"
         return Failure(Why.EVICTION_TIMEOUT, why, pods)
     return None
 

@@ -142,7 +142,7 @@ def _renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 def _looked(drain: Drain, event: Looked, now: float) -> Result:
     """The plan as it is with the taint on; later looks see pods that came after all, and move them too."""
     if isinstance(event.verdict, Rejected):
-        return exits.give_up(drain, Failure(Why.PLAN_CHANGED, _reason(event.verdict)), now)
+        return exits.plan_changed(drain, event.verdict.blockers, now)
     plan = event.verdict
     waiting, gone = victims(plan, drain.limits), leaving(plan, drain.limits, now)
     if not waiting and not gone and not drain.debts:
@@ -184,13 +184,6 @@ def _pods(plan: Plan) -> tuple[PodRef, ...]:
     return (*(placement.pod for placement in plan.placements), *plan.leaving)
 
 
-def _reason(rejected: Rejected) -> str:
-    blocker = rejected.blockers[0]
-    more = f" (and {len(rejected.blockers) - 1} more)" if len(rejected.blockers) > 1 else ""
-    about = f"pod {blocker.pod}: " if blocker.pod else ""
-    return f"the plan no longer holds: {blocker.reason}: {about}{blocker.detail}{more}"
-
-
 Transition: TypeAlias = Callable[[Drain, Any, float], Result]
 
 #: All transitions. An event that has no line for its phase is a late answer and changes nothing.
@@ -209,7 +202,7 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.TRYING, EvictionAccepted): preparing.try_accepted,
     (Phase.TRYING, EvictionRefused): preparing.try_refused,
     (Phase.TRYING, EvictionFailed): preparing.try_failed,
-    (Phase.TRYING, PodGone): preparing.try_gone,
+    (Phase.TRYING, PodGone): preparing.try_accepted,
     (Phase.TRYING, MarkFailed): _renewal_failed,
     (Phase.TRYING, Seen): preparing.try_tick,
     (Phase.EVICTING, EvictionAccepted): evicting.eviction_accepted,
@@ -236,5 +229,6 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.RELEASING, ReleaseFailed): exits.release_failed,
     (Phase.RELEASING, Seen): exits.release_tick,
     (Phase.RELEASING, EvictionAccepted): exits.accepted_late,
+    (Phase.RELEASING, MarkFailed): exits.gone_while_released,
 }
 _EVERYWHERE: Final[Mapping[type, Transition]] = {Stop: exits.stop}

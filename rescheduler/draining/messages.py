@@ -10,7 +10,7 @@ from predicates.objects import OwnerReference
 from rescheduler.draining.intent import Step
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
-from rescheduler.planning.outcome import PodRef, Verdict
+from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 # Actions
 
@@ -153,6 +153,7 @@ class ControllersRead:
     topmost: Mapping[tuple[str, str], Controller]
     #: Pods of each controller at this moment; those that this drain has evicted do not count.
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
+    blockers: tuple[Blocker, ...] = ()  #: why pods that are still to be evicted must stay
 
 
 @dataclass(frozen=True, slots=True)

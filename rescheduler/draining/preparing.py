@@ -52,6 +52,8 @@ def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     if missing := _unanswered(drain, event):
         return uncounted(drain, ControllersUnread(f"the answer lacks {missing}", retryable=True), now)
+    if event.blockers:
+        return exits.plan_changed(drain, event.blockers, now)
     drain = replace(
         drain,
         waiting=tuple(_with_controller(victim, event) for victim in drain.waiting),
@@ -101,7 +103,8 @@ def noted(drain: Drain, _: Marked, now: float) -> Result:
     return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in asked)
 
 
-def try_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Result:
+def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) -> Result:
+    """Of a pod that is gone, the watched state tells soon."""
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
@@ -123,10 +126,6 @@ def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     if not event.retryable or now >= victim.ask_until:
         return exits.give_up(drain, Failure(Why.EVICTION_REFUSED, event.why, (victim.pod,)), now)
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
-
-
-def try_gone(drain: Drain, event: PodGone, now: float) -> Result:
-    return _tried(without(drain, frozenset([event.uid])), now)
 
 
 def try_tick(drain: Drain, event: Seen, now: float) -> Result:

@@ -196,6 +196,10 @@ class Drain:
             return None
         return self.landed_at - self.last_eviction_at
 
+    def has_taken_from(self, controller: Controller) -> bool:
+        """Whether pods of *controller* were evicted, or may have been by an earlier process."""
+        return self.resumed or controller in self.begun
+
     def shortfall(self, controller: Controller) -> Shortfall:
         """What *controller* still lacks; nothing where it is owed nothing."""
         debt = self.debts.get(controller)

@@ -139,6 +139,8 @@ class Metrics:
                 self._build.labels(version, platform.python_version()).set(1)
             case LeadershipChanged(leading):
                 self._leader.set(leading)
+                if not leading:
+                    self._owed.set(0)  # the leader knows
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
 

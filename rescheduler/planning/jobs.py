@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from predicates.objects import Pod
-from rescheduler.planning.controllers import JobFacts
+from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.drainability import of_job
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import MoveJobs
@@ -29,6 +29,14 @@ def pods_by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
         if pod.owner is not None and of_job(pod) and not pod.cls.terminating:
             found.setdefault(pod.owner.uid, []).append(pod)
     return found
+
+
+def job_blockers(states: Iterable[ControllerState], pods: Iterable[Pod], move_jobs: MoveJobs) -> tuple[Blocker, ...]:
+    """Why *pods*, which would move from one node, must stay: one reason for each Job of *states* that could fail."""
+    by_job = pods_by_job(pods)
+    facts = ((state.job, by_job.get(state.controller.uid, ())) for state in states)
+    blockers = (job_blocker(job, here, move_jobs) for job, here in facts if job is not None)
+    return tuple(blocker for blocker in blockers if blocker is not None)
 
 
 def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Blocker | None:

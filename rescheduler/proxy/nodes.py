@@ -17,12 +17,12 @@ from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.outcome import Verdict
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.proxy.victims import Choice, Victims
 from rescheduler.view import State, View
 
 #: Nodes are judged by the rules of `victims`; of the policy, nothing else is asked.
-_POLICY: Final = Policy()
+_POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
 
 #: Seconds in which what was taken back must show in the watched state, and between two looks whether it does.
 AGREE_SECONDS: Final = 3.0

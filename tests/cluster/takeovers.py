@@ -31,6 +31,7 @@ OLD: Final = "a"
 NEW: Final = "b"
 APP: Final = "web"
 PODS: Final = 6
+SPOT: Final = ("spot-1", "spot-2")
 
 #: What the old leader has begun before the takeover may still come through for so long.
 TOLERANCE: Final = timedelta(seconds=1)
@@ -64,14 +65,15 @@ def rendered(*, fenced: bool) -> list[Json]:
 def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Takeover:
     """Let it happen on an empty cluster; the leader is stopped *pause* seconds after its first pod terminates."""
     observer = Observer(plane)
-    observer.nodes(1, 2)
+    observer.nodes(1, len(SPOT))
     plane.apply([deployment(APP, PODS, annotations=SLOW), pdb(APP, max_unavailable=1)])
     observer.running(PODS, APP)
     with installed(Installation(plane), objects) as installation, installation.daemon(OLD) as old:
         observer.eventually(lambda: installation.leader == OLD, "the first leader")
         with installation.daemon(NEW) as new:
             observer.eventually(lambda: new.address, "the second replica")
-            observer.open_spot()
+            for name in SPOT:
+                observer.cordon(name, off=True)
             observer.eventually(lambda: _draining(observer), "the middle of a drain")
             time.sleep(pause)  # noqa: TID251 - where it is stopped is what differs between the runs
             old.stop()

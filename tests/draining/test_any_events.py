@@ -128,7 +128,7 @@ class Events:
             lambda: ControllersUnread("timeout", self.often()),
             lambda: Removed(self.often()),
             lambda: RemovalPending("booked"),
-            lambda: RemovalFailed("protected"),
+            lambda: RemovalFailed("protected", node_gone=self.rarely()),
             lambda: NodeDeletionFailed("500"),
             lambda: ReleaseFailed("500"),
             lambda: Stop(self.random.choice(list(Cause))),
@@ -152,7 +152,8 @@ class Events:
     def seen(self) -> Seen:
         replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}
         present = frozenset(uid for uid in UIDS if self.often())
-        return Seen(present, replicas, self.often() or self.often(), self.random.choice(["", "", "s1"]))
+        tainted, stale = self.often() or self.often(), self.rarely()
+        return Seen(present, replicas, tainted, self.random.choice(["", "", "s1"]), stale)
 
     def replicas(self) -> Replicas:
         numbers = sorted(self.random.randint(0, 4) for _ in range(3))

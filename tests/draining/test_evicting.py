@@ -10,6 +10,7 @@ from rescheduler.draining.messages import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    LookAgain,
     PlannedAgain,
     Release,
 )
@@ -109,6 +110,23 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
         (9, PlannedAgain(NO_ROOM), (Release(),)),
     ]
     assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+
+
+def test_nothing_is_evicted_or_ordered_while_a_watch_is_silent() -> None:
+    """What it shows may be long past; controllers are still read."""
+    story: Story = [
+        *ASKED,
+        (6, EvictionRefused("a", "budget", 1), ()),
+        (13, seen("a b", RUNS, stale=True), (READ,)),
+        (14, seen("a b", RUNS), (Evict(A),)),
+        (14, EvictionAccepted("a"), ()),
+        (15, seen("b", RUNS, stale=True), ()),
+        (16, seen("b", RUNS), (planning(),)),
+        *step(16, "b"),
+        (17, seen("", RUNS, stale=True), ()),
+        (18, seen("", RUNS), (LookAgain(),)),
+    ]
+    play(machine.start(PLAN, LIMITS), story)
 
 
 def test_a_lost_node_that_no_pod_needs_any_more_does_not_matter() -> None:

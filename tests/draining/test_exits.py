@@ -54,6 +54,20 @@ from tests.draining.stories import (
 )
 
 
+def test_a_node_that_goes_while_its_taint_is_removed_is_done() -> None:
+    story: Story = [
+        *ASKED,
+        (6, Stop(Cause.TERMINATED), (Release(),)),
+        (7, ReleaseFailed("500"), ()),
+        (8, MarkFailed("timeout"), ()),
+        (9, MarkFailed("no node od", node_gone=True), ()),
+    ]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.phase, drain.released) == (Phase.DONE, True)
+    assert drain.failure is not None
+    assert drain.failure.why is Why.STOPPED
+
+
 def test_the_mark_is_renewed_each_minute() -> None:
     """With what is still owed, and in whatever phase the drain waits."""
     story: Story = [

@@ -148,15 +148,21 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
 
 
 def test_a_landing_timeout_names_the_first_controllers() -> None:
-    each = [workload(name, name, total=3) for name in ("a", "b", "c", "d")]
-    drain = begun(plan(*each), *each, limits=replace(LONG, landing=1))
-    replicas = {known: running(1, bound=3) for known in each}
-    drain, actions = machine.step(drain, seen("a b c d", replicas), 5)
-    assert actions == (Release(),)
-    assert drain.failure is not None
-    assert drain.failure.detail == (
-        "replacement pods are not Ready 1 s after the last eviction: ns/Deployment/a (2 missing), "
-        "ns/Deployment/b (2 missing), ns/Deployment/c (2 missing)"
+    each = [workload(name, name, total=3) for name in "abcde"]
+    drain = replace(begun(plan(*each), *each, limits=LONG), renew_at=1e9)
+    well = {known: running(3) for known in each}
+    story: Story = [
+        (5, seen("a b c d e", well), (planning(),)),
+        *step(5, "a"),
+        (6, seen("b c d e", well), (planning(),)),
+        *step(6, "b c d e"),
+        (606, seen("", {known: running(1, bound=3) for known in each}), (Release(),)),
+    ]
+    failure = play(drain, story).failure
+    assert failure is not None
+    assert failure.detail == (
+        "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/b (2 missing), "
+        "ns/Deployment/c (2 missing), ns/Deployment/d (2 missing)"
     )
 
 
@@ -169,7 +175,7 @@ def test_pods_that_cannot_go_because_others_are_not_ready_time_out() -> None:
         (604, seen("a b", {database: sick}), (Release(),)),
     ]
     drain = play(drain, story)
-    why = "2 pods could not be evicted: other pods of their StatefulSets are not Ready"
+    why = "2 pods could not be evicted: other pods of their controllers are missing or not Ready"
     assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, database.pods)
 
 
@@ -373,6 +379,16 @@ class TestWithoutLanding:
         drain = replace(play(drain, story), renew_at=1e9)
         assert watch(drain, WEB, (6, "b", running(1, bound=2))) == 125
 
+    def test_pods_that_are_not_bound_time_out_by_themselves(self) -> None:
+        """The limit of evictions may be shorter than what a replacement pod is given to be bound."""
+        drain = begun(PLAN, WEB, limits=replace(self.LIMITS, eviction=15))
+        story: Story = [
+            (5, seen("a b", {WEB: running(2)}), (planning(),)),
+            *step(5, "a"),
+        ]
+        drain = replace(play(drain, story), renew_at=1e9)
+        assert watch(drain, WEB, (6, "b", running(1, live=2))) == 66
+
 
 class TestExposure:
     """A machine is ordered at least five seconds after the taint: pods that were being bound have shown up by then."""
@@ -390,12 +406,25 @@ class TestExposure:
         assert play(quick, story).landing_seconds == 1
 
 
-def test_a_missing_pod_of_a_controller_that_nobody_touched_counts_too() -> None:
-    """It cannot be told whose fault that is: nothing further is taken from a controller in need."""
-    sick, web = workload("a-sick", "a", total=2), workload("b-web", "b")
-    story: Story = [
-        (5, seen("a b", {sick: running(1), web: running(1)}), ()),
-        (20, seen("a b", {sick: running(1), web: running(1)}), (Release(),)),
-    ]
-    drain = play(begun(plan(sick, web), sick, web), story)
-    assert (drain.evicted, drain.debts) == ((), {})
+class TestAControllerThatLacksPodsByItself:
+    """Nothing was taken from it, so that is no failure of the drain. But nothing is taken from it, either."""
+
+    SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
+
+    def test_it_is_waited_for(self) -> None:
+        ill, well = running(1), running(2)
+        story: Story = [
+            (5, seen("a b", {self.SICK: ill, self.WEB: running(1)}), ()),
+            (200, seen("a b", {self.SICK: ill, self.WEB: running(1)}), ()),
+            (201, seen("a b", {self.SICK: well, self.WEB: running(1)}), (planning(),)),
+        ]
+        play(replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9), story)
+
+    def test_but_not_without_end(self) -> None:
+        ill = {self.SICK: running(1), self.WEB: running(1)}
+        story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
+        drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)
+        drain = play(drain, story)
+        why = "2 pods could not be evicted: other pods of their controllers are missing or not Ready"
+        assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, (*self.SICK.pods, *self.WEB.pods))
+        assert drain.debts == {}

@@ -104,6 +104,22 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
+    "a pod that was said to be gone and is not is evicted after all": (
+        PLAN,
+        [
+            *OPENING,
+            (5, seen("a b", RUNS), (planning(),)),
+            (5, PlannedAgain(PLAN), (Evict(A),)),
+            (5, PodGone("a"), ()),
+            (5.5, seen("a b", RUNS), ()),
+            (6, seen("a b", RUNS), (Evict(A),)),
+            (6, EvictionAccepted("a"), ()),
+            (7, seen("b", RUNS), (planning(),)),
+            *step(7, "b"),
+            (8, seen("", RUNS), (LookAgain(),)),
+            *LEFT,
+        ],
+    ),
     "a pod that leaves while its eviction is refused is gone": (
         PLAN,
         [

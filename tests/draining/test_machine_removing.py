@@ -135,6 +135,17 @@ class TestTheOrderIsAtWork:
         story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
         assert play(machine.start(PLAN, LIMITS), story).failure == Failure(Why.NODE_GONE, "no node od")
 
+    def test_a_node_that_is_deleted_while_the_order_is_on_its_way(self) -> None:
+        """The answer tells what became of the machine; it is not waited for without end."""
+        gone = MarkFailed("no node od", node_gone=True)
+        story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert not drain.done
+        assert play(drain, [(14, Removed(), (DeleteNode(),)), (15, gone, ())]).succeeded
+        stopped = play(drain, [(14, Stop(Cause.TERMINATED), ()), (33.9, gone, ())])
+        assert not stopped.done
+        assert play(stopped, [(34, gone, ())]).handed_over
+
 
 class TestAMachineThatTheProviderDoesNotKnow:
     """While the Node is Ready, an answer that lacks its machine is not believed at once: lists may be incomplete."""

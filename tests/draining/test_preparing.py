@@ -284,7 +284,7 @@ class TestDryRuns:
         made = plan(WEB, leaving="c")
         story = opening(made, WEB)
         drain = play(machine.start(made, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
-        assert (drain.phase, drain.victims) == (Phase.EVICTING, {})
+        assert (drain.phase, list(drain.victims)) == (Phase.EVICTING, ["c"])
 
     def test_grace_is_the_pods_own_up_to_the_limit(self) -> None:
         """An eviction names a grace period only where it shortens the pod's own."""

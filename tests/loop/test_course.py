@@ -1,5 +1,6 @@
 """What a drain stands on while it runs: consistent reads, its targets, the trust in spot."""
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -8,10 +9,11 @@ import pytest
 
 from predicates.objects import Condition
 from rescheduler.backends.base import Deleted
+from rescheduler.course import READS
 from rescheduler.draining.state import Why
 from rescheduler.loop import Outcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
-from rescheduler.planning.controllers import Controller
+from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from tests.loop.world import START, Pool, Replacement, World, world
@@ -58,6 +60,30 @@ class TestReads:
             assert here.asked[:2] == [{"od-1", "spot-1"}, {"od-1", "spot-1", "spot-2"}]
             assert here.writes[0] == ("taint", "od-1")
 
+    def test_replica_sets_are_looked_for_where_pods_were_evicted(self) -> None:
+        """A roll-out in the middle of the drain makes one that nobody has heard of."""
+        with world(*CLUSTER[:2], pod("shop/web-1", "od-1"), pod("db-1", "od-1")) as here:
+            here.replacements.update({"web": Replacement.UNREADY, "db": Replacement.UNREADY})
+            here.at(10, lambda: here.add(pod("shop/web2-1", "spot-1")))
+            for app in ("web", "db"):
+                here.at(20, lambda app=app: here.recover(app))  # type: ignore[misc]
+            here.loop().round()
+            assert why(here) == [None]
+            assert here.siblings[-1] == {"web", "web2", "db"}
+
+    def test_a_plan_that_changes_with_each_read_is_not_carried_out(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 9))) as here:
+            full = itertools.count(1)
+
+            def fill() -> None:
+                number = next(full)
+                here.add(pod(f"big{number}-1", f"spot-{number}", cpu="4"))
+
+            here.on_read = fill
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], [], [])
+            assert len(here.asked) == READS
+
     def test_the_machine_is_ordered_after_another_read_5_s_after_the_taint(self) -> None:
         with world(*CLUSTER) as here:
             pool = Pool([Deleted()])
@@ -74,6 +100,30 @@ class TestReads:
             here.loop(provider=Pool([Deleted()])).round()
             assert (evictions(here)[-1], why(here)) == ("late-1", [None])
             assert here.writes[-1] == ("delete", "od-1")
+
+
+JOB = pod("batch-1", "od-1", owner="batch/v1/Job")
+FRAGILE = JobFacts(backoff_limit=0)
+
+
+class TestJobs:
+    """Whose pods came, or which failed, after the node was chosen."""
+
+    def test_a_pod_that_comes_while_the_node_is_marked_stays_where_its_job_would_fail(self) -> None:
+        with world(*CLUSTER) as here:
+            here.controllers["batch"] |= {"wanted": 1, "job": FRAGILE}
+            here.on_taint = lambda: here.add(JOB)
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], [], [])
+
+    def test_the_next_pod_stays_once_its_job_has_no_failures_left(self) -> None:
+        with world(*CLUSTER[:2], JOB, pod("batch-2", "od-1", owner="batch/v1/Job")) as here:
+            here.controllers["batch"] |= {"wanted": 2, "job": JobFacts(backoff_limit=4, failures=1)}
+            here.replacements["batch"] = Replacement.UNREADY
+            here.at(20, lambda: here.controllers["batch"].update(job=JobFacts(backoff_limit=4, failures=4)))
+            here.at(40, lambda: here.recover("batch"))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], ["batch-1"], [])
 
 
 TARGET_LOST: dict[str, Callable[[World], object]] = {

@@ -39,7 +39,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.settings import Timing
 from rescheduler.view import View
 from tests.loop.world import IDENTITY, START, Pool, Replacement, World, world
-from tests.planning.builders import ON_DEMAND, node, pod
+from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 CLUSTER = (
     node("od-1", ON_DEMAND),
@@ -414,6 +414,25 @@ class TestProvider:
             assert pool.orders == [MachineRef("od-1", ordered_at=START, annotations=pool.orders[0].annotations)]
             assert here.writes == [("taint", "od-1"), ("taint", "od-1"), ("delete", "od-1")]
             assert here.of(MachineGone) == [MachineGone(OD)]
+
+    @pytest.mark.parametrize(
+        ("left", "gone"),
+        [
+            ((), True),
+            ((pod("ended-1", "od-1", deleted="2026-01-01T11:00:00Z"),), True),
+            ((pod("web-1", "od-1"),), False),
+        ],
+        ids=["no pods", "a pod that no kubelet ends", "a pod that came since"],
+    )
+    def test_a_machine_that_has_gone_is_confirmed(self, left: tuple[Manifest, ...], gone: bool) -> None:
+        """Its Node is not Ready then, which is no reason to leave it."""
+        with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *left) as here:
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            pool = Pool([AlreadyGone()])
+            here.loop(provider=pool).round()
+            assert len(pool.orders) == gone
+            assert here.marked == ([] if gone else ["od-1"])
+            assert not here.of(EvictionAnswered)
 
     def test_a_machine_that_is_not_gone_yet_is_not_ordered_as_if_for_the_first_time(self) -> None:
         """Its intent tells when it was ordered; a drain from the start would forget that, and order it too early."""

@@ -390,6 +390,12 @@ class TestOnce:
             here.answers["default/web-1"] = [FORBIDDEN]
             assert here.loop().once(timedelta(minutes=2)) is Outcome.FAILED
 
+    def test_told_to_stop_in_the_middle_of_the_drain(self) -> None:
+        with world(*TWO_NODES) as here:
+            here.endless = {"default/web-1"}
+            here.stop_at(5)
+            assert here.loop().once(timedelta(minutes=2)) is Outcome.FAILED
+
     def test_nothing_to_do(self) -> None:
         with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
             assert here.loop().once(timedelta(minutes=2)) is Outcome.IDLE

@@ -89,11 +89,13 @@ class World:
         self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # name → fields of its state
         self.controller_errors: dict[str, ReschedulerError] = {}  # by the controller's name
         self.reads: list[str] = []  # names of the controllers that were read
+        self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets that each reading of controllers was given
         self.asked: list[frozenset[str]] = []  # nodes of each consistent read
         self.intents: list[tuple[float, Intent]] = []  # as they were written
         self.appointments: list[tuple[float, Callable[[], object]]] = []
         self.config_map = ConfigMap()
         self.on_taint: Callable[[], object] = lambda: None
+        self.on_read: Callable[[], object] = lambda: None  # before a consistent read
         self.on_release: Callable[[], object] = lambda: None  # before the marks are removed
         # Of State and of Standing
         self.synced = True
@@ -173,6 +175,7 @@ class World:
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
         asked = frozenset({node, *targets})
         self.asked.append(asked)
+        self.on_read()
         pods = {
             pod.uid: FreshPod(pod.namespace, pod.name, pod.node_name, terminating=pod.deletion_timestamp is not None)
             for pod in self.cluster.pods.values()
@@ -191,6 +194,7 @@ class World:
         words: bool = False,
     ) -> Read:
         """Of :class:`rescheduler.access.Controllers`: each pod's controller is its topmost one."""
+        self.siblings.append(frozenset(owner.name for _, owner in siblings))
         topmost = {
             (namespace, owner.uid): Controller(namespace, owner.kind, owner.name, owner.uid)
             for namespace, owner in owners

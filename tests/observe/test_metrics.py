@@ -102,6 +102,11 @@ def test_each_wait_is_told_while_it_lasts(waiting: Waiting) -> None:
         assert after(Held(waiting, "x"), Held(other, "x")).get_sample_value(P + "cooldown_active", labels) == 0
 
 
+def test_what_is_owed_is_for_the_leader_to_tell() -> None:
+    registry = after(OwedChanged(3), LeadershipChanged(leading=False))
+    assert registry.get_sample_value(P + "owed_replacements") == 0
+
+
 def test_a_replica_that_does_not_lead_waits_for_nothing() -> None:
     registry = after(Held(Waiting.NOT_LEADING, "x"))
     kinds = {sample.labels["kind"]: sample.value for sample in samples(registry, "cooldown_active")}
