@@ -59,12 +59,15 @@ class DrainRecords:
         self._recollection.save()
 
     def _owe(self, drain: Drain) -> None:
-        """Note what is not paid at the end. A drain that evicted a pod or ordered a machine starts the drain delay."""
+        """Note what is not paid at the end. A drain that evicted a pod or ordered a machine starts the drain delay.
+
+        An eviction whose answer did not come in time may have been accepted, so its controller is owed, too.
+        """
         earlier = drain.resumed or drain.rolled_back  # which pods another process evicted is not known
-        debts = [debt for each, debt in drain.debts.items() if earlier or (drain.evicted and each in drain.begun)]
+        debts = [debt for each, debt in drain.debts.items() if earlier or each in drain.begun]
         if debts or not earlier:
             self._recollection.owe(drain.node, debts)
-        if debts or drain.evicted or (drain.ordered and drain.ordered_at is None):
+        if (earlier and debts) or drain.evicted or (drain.ordered and drain.ordered_at is None):
             self._recollection.drained()
 
     def _failed(self, drain: Drain, failure: Failure) -> None:

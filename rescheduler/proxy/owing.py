@@ -33,7 +33,7 @@ class FailedDrains:
 
     def note(self, drain: Drain) -> None:
         """*drain* has ended."""
-        if drain.evicted or drain.resumed or drain.rolled_back:
+        if drain.begun or drain.resumed or drain.rolled_back:
             failed = drain.failure is not None or drain.rolled_back
             self.owe(drain.node, drain.debts.values() if failed else ())
             self._landings.evicted(drain.evicted)

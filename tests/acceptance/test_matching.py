@@ -7,6 +7,7 @@ import pytest
 from deploy.local import manifests
 from deploy.local.plane import ControlPlane
 from tests.acceptance.scenes import scene
+from tests.cluster.daemon import prefers
 from tests.proxy.world import LABEL, World
 
 pytestmark = pytest.mark.cluster
@@ -50,21 +51,18 @@ def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
         for name, keys in POOLS.items():
             nodes[name] = grow(made, name, **keys)
         cluster.wait_for(lambda: set(nodes.values()) <= set(made.nodes()), "the Nodes")
-        owner = cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}])[0]
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-        for name, node in nodes.items():
-            pod = manifests.pod(f"on-{name}", nodeName=node)
-            pod["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
-            cluster.apply([pod])
+        cluster.apply(manifests.deployment(f"on-{name}", 1, affinity=prefers(node)) for name, node in nodes.items())
         cluster.wait_for(lambda: len(made.pods()) == len(POOLS), "the pods")
+        made.cordon(*nodes.values())  # od-1 takes the pods of all others
 
     with scene(cluster, tmp_path, 1, before=of_all_kinds) as made:
-        left = dict(made.pods())
+        left = made.pods()
+        assert set(left.values()) == set(nodes.values())
         for name, node in nodes.items():
             # A detached machine is one that need not be waited for.
             assert asked(made, "terminate" if name == "spot" else "detach", node) == (200, ""), name
-            del left[f"on-{name}"]
-            assert made.pods() == left
+            left = {pod: there for pod, there in left.items() if there != node}
+            assert {pod: there for pod, there in made.pods().items() if there != "od-1"} == left
         assert (made.desired, made.tainted(), [one["machineId"] for one in made.orders()]) == (
             1,
             [],

@@ -65,17 +65,17 @@ def prepare(made: World) -> None:
     for number in range(1, 13):
         amounts = {9: ("100m", "2Gi"), 10: ("1", "500Mi")}.get(number, ("1", "2Gi"))
         to.system_pod(f"filler-{number}", f"od-{number}", cpu=amounts[0], memory=amounts[1])
-    free(to)
+    free(made, to)
 
 
-def free(to: Setting) -> None:
+def free(made: World, to: Setting) -> None:
     """od-11 has whatever the original stumbled over, and can go; a node without room or resources harms nobody."""
     to.annotate("od-11", DISABLED, "yes")
     to.system_pod("of-the-system", "od-11", volumes=EMPTY_DIR)
     to.pod("mirror", "od-11", controller=None, mirror=True)
     to.apply(manifests.daemonset("agent", cpu="10m", memory="10Mi", volumes=HOST_PATH))
     to.apply(manifests.job("finished", nodeName="od-11", volumes=EMPTY_DIR))
-    to.pod("movable", "od-11", labels={"app": "elsewhere"})
+    made.deploy("elsewhere", 1, on="od-11")
     to.apply(manifests.pdb("elsewhere", namespace="kube-public", min_available=1))
     to.apply(manifests.node("nothing", allocatable={"cpu": "0", "memory": "0", "pods": "0"}))
 

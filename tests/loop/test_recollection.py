@@ -1,9 +1,11 @@
 """What survives restarts, changes of leader, and what others do to the ConfigMap; on a cluster in memory."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.eviction import Failed
 from rescheduler.loop import Outcome
@@ -12,10 +14,13 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Policy
 from rescheduler.recollection import Recollection
+from rescheduler.records import DrainRecords
 from rescheduler.settings import Timing
 from rescheduler.synced_memory import ATTEMPTS
-from tests.loop.world import START, World, world
+from rescheduler.view import View
+from tests.loop.world import LIMITS, START, World, world
 from tests.planning.builders import ON_DEMAND, node, pod, snapshot
 
 CLUSTER = (
@@ -369,6 +374,16 @@ class TestDryRun:
 
 
 class TestNotes:
+    def test_evictions_that_were_not_answered_in_time_are_owed_and_start_no_drain_delay(self) -> None:
+        with world(*CLUSTER) as here:
+            kept, debt = recollection(here), Debt(WEB, ready=1, bound=1)
+            kept.refresh()
+            drain = Drain("od-1", LIMITS, Phase.DONE, debts={WEB: debt}, begun=frozenset({WEB}), released=True)
+            drain = replace(drain, failure=Failure(Why.STOPPED, "told to stop"))
+            view = View(here, Policy(), here.clock, "holder")
+            DrainRecords(kept, view, here.clock, here.report).ended(drain, START)
+            assert stored(here) == Memory(debts=(OpenDebt("od-1", START, debt),))
+
     def test_failed_landings_pause_all_drains_each_time_longer(self) -> None:
         with world(*CLUSTER) as here:
             ours = recollection(here)

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from rescheduler.backends.base import ConfigError
-from rescheduler.proxy.config import ApiServer, ApiServerAuth, Backend, GoDuration, ProxyFile, Server, check_files, read
+from rescheduler.proxy.config import (
+    ApiServer,
+    ApiServerAuth,
+    Backend,
+    Drain,
+    GoDuration,
+    ProxyFile,
+    Server,
+    check_files,
+    read,
+)
 
 API: dict[str, Any] = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}
@@ -37,6 +47,7 @@ def test_certificates_and_durations(tmp_path: Path) -> None:
         "server": {"timeout": "1m35s"},
         "apiServer": {"url": "https://m", "auth": CERTS, "timeout": "300ms"},
         "backend": {"cloudPoolUrl": "http://pool/base/", "timeout": "10s"},
+        "drain": {"landingTimeout": "2m"},
     }
     found = read(written(tmp_path, document))
     assert found.server == Server(timeout=GoDuration(95))
@@ -45,6 +56,7 @@ def test_certificates_and_durations(tmp_path: Path) -> None:
     )
     assert (found.api_server.timeout, found.backend.timeout) == (GoDuration(0.3), GoDuration(10))
     assert found.backend_url == "http://pool/base"
+    assert (found.drain, MINIMAL.drain.landing_timeout) == (Drain(landing_timeout=GoDuration(120)), GoDuration(0))
 
 
 def test_keys_match_in_any_case(tmp_path: Path) -> None:
