@@ -25,7 +25,7 @@ from predicates.snapshot import DRAIN_TAINT
 FLAGS: Final = (
     "--housekeeping-interval=500ms",
     "--node-drain-delay=1s",
-    "--pod-eviction-timeout=30s",
+    "--pod-eviction-timeout=60s",  # longer than the pods may take to terminate
     "--listen-address=127.0.0.1:0",
     "--cloud-provider=cloudpool",
     "-v=2",
