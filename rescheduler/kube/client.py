@@ -6,6 +6,7 @@ are not used, so that the 36 and 37 series behave alike and no list is ever held
 
 import contextlib
 import copy
+import functools
 import http
 import logging
 import threading
@@ -20,6 +21,7 @@ import urllib3
 from rescheduler.clock import Clock
 from rescheduler.errors import NotLeading
 from rescheduler.kube.answers import Answer, refusal
+from rescheduler.kube.asking import asking
 from rescheduler.kube.connection import Login, Source, source
 from rescheduler.kube.guard import LEAST_SECONDS, Guard, denied_by_fencing
 from rescheduler.kube.logins import Logins
@@ -88,9 +90,9 @@ class Client:
     def guarded(self, guard: Guard) -> "Client":
         """A client with the same connections and credentials, whose writes *guard* must permit.
 
-        The guard is asked each time that a write (anything but GET) is about to leave, also when the same write is
-        sent again with fresh credentials. What it says ends the write: at our side by the time-out, at the API
-        server's by the query parameter ``timeout``.
+        The guard is asked each time that a write (anything but GET) is about to leave, once the connection is open;
+        also when the same write is sent again with fresh credentials. What it says ends the write: at our side by
+        the time-out, at the API server's by the query parameter ``timeout``.
         """
         client = copy.copy(self)
         client._guard = guard  # noqa: SLF001 - of our own class
@@ -185,14 +187,18 @@ class Client:
             body = msgspec.json.encode(request.body)
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=request.read_seconds)
         query = dict(request.query or {})
+        asked: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._guard is not None and request.writes:
-            seconds = min(_seconds_left(request.act, self._guard), request.read_seconds)
+            permitted = functools.partial(_seconds_left, request.act, self._guard)
+            seconds = min(permitted(), request.read_seconds)
             timeout = urllib3.Timeout(total=seconds, connect=GUARDED_CONNECT_SECONDS)
             query["timeout"] = f"{max(int(seconds), 1)}s"
+            asked = asking(permitted)
         url = login.host + _url(request.path, query)
-        return login.pool.request(
-            request.method, url, body=body, headers=headers, timeout=timeout, preload_content=False, retries=False
-        )
+        with asked:
+            return login.pool.request(
+                request.method, url, body=body, headers=headers, timeout=timeout, preload_content=False, retries=False
+            )
 
 
 class Stream:

@@ -24,6 +24,7 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import KubeConfigLoader
 
 from rescheduler.errors import Unauthorized, UsageError
+from rescheduler.kube.asking import let_ask
 from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, merged_files
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
@@ -177,7 +178,7 @@ def _login(
     return Login(
         host=settings.host.rstrip("/"),
         headers=headers,
-        pool=RESTClientObject(settings).pool_manager,
+        pool=let_ask(RESTClientObject(settings).pool_manager),
         tls=(settings.host, *(getattr(settings, key) for key in keys)),
         reread_after=reread_after,
         expires=expires,

@@ -10,7 +10,7 @@ import yaml
 
 from deploy.local.api import Api, Json
 from deploy.local.errors import ApiError
-from deploy.local.manifests import node, pod
+from deploy.local.manifests import namespace, node, pod
 from deploy.local.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotLeading
@@ -44,6 +44,25 @@ RELEASE: Final[Json] = {
     "options": {"lease-name": "mover"},
 }
 NODE: Final = "/api/v1/nodes/n1"
+MEMORY: Final = "/api/v1/namespaces/ours/configmaps/spot-rescheduler-memory"
+
+#: What the memory needs, for any ServiceAccount of the namespace.
+MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "memory", "namespace": "ours"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "memory", "namespace": "ours"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "memory"},
+        "subjects": [{"kind": "Group", "name": "system:serviceaccounts:ours", "apiGroup": "rbac.authorization.k8s.io"}],
+    },
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "spot-rescheduler-memory", "namespace": "ours"}},
+)
 
 
 class Writers:
@@ -66,10 +85,12 @@ class Writers:
 def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Writers]:
     """Pod a leads."""
     cluster.apply([node("n1"), pod("moved", nodeName="n1")])
-    release = chart(RELEASE, "spot-rescheduler-eu", "ours")
-    objects = composed(tmp_path, **LAYERS) if request.param == "kustomization" else release
+    objects, account = composed(tmp_path, **LAYERS), "spot-rescheduler-eu"
+    if request.param == "chart":
+        objects, account = chart(RELEASE, "spot-rescheduler", "ours"), "spot-rescheduler"
+    cluster.apply([namespace("ours"), *MEMORY_RIGHTS])
     with (
-        installed(Installation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects) as made,
+        installed(Installation(cluster, "ours", account, "mover"), objects) as made,
         contextlib.ExitStack() as opened,
     ):
         found = Writers(made, opened)
@@ -87,6 +108,7 @@ EVICTION: Final = {
 }
 WRITES: Final[dict[str, Callable[[Api], Any]]] = {
     "patch a Node": lambda api: api.patch(NODE, {"metadata": {"annotations": {"mark": "x"}}}),
+    "patch the memory": lambda api: api.patch(MEMORY, {"data": {"mark": "x"}}),
     "evict in a dry run": lambda api: api.post(
         "/api/v1/namespaces/default/pods/moved/eviction", EVICTION, dryRun="All"
     ),
@@ -168,7 +190,7 @@ def test_so_is_that_of_a_policy_whose_lease_is_missing(cluster: ControlPlane, tm
 
 
 def test_the_api_server_finds_no_mistake_in_the_policy(writers: Writers) -> None:
-    name = "spot-rescheduler-fencing.ours.spot-rescheduler-eu"
+    name = f"spot-rescheduler-fencing.ours.{writers.made.account}"
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
     status = writers.plane.wait_for(lambda: writers.plane.api.get(path).get("status"), "the types checked")
     assert status == {"observedGeneration": 1, "typeChecking": {}}

@@ -55,7 +55,7 @@ def test_pods_are_meant_for_the_server_that_stays(
                 look.eventually(
                     lambda: [one.hostname for one in cloud.servers()] == ["a-goes", "b-stays"], "od-1 to end"
                 )
-                assert daemon.told("spot nodes that the provider says will end: a-goes at ")
+                assert daemon.told("spot nodes that are about to be reclaimed: a-goes at ")
                 look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "its Node to go")
                 (drain,) = daemon.told("draining, 1 pods move")
                 assert drain["message"].endswith(" to b-stays")

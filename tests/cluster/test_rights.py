@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,15 +12,27 @@ from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
 from tests.cluster.daemon import Daemon, Look, command, environment
 from tests.cluster.rendering import kustomization
+from tests.proxy.world import World, world
 
 ACCOUNT = "spot-rescheduler"
-ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/spot-rescheduler"
+PROXY = "cloudpool-proxy"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+ROLE = f"{ROLES}/{ACCOUNT}"
 
 
 @pytest.fixture
 def rights(cluster: ControlPlane) -> Iterator[Json]:
-    """The rules of the shipped ClusterRole, granted."""
-    made = [one for one in kustomization("base") if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
+    """The rules of the daemon's shipped ClusterRole, granted."""
+    yield from _granted(cluster, "base")
+
+
+@pytest.fixture
+def rights_of_the_proxy(cluster: ControlPlane) -> Iterator[Json]:
+    yield from _granted(cluster, "proxy")
+
+
+def _granted(cluster: ControlPlane, folder: str) -> Iterator[Json]:
+    made = [one for one in kustomization(folder) if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
     cluster.apply(made)
     [role] = [one for one in made if one["kind"] == "ClusterRole"]
     yield role
@@ -81,3 +94,29 @@ def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> N
     assert line.startswith("rescheduler: warning: list csidrivers: csidrivers.storage.k8s.io is forbidden: ")
     assert line.endswith("; planning assumes that there are no csidrivers")
     assert '"drainable":true' in done.stdout
+
+
+def test_the_proxy_removes_nothing_and_names_the_right(
+    cluster: ControlPlane, rights_of_the_proxy: Json, tmp_path: Path
+) -> None:
+    """First one without which the cluster cannot be read, then one without which owners cannot be."""
+    role, own = f"{ROLES}/{PROXY}", cluster.service_account_kubeconfig("kube-system", PROXY)
+    cluster.api.patch(role, without(rights_of_the_proxy, "csidrivers"))
+
+    def prepare(made: World) -> None:
+        made.deploy("web", 1, on="od-1")
+
+    with world(cluster, tmp_path, 2, kubeconfig=own, before=prepare) as made:
+        readyz = f"{next(line for line in made.lines if 'serving on ' in line).split()[-1]}/readyz"
+        terminate = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+        lacking = 'cannot list resource "csidrivers" in API group "storage.k8s.io"'
+        cluster.wait_for(lambda: lacking in httpx.get(readyz, trust_env=False).text, "the missing right")
+        answer = httpx.post(f"{made.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
+        assert (answer.status_code, lacking in answer.json()["detail"]) == (503, True)
+        cluster.api.patch(role, without(rights_of_the_proxy, "replicasets"))
+        answer = made.post("/pool/terminate", terminate)
+        assert (answer.status_code, 'cannot get resource "replicasets"' in answer.json()["detail"]) == (503, True)
+        assert (made.tainted(), set(made.pods().values()), made.orders()) == ([], {"od-1"}, [])
+        cluster.api.patch(role, {"rules": rights_of_the_proxy["rules"]})
+        cluster.wait_for(lambda: made.post("/pool/terminate", terminate).status_code == httpx.codes.OK, "the end")
+        assert (made.running(), httpx.get(readyz, trust_env=False).text) == (["od-2"], "ok\n")

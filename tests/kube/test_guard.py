@@ -37,16 +37,21 @@ NO_LEASE = (
 
 
 class Permission:
-    """A guard that permits one write for each of *seconds*, and *lags* times says that the fence may lag."""
+    """A guard that permits as many writes as there are *seconds*, and *lags* times says that the fence may lag.
 
-    def __init__(self, *seconds: float, lags: int = 0) -> None:
-        self._seconds = list(seconds)
+    *edge* tells how many have come; without one none has.
+    """
+
+    def __init__(self, *seconds: float, edge: Edge | None = None, lags: int = 0) -> None:
+        self._seconds = seconds
+        self._edge = edge
         self._lags = lags
 
     def seconds_left(self) -> float:
-        if not self._seconds:
+        sent = len([one for one in self._edge.requests if one.method != "GET"]) if self._edge is not None else 0
+        if sent >= len(self._seconds):
             raise NotLeading("the lease ns/l is held by somebody")
-        return self._seconds.pop(0)
+        return self._seconds[sent]
 
     @property
     def fence_may_lag(self) -> bool:
@@ -111,7 +116,7 @@ def test_a_write_sent_again_with_fresh_credentials_needs_permission_again(
     kubeconfig(tmp_path, edge.url, "{token: new}")
     clock.time = 11.0
     with pytest.raises(ReschedulerError) as caught:
-        client.guarded(Permission(*[9.0] * permitted)).request("write x", "POST", "/x", body={})
+        client.guarded(Permission(*[9.0] * permitted, edge=edge)).request("write x", "POST", "/x", body={})
     assert isinstance(caught.value, NotLeading) is (permitted == 1)
     assert [one.headers["authorization"] for one in edge.requests] == [f"Bearer {token}" for token in sent]
 
@@ -131,7 +136,7 @@ def test_an_edit_that_another_write_crossed_needs_permission_again(edge: Edge, c
     edge.on("GET", "/api/v1/nodes/n1", node)
     edge.on("PATCH", "/api/v1/nodes/n1", status(409))
     with pytest.raises(NotLeading):
-        Cluster(client.guarded(Permission(9.0, 9.0))).edit_node("n1", "u1", NodeEdit(annotate={"a": "b"}))
+        Cluster(client.guarded(Permission(9.0, 9.0, edge=edge))).edit_node("n1", "u1", NodeEdit(annotate={"a": "b"}))
     assert [one.method for one in edge.requests] == ["GET", "PATCH", "GET", "PATCH", "GET"]
 
 
@@ -163,7 +168,7 @@ def test_a_new_leader_s_write_is_sent_again_until_the_fencing_policy_has_seen_it
     edge: Edge, client: Client, clock: HastyClock, denial: Step
 ) -> None:
     edge.on("POST", "/x", denial, denial, Reply(code=201))
-    guard = Permission(9.0, 8.0, 7.0, lags=3)
+    guard = Permission(9.0, 8.0, 7.0, edge=edge, lags=3)
     assert client.guarded(guard).request("write x", "POST", "/x", body={}).code == 201
     assert [one.query["timeout"] for one in edge.requests] == ["9s", "8s", "7s"]
     assert clock.waits == [0.25, 0.25]
@@ -173,14 +178,14 @@ def test_a_new_leader_s_write_is_sent_again_until_the_fencing_policy_has_seen_it
 def test_a_denial_by_the_fencing_policy_means_that_we_do_not_lead(edge: Edge, client: Client, denial: Step) -> None:
     edge.on("POST", "/api/v1/namespaces/ns/pods/p/eviction", denial)
     with pytest.raises(NotLeading, match='evict pod ns/p: nodes "n1" is forbidden: ValidatingAdmissionPolicy'):
-        Cluster(client.guarded(Permission(9.0, 9.0, lags=1))).evict("ns", "p", "u")
+        Cluster(client.guarded(Permission(9.0, 9.0, edge=edge, lags=1))).evict("ns", "p", "u")
     assert len(edge.requests) == 2
 
 
 def test_a_write_denied_to_a_new_leader_is_not_sent_again_once_it_does_not_lead(edge: Edge, client: Client) -> None:
     edge.on("POST", "/x", status(403, DENIED))
     with pytest.raises(NotLeading, match="held by somebody"):
-        client.guarded(Permission(9.0, lags=99)).request("write x", "POST", "/x", body={})
+        client.guarded(Permission(9.0, edge=edge, lags=99)).request("write x", "POST", "/x", body={})
     assert len(edge.requests) == 1
 
 
@@ -233,15 +238,57 @@ def stalling(at: str, certificates: Path) -> Iterator[str]:
 @pytest.mark.parametrize("at", STALLS)
 def test_a_write_to_a_server_that_stalls_ends_within_its_time(certificates: Path, tmp_path: Path, at: str) -> None:
     """It would be waited for a minute otherwise."""
-    config = tmp_path / "kubeconfig"
     with stalling(at, certificates) as url:
-        config.write_text(
-            kubeconfig(tmp_path, url)
-            .read_text()
-            .replace(f'server: "{url}"', f'server: "{url}", certificate-authority: {certificates / "ca.pem"}')
-        )
-        client = Client(Kubeconfig(str(config)), SystemClock(), read_seconds=60.0).guarded(Permission(1.5))
+        config = secure_kubeconfig(tmp_path, url, certificates)
+        client = Client(Kubeconfig(config), SystemClock(), read_seconds=60.0).guarded(Permission(1.5))
         started = time.monotonic()  # noqa: TID251 - what is tested is a time
         with pytest.raises(Retryable, match=r"went silent|in time"):
             client.request("write x", "POST", "/x", body={})
         assert time.monotonic() - started < 30  # noqa: TID251
+
+
+class Deposed:
+    """Leads until the connection is open."""
+
+    fence_may_lag = False
+
+    def __init__(self, handshake: threading.Event) -> None:
+        self._handshake = handshake
+
+    def seconds_left(self) -> float:
+        if self._handshake.is_set():
+            raise NotLeading("the lease ns/l is held by somebody")
+        return 10.0
+
+
+def test_a_write_whose_permission_ended_while_the_connection_was_made_is_not_sent(
+    certificates: Path, tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem")
+    deposed = threading.Event()
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection = listening.accept()[0]
+            deposed.set()
+            with connection, context.wrap_socket(connection, server_side=True) as secure:
+                received.append(secure.recv(1 << 16))
+
+        server = threading.Thread(target=serve)
+        server.start()
+        config = secure_kubeconfig(tmp_path, f"https://127.0.0.1:{listening.getsockname()[1]}", certificates)
+        with pytest.raises(NotLeading):
+            Client(Kubeconfig(config), SystemClock()).guarded(Deposed(deposed)).request(
+                "write x", "POST", "/x", body={}
+            )
+        server.join()
+    assert received == [b""]
+
+
+def secure_kubeconfig(folder: Path, url: str, certificates: Path) -> str:
+    path = kubeconfig(folder, url)
+    trusted = f'server: "{url}", certificate-authority: {certificates / "ca.pem"}'
+    path.write_text(path.read_text().replace(f'server: "{url}"', trusted))
+    return str(path)

@@ -1,0 +1,28 @@
+"""The cluster as the proxy sees it."""
+
+from datetime import timedelta
+
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.planning.outcome import Reason
+from rescheduler.proxy.nodes import ProxyView
+from tests.loop.world import START, World, world
+from tests.planning.builders import node
+
+
+def view(here: World) -> ProxyView:
+    return ProxyView(here, here.clock, "cloudpool-proxy.1", lambda _: True)
+
+
+def test_a_silent_watch_holds_removals() -> None:
+    with world(node("od-1")) as here:
+        assert view(here).unfit() == ""
+        here.watch_ages = {"Pod": 151.0}
+        assert view(here).unfit() == "Pod: no event or bookmark for 151 s"
+
+
+def test_a_node_that_a_daemon_drains_is_no_victim() -> None:
+    mark = Intent("daemon", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="team/lease")
+    with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
+        choice = view(here).victims().choose(["od-1"], 1)
+        [rejected] = choice.rejected
+        assert (choice.plans, [blocker.reason for blocker in rejected.blockers]) == ((), [Reason.OTHER_INSTALLATION])
