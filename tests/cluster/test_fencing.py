@@ -32,7 +32,8 @@ LAYERS: Final[dict[str, Json]] = {
         "patches": [
             {
                 "target": {"kind": "Role"},
-                "patch": '[{"op": "replace", "path": "/rules/1/resourceNames/0", "value": "mover"}]',
+                "patch": '[{"op": "replace", "path": "/rules/1/resourceNames/0", "value": "mover"},'
+                ' {"op": "replace", "path": "/rules/3/resourceNames/0", "value": "mover-memory"}]',
             }
         ],
     },
@@ -41,10 +42,10 @@ LAYERS: Final[dict[str, Json]] = {
 RELEASE: Final[Json] = {
     "fencing": {"enabled": True},
     "cloudProvider": {"name": "cloudpool"},
-    "options": {"lease-name": "mover"},
+    "options": {"lease-name": "mover", "memory-name": "mover-memory"},
 }
 NODE: Final = "/api/v1/nodes/n1"
-MEMORY: Final = "/api/v1/namespaces/ours/configmaps/spot-rescheduler-memory"
+MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory"
 
 #: What the memory needs, for any ServiceAccount of the namespace.
 MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
@@ -61,7 +62,7 @@ MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "memory"},
         "subjects": [{"kind": "Group", "name": "system:serviceaccounts:ours", "apiGroup": "rbac.authorization.k8s.io"}],
     },
-    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "spot-rescheduler-memory", "namespace": "ours"}},
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mover-memory", "namespace": "ours"}},
 )
 
 
@@ -209,7 +210,9 @@ def fence(objects: list[Json]) -> Json:
     [condition] = policy["spec"]["matchConditions"]
     assert f'string(params.metadata.namespace), "{account["name"]}"]' in condition["expression"]
     assert lease["namespace"] == account["namespace"]
-    assert lease["name"] in one(objects, "Role")["rules"][1]["resourceNames"]
+    role, rules = one(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
+    assert role[1]["resourceNames"] == [lease["name"]]
+    assert role[3]["resourceNames"] == rules[2]["resourceNames"][:1]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
 
 
