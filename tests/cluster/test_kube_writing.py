@@ -257,10 +257,13 @@ def test_events_are_told_of_nodes_and_pods_and_repeats_are_counted(cluster: Cont
     recorder.record(Subject("Pod", "p", uid(bare), "default"), "Rescheduler", "evicted", "Warning")
     eventually(lambda: told(reason="DrainBlocked"))
     clock.ahead = 600.0
+    recorder.record(subject, "DrainBlocked", "first")
     recorder.record(subject, "DrainBlocked", "second")
     recorder.close(60.0)
-    [blocked] = told(reason="DrainBlocked", **{"involvedObject.uid": uid(made)})
-    assert (blocked["count"], blocked["message"], blocked["type"]) == (2, "second", "Normal")
+    both = told(reason="DrainBlocked", **{"involvedObject.uid": uid(made)})
+    blocked, other = sorted(both, key=lambda event: event["message"])
+    assert (blocked["count"], blocked["message"], blocked["type"]) == (2, "first", "Normal")
+    assert (other["count"], other["message"]) == (1, "second")
     assert (blocked["source"]["component"], blocked["metadata"]["namespace"]) == ("rescheduler", "default")
     assert blocked["firstTimestamp"] <= blocked["lastTimestamp"]
     [evicted] = told(reason="Rescheduler", **{"involvedObject.name": "p"})

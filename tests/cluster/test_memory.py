@@ -26,22 +26,32 @@ from tests.cluster.rendering import kustomization
 from tests.planning.builders import NOW
 from tests.planning.memories import large
 
-NAMESPACE = "kube-system"
+NAMESPACE = "default"  # where tests/cluster/daemon.py runs daemons
+SHIPPED = "kube-system"  # where the manifests run it
 LEASE = "k8s-spot-rescheduler"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 PATH = f"{CONFIG_MAPS}/{MEMORY_NAME}"
+SHIPPED_CONFIG_MAPS = f"/api/v1/namespaces/{SHIPPED}/configmaps"
 WEB = Controller("default", "Deployment", "web", "uid-web")
 DB = Controller("default", "StatefulSet", "db", "uid-db")
 
 
-def store(cluster: ControlPlane, *, lease: str = "", account: str = "") -> MemoryStore:
-    own = cluster.service_account_kubeconfig(NAMESPACE, account) if account else cluster.kubeconfig
-    return MemoryStore(Client(Kubeconfig(str(own)), SystemClock()), NAMESPACE, MEMORY_NAME, lease)
+def store(cluster: ControlPlane, *, lease: str = "") -> MemoryStore:
+    return MemoryStore(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()), NAMESPACE, MEMORY_NAME, lease)
 
 
-def stored(cluster: ControlPlane) -> Json | None:
-    return next((one for one in cluster.api.items(CONFIG_MAPS) if one["metadata"]["name"] == MEMORY_NAME), None)
+def shipped_client(cluster: ControlPlane) -> Client:
+    """With the shipped ServiceAccount's credentials."""
+    return Client(Kubeconfig(str(cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler"))), SystemClock())
+
+
+def shipped_store(cluster: ControlPlane) -> MemoryStore:
+    return MemoryStore(shipped_client(cluster), SHIPPED, MEMORY_NAME)
+
+
+def stored(cluster: ControlPlane, config_maps: str = CONFIG_MAPS) -> Json | None:
+    return next((one for one in cluster.api.items(config_maps) if one["metadata"]["name"] == MEMORY_NAME), None)
 
 
 def memory(cluster: ControlPlane) -> Memory:
@@ -97,7 +107,7 @@ class TestStore:
     def test_one_without_content_is_unreadable(self, cluster: ControlPlane) -> None:
         metadata = {"namespace": NAMESPACE, "name": MEMORY_NAME}
         cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"summary": "x"}}])
-        told = "ConfigMap kube-system/spot-rescheduler-memory has no binaryData.memory"
+        told = "ConfigMap default/spot-rescheduler-memory has no binaryData.memory"
         assert store(cluster).read() == Unreadable(told)
 
     def test_at_5000_nodes_it_is_below_256_kib(self, cluster: ControlPlane) -> None:
@@ -153,23 +163,21 @@ def of_memory(verb: str) -> Callable[[Json], bool]:
 class TestRights:
     @pytest.mark.usefixtures("rights")
     def test_the_shipped_ones_are_for_this_name_alone(self, cluster: ControlPlane) -> None:
-        ours = store(cluster, account="spot-rescheduler")
+        ours = shipped_store(cluster)
         version = ours.write(b"one", "", "")
         assert ours.read() == Stored(b"one", version)
         ours.write(b"two", "", version)
-        other = f"{CONFIG_MAPS}/extension-apiserver-authentication"
-        client = Client(
-            Kubeconfig(str(cluster.service_account_kubeconfig(NAMESPACE, "spot-rescheduler"))), SystemClock()
-        )
+        other = f"{SHIPPED_CONFIG_MAPS}/extension-apiserver-authentication"
+        client = shipped_client(cluster)
         for method in ("GET", "PATCH", "DELETE"):
             with pytest.raises(Forbidden):
                 client.request("touch another", method, other, body={} if method == "PATCH" else None)
         with pytest.raises(Forbidden):
-            client.request("delete ours", "DELETE", PATH)
+            client.request("delete ours", "DELETE", f"{SHIPPED_CONFIG_MAPS}/{MEMORY_NAME}")
 
     def test_a_missing_one_is_named_with_verb_and_resource(self, cluster: ControlPlane, rights: Any) -> None:
         rights(of_memory("get"))
-        found = store(cluster, account="spot-rescheduler").read()
+        found = shipped_store(cluster).read()
         assert isinstance(found, Unreadable)
         assert "get configmap kube-system/spot-rescheduler-memory" in found.why
         assert 'cannot get resource "configmaps"' in found.why
@@ -179,16 +187,17 @@ class TestRights:
         rights(of_memory(verb))
         look = Look(cluster)
         movable(cluster, look)
-        own = cluster.service_account_kubeconfig(NAMESPACE, "spot-rescheduler")
-        with Daemon(cluster, "--dry-run", "--once", kubeconfig=own) as dry:
+        own = cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler")
+        here = f"--namespace={SHIPPED}"
+        with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
             assert dry.end() == 0
             assert dry.told("can be emptied: 2 pods", node="on-demand-1")
             assert bool(dry.told("this dry run does not know the memory")) is (verb == "get")
-        with Daemon(cluster, kubeconfig=own) as daemon:
+        with Daemon(cluster, here, kubeconfig=own) as daemon:
             waits_for(look, daemon, "memory-unreadable")
             assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]
         assert look.kinds() == {"on-demand": 2}
-        assert (look.marks(), stored(cluster)) == ({}, None)
+        assert (look.marks(), stored(cluster, SHIPPED_CONFIG_MAPS)) == ({}, None)
 
 
 def status(daemon: Daemon) -> Json:
@@ -282,7 +291,7 @@ def annotations(cluster: ControlPlane) -> Json:
 
 def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        command("resume", f"--kubeconfig={cluster.kubeconfig}", *arguments),
+        command("resume", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}", *arguments),
         capture_output=True,
         text=True,
         check=False,
@@ -293,10 +302,13 @@ def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
 
 class TestResume:
     def test_a_waiver_reaches_the_daemon(self, cluster: ControlPlane) -> None:
+        """No node is there, so nothing is ever paid."""
         look = Look(cluster)
-        debts = tuple(OpenDebt("od-1", NOW, Debt(one, 1, 1)) for one in (WEB, DB))
+        made = cluster.apply([deployment("web", 1), deployment("db", 1)])
+        web, db = (Controller("default", "Deployment", one["metadata"]["name"], one["metadata"]["uid"]) for one in made)
+        debts = tuple(OpenDebt("od-1", NOW, Debt(controller, 1, 1)) for controller in (web, db))
         store(cluster).write(dump(Memory(debts=debts)), "", "")
-        assert resume(cluster, f"--waive={WEB}") == (0, "waived: default/Deployment/web\n", "")
+        assert resume(cluster, f"--waive={web}") == (0, "waived: default/Deployment/web\n", "")
         found = stored(cluster)
         assert found is not None
         assert found["data"]["waived"] == "default/Deployment/web\n"
@@ -305,7 +317,7 @@ class TestResume:
             found = stored(cluster)
             assert found is not None
             assert set(found["data"]) == {"summary"}
-            assert resume(cluster, f"--waive={DB}") == (0, "waived: default/StatefulSet/db\n", "")
+            assert resume(cluster, f"--waive={db}") == (0, "waived: default/Deployment/db\n", "")
             look.eventually(lambda: memory(cluster).debts == (), "the second one, by a daemon that runs")
             daemon.terminate()
             assert daemon.end() == 0
@@ -324,8 +336,8 @@ class TestResume:
     @pytest.mark.parametrize(
         ("content", "told"),
         [
-            (None, "ConfigMap kube-system/spot-rescheduler-memory: not found, so nothing is owed"),
-            (b"not ours", "ConfigMap kube-system/spot-rescheduler-memory: expected gzip"),
+            (None, "ConfigMap default/spot-rescheduler-memory: not found, so nothing is owed"),
+            (b"not ours", "ConfigMap default/spot-rescheduler-memory: expected gzip"),
             (dump(Memory()), "nothing is owed; owed is: nothing at all"),
         ],
         ids=["missing", "broken", "empty"],

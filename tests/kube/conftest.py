@@ -1,5 +1,6 @@
 """What the tests of rescheduler.kube share: the edge, a client that talks to it, a clock that does not dawdle."""
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ class HastyClock(SystemClock):
 
     def __init__(self) -> None:
         self.waits: list[float] = []
+        self.at: dt.datetime | None = None  #: the time that it tells; None: the real one
+
+    def now(self) -> dt.datetime:
+        return self.at or super().now()
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         self.waits.append(seconds)

@@ -18,6 +18,7 @@ from rescheduler.kube.workloads import digest
 from rescheduler.planning.controllers import Controller, ControllerState, JobFacts
 from tests.kube.conftest import HastyClock
 from tests.kube.edge import Edge, Reply, Reset, Step, status
+from tests.planning.builders import NOW
 
 APPS = "/apis/apps/v1/namespaces/ns"
 PODS = "/api/v1/namespaces/ns/pods"
@@ -253,8 +254,8 @@ def test_of_kinds_that_cannot_be_read_the_pods_that_succeeded_are_counted(edge: 
 
 
 def failed_create(name: str, message: str, minutes: float, **times: str | None) -> dict[str, Any]:
-    """An event of so many minutes ago."""
-    at = (dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes)).isoformat()  # noqa: TID251 - what a server would say
+    """An event of *minutes* before NOW."""
+    at = (NOW - dt.timedelta(minutes=minutes)).isoformat()
     return {"metadata": {"namespace": "ns", "name": name}, "message": message, "lastTimestamp": at, **times}
 
 
@@ -285,12 +286,13 @@ WORDS: dict[str, tuple[dict[str, Step], str]] = {
 
 @pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
 def test_words_for_why_pods_cannot_be_created(
-    edge: Edge, reader: ControllerReader, served: dict[str, Step], expected: str
+    edge: Edge, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
 ) -> None:
     replica_set = thing("web-1", reference("Deployment", "web"))
     for address, step in {f"{APPS}/replicasets/web-1": replica_set, EVENTS: listed(), **served}.items():
         edge.on("GET", address, step)
     edge.on("GET", PATHS[WEB], thing("web", spec={"template": TEMPLATE}))
+    clock.at = NOW
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
     assert reader.states([WEB])[WEB].refusal == ""
     assert reader.states([WEB], words=True)[WEB].refusal == expected
