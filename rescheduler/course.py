@@ -21,6 +21,7 @@ from rescheduler.draining.messages import (
     ControllersRead,
     Event,
     Evict,
+    EvictionSkipped,
     LookAgain,
     Looked,
     LookFailed,
@@ -159,8 +160,11 @@ class Course:
         """On a request thread: perform *action*, unless it may not be performed any more."""
         if not self._standing.leading:
             self._deposed = True
-        dropped = isinstance(action, Evict) and (self._standing.stopping or not self._evicting)
-        if self._deposed or dropped:
+        if self._deposed:
+            return
+        if isinstance(action, Evict) and (self._standing.stopping or not self._evicting):
+            self._answers.put(Answer(EvictionSkipped(action.pod.uid)))
+            self._wake.set()
             return
         try:
             self._answers.put(self._acts.perform(action, namespaces, siblings))

@@ -60,7 +60,8 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     if victim is None:
         return drain, ()
     if not event.retryable:
-        return exits.give_up(drain, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
+        answered = without(drain, frozenset({event.uid}))
+        return exits.give_up(answered, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 

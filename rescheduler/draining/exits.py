@@ -6,14 +6,18 @@ from typing import Final
 from rescheduler.draining.messages import (
     Cause,
     EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     MarkFailed,
+    PodGone,
     Release,
     Released,
     ReleaseFailed,
     Seen,
     Stop,
 )
-from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why
+from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why, with_victim, without
 from rescheduler.planning.outcome import Blocker
 
 #: Seconds between two tries to get our taint off.
@@ -57,7 +61,12 @@ def release(drain: Drain, now: float) -> Result:
 
 
 def released(drain: Drain, _: Released, __: float) -> Result:
-    return replace(drain, phase=Phase.DONE, released=True), ()
+    return _settled(replace(drain, released=True))
+
+
+def _settled(drain: Drain) -> Result:
+    """Done once the marks are off and no eviction request is unanswered: it may evict a pod still."""
+    return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 
 def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
@@ -69,6 +78,8 @@ def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
 
 
 def release_tick(drain: Drain, _: Seen, now: float) -> Result:
+    if drain.released:
+        return (replace(drain, phase=Phase.DONE) if now >= drain.deadline else drain), ()
     if now < drain.retry_at:
         return drain, ()
     return replace(drain, retry_at=NEVER), (Release(),)
@@ -76,15 +87,23 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 def gone_while_released(drain: Drain, event: MarkFailed, _: float) -> Result:
     """A node that is gone carries no marks; there is nothing to remove any more."""
-    return (replace(drain, phase=Phase.DONE, released=True) if event.node_gone else drain), ()
+    return _settled(replace(drain, released=True)) if event.node_gone else (drain, ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
     """The request was on its way when the drain failed: the pod is one that the drain has evicted."""
     victim = drain.victims.get(event.uid)
-    if victim is None or victim.accepted or victim.pod in drain.evicted:
+    if victim is None or victim.accepted:
         return drain, ()
-    return replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now), ()
+    drain = with_victim(drain, replace(victim, leaves_by=now))
+    return _settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
+
+
+def answered_late(
+    drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
+) -> Result:
+    """The pod was not evicted by the request that was on its way when the drain failed."""
+    return _settled(without(drain, frozenset({event.uid})))
 
 
 def mark_lost(drain: Drain, now: float) -> Result:

@@ -21,6 +21,7 @@ from rescheduler.draining.messages import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionSkipped,
     LookAgain,
     Looked,
     LookFailed,
@@ -229,6 +230,10 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.RELEASING, ReleaseFailed): exits.release_failed,
     (Phase.RELEASING, Seen): exits.release_tick,
     (Phase.RELEASING, EvictionAccepted): exits.accepted_late,
+    (Phase.RELEASING, EvictionRefused): exits.answered_late,
+    (Phase.RELEASING, EvictionFailed): exits.answered_late,
+    (Phase.RELEASING, EvictionSkipped): exits.answered_late,
+    (Phase.RELEASING, PodGone): exits.answered_late,
     (Phase.RELEASING, MarkFailed): exits.gone_while_released,
 }
 _EVERYWHERE: Final[Mapping[type, Transition]] = {Stop: exits.stop}

@@ -190,6 +190,13 @@ class EvictionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionSkipped:
+    """The request was not sent: the drain had left the phase of evictions."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodGone:
     """404, or another pod bears its name."""
 
@@ -272,6 +279,7 @@ Event: TypeAlias = (
     | EvictionAccepted
     | EvictionRefused
     | EvictionFailed
+    | EvictionSkipped
     | PodGone
     | Seen
     | Removed

@@ -55,7 +55,7 @@ class Phase(enum.Enum):
     ORDERING = enum.auto()  #: the intent to remove is being written
     REMOVING = enum.auto()  #: the machine was ordered away
     DELETING = enum.auto()  #: the Node is being deleted
-    RELEASING = enum.auto()  #: taint and annotation are being removed
+    RELEASING = enum.auto()  #: taint and annotation are being removed, late answers to evictions are awaited
     DONE = enum.auto()
 
 
@@ -188,6 +188,11 @@ class Drain:
     def handed_over(self) -> bool:
         """The machine was ordered away, its end was not seen: the annotation stays on the node for a later look."""
         return self.done and self.failure is None and not self.released
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether an eviction request is on its way to the API server, or its answer to us."""
+        return any(not victim.accepted and victim.ask_at == NEVER for victim in self.victims.values())
 
     @property
     def landing_seconds(self) -> float | None:
