@@ -32,6 +32,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.landing import compare, expect
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.spot_losses import SpotWatch
@@ -311,8 +312,9 @@ class Loop:
     def _is_offered(self, name: str) -> bool:
         """Whether the provider may want *name* without its pods."""
         node = self._view.node(name)
-        until = self._unwanted.get(node.metadata.uid, 0.0) if node else 0.0
-        return self._drainer.takes_machines and self._clock.monotonic() >= until
+        if node is None or control_plane_label(node) or not self._drainer.takes_machines:
+            return False
+        return self._clock.monotonic() >= self._unwanted.get(node.metadata.uid, 0.0)
 
     def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()

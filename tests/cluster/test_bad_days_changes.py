@@ -8,7 +8,7 @@ import pytest
 from deploy.local.api import Json
 from deploy.local.manifests import deployment, job
 from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER
+from deploy.local.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
 from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -36,7 +36,8 @@ def start(observer: Observer, workload: Json, pods: int) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_deployment_changes_in_the_middle_of_a_drain(cluster: ControlPlane, observer: Observer, change: str) -> None:
-    start(observer, deployment("web", 8, annotations=SLOW), pods=8)
+    """Pods take time to end, so those that the change deletes are still there when the next step is planned."""
+    start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         CHANGES[change](cluster)
