@@ -20,9 +20,11 @@ from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.node_info import NodeInfo, NodeInfos, label_of, node_infos
+from rescheduler.planning.original import kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+from rescheduler.planning.policy import Circumstances, Policy
 
 #: A new pod that the scheduler has not looked at yet is waited for, but not for longer than this.
 SETTLING: Final = timedelta(minutes=1)
@@ -235,40 +237,22 @@ class View:
     def is_spot(self, node: str) -> bool:
         """Whether *node* is there and is spot."""
         found = self.node(node)
-        return found is not None and self._label_of(found) == self._policy.spot_label
+        return found is not None and label_of(found, self._policy) == self._policy.spot_label
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many pods each labelled node runs: label string of the flag → node → pods.
+    def node_infos(self) -> NodeInfos:
+        """The on-demand and the spot nodes as they are now."""
+        return node_infos(self._state.snapshot(), self._policy)
 
-        As in the original, DaemonSet and mirror pods do not count.
-        """
-        snapshot = self._state.snapshot()
-        found: dict[str, dict[str, int]] = {str(self._policy.on_demand_label): {}, str(self._policy.spot_label): {}}
-        for node in sorted(snapshot.nodes, key=lambda one: one.name):
-            if (label := self._label_of(node)) is not None:
-                found[str(label)][node.name] = sum(
-                    not belongs_to_node(pod) for pod in snapshot.pods_on[node.name].values()
-                )
-        return found
-
-    def spot_nodes(self) -> list[Node]:
-        """All spot nodes, by name."""
-        spot = (node for node in self._state.snapshot().nodes if self._label_of(node) == self._policy.spot_label)
-        return sorted(spot, key=lambda node: node.name)
-
-    def on_demand_nodes(self) -> list[Node]:
-        """All on-demand nodes, by name."""
-        return [node for _, node in sorted(self.nodes().items()) if self.is_on_demand(node)]
+    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
+        """The maps of *infos* by the label string of the flag."""
+        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
 
     def is_on_demand(self, node: Node) -> bool:
-        return self._label_of(node) == self._policy.on_demand_label
+        return label_of(node, self._policy) == self._policy.on_demand_label
 
-    def _label_of(self, node: Node) -> NodeLabel | None:
-        """The label that makes the node's type; spot wins."""
-        for label in (self._policy.spot_label, self._policy.on_demand_label):
-            if label.matches(node.metadata.labels):
-                return label
-        return None
+    def kept_by_guards(self) -> Mapping[Reason, int]:
+        """How many nodes stay that k8s-spot-rescheduler would drain, by guard."""
+        return kept_by_guards(self._state.snapshot(), self._policy, self._circumstances())
 
     @property
     def _planner(self) -> Planner:
