@@ -188,10 +188,13 @@ class View:
         """The pods on *node* that have not ended."""
         return self._state.snapshot().pods_on[node].values()
 
-    def is_tainted(self, node: str) -> bool:
-        """Whether *node* carries the taint of a drain."""
+    def is_ours(self, node: str) -> bool:
+        """Whether *node* carries the taint of a drain, and an annotation of this very process."""
         known = self.node(node)
-        return known is not None and any(taint.key == DRAIN_TAINT.key for taint in known.spec.taints)
+        if known is None or all(taint.key != DRAIN_TAINT.key for taint in known.spec.taints):
+            return False
+        written = read(known)
+        return written is not None and (written.holder, written.identity) == (self._holder, self._identity)
 
     def lost(self, targets: Iterable[str]) -> str:
         """Which of *targets* takes no pods any more, and why; "" while all do."""
@@ -226,8 +229,8 @@ class View:
 
     def lag(self, fresh: Fresh, node: str) -> str:
         """What the watched state lacks of what was read consistently, with *node* marked; "" where it lacks nothing."""
-        if not self.is_tainted(node):
-            return f"the taint of node {node} is not watched yet"
+        if not self.is_ours(node):
+            return f"the taint and the annotation of node {node} are not watched yet"
         return lag(fresh, self._state.snapshot())
 
     def pods(self) -> dict[str, Pod]:
