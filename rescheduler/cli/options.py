@@ -53,6 +53,8 @@ def _policy(planning_timeout: timedelta, move_jobs: str, scheduler_names: tuple[
         raise UsageError(
             f"--on-demand-node-label and --spot-node-label are both {values['spot_label']}: expected two labels"
         )
+    if "" in scheduler_names:
+        raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
     return Policy(
         planning_timeout=planning_timeout.total_seconds(),
         move_jobs=MoveJobs(move_jobs),

@@ -239,6 +239,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a negative number": ("--min-on-demand-nodes=-1", "-1 is not in the range x>=0"),
     "a verbosity": ("-v=high", "'high': expected an integer"),
     "equal labels": ("--on-demand-node-label=a=b --spot-node-label=a=b", "are both a=b: expected two labels"),
+    "no scheduler": ("--scheduler-name=", "--scheduler-name: expected a name"),
     "another tool": ("--compat=descheduler", "is not 'k8s-spot-rescheduler'"),
     "an address": ("--listen-address=9235", "address '9235': expected host:port"),
     "a port": ("--listen-address=localhost:99999", "address 'localhost:99999': expected host:port"),
