@@ -17,6 +17,7 @@ from rescheduler.draining.messages import (
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, NodeRef, Trouble
+from rescheduler.planning.candidates import control_plane_label
 
 
 class MachineOrders:
@@ -29,7 +30,9 @@ class MachineOrders:
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
 
     def ask(self) -> Answer:
-        """Who owns the machine, and would it be taken?"""
+        """Who owns the machine, and would it be taken? A machine of the control plane never is."""
+        if control_plane_label(self._node):
+            return Answer(ProviderAnswered(None))
         provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
         try:
             provider.refresh(deadline=self._deadline())

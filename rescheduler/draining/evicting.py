@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.following import due, failure, follow, merged_states, read_interval
+from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.messages import (
     Action,
     ControllersRead,
@@ -21,7 +21,7 @@ from rescheduler.draining.messages import (
     PodGone,
     Seen,
 )
-from rescheduler.draining.preparing import controllers_of
+from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, sooner
 from rescheduler.draining.state import (
     NEVER,
@@ -89,6 +89,8 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(without(drain, frozenset(gone)), now)
+    if _is_orphaned(drain):
+        return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
@@ -100,6 +102,25 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
     drain, step = _step(drain, lost=event.lost)
     return drain, (*reading, *again, *step)
+
+
+def _is_orphaned(drain: Drain) -> bool:
+    """Whether pods are left whose topmost controller is gone: what is below it may keep them."""
+    return any(
+        victim.controller is not None
+        and victim.owner is not None
+        and victim.controller.uid != victim.owner.uid
+        and victim.controller in drain.states
+        and not drain.states[victim.controller].exists
+        for victim in drain.waiting
+    )
+
+
+def _count_again(drain: Drain, now: float) -> Result:
+    """Read whom the pods belong to now. Evictions that are on their way are answered first."""
+    if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
+        return drain, ()
+    return count(drain, now)
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:

@@ -224,7 +224,7 @@ def test_pods_of_a_controller_of_an_unknown_kind(cluster: ControlPlane, reader: 
     first, _ = pods(cluster, "web", 2)
     web = topmost(reader, [first])
     assert web == Controller("default", "Rollout", "web", "11")
-    expected = ControllerState(web, uids([first]) | {"11"})
+    expected = ControllerState(web, uids([first]) | {"11"}, wanted=2)
     assert only_state(reader, web) == expected
     succeed(cluster, first)
     assert only_state(reader, web).succeeded == 1
