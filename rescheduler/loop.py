@@ -223,12 +223,15 @@ class Loop:
     def _unfit(self) -> Held | None:
         """Why nothing can be decided now."""
         self._report(WatchAges(self._view.ages()))
-        leading = self._standing.leading
+        missing, leading = self._view.missing_rights(), self._standing.leading
         if leading is not self._led:
             self._led = leading
             self._report(LeadershipChanged(leading))
         if not leading:
             self._recollection.forget()
+        if missing:
+            return Held(Waiting.NOT_SYNCED, missing)
+        if not leading:
             return Held(Waiting.NOT_LEADING, "another replica leads")
         if why := self._view.unfit():
             return Held(Waiting.NOT_SYNCED, why)
