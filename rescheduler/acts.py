@@ -179,8 +179,10 @@ class Acts:
             self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
         except NotLeading:
             raise
-        except (NotFound, MarkLost):  # nothing of ours is left
+        except NotFound:  # nothing of ours is left
             return Answer(Released())
+        except MarkLost as error:
+            return Answer(ReleaseFailed(str(error), lost=True))
         except ReschedulerError as error:
             trouble = Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", self._ref.name)
             return Answer(ReleaseFailed(str(error)), (trouble,))

@@ -255,6 +255,7 @@ class Released:
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
     why: str
+    lost: bool = False  #: the marks are not ours any more, and stay
 
 
 class Cause(enum.Enum):
