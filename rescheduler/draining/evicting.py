@@ -36,7 +36,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.draining.waves import next_step
-from rescheduler.planning.outcome import PodRef, Reason, Rejected
+from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected
 
 #: Pods that a failure names; the others are counted.
 _PODS_NAMED: Final = 5
@@ -128,8 +128,19 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     step, drain = drain.step, replace(drain, step=())
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
-    drain = replace(drain, targets=targets(event.verdict))
+    drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
     return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+
+
+def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
+    """Pods that somebody else deletes are not evicted, but waited for."""
+    deleted = {pod.uid for pod in plan.leaving}
+    leaves_by = now + drain.limits.grace + drain.limits.headroom
+    leaving = {
+        victim.pod.uid: replace(victim, leaves_by=leaves_by) for victim in drain.waiting if victim.pod.uid in deleted
+    }
+    waiting = tuple(victim for victim in drain.waiting if victim.pod.uid not in leaving)
+    return replace(drain, waiting=waiting, victims={**drain.victims, **leaving})
 
 
 def _no_longer_fits(rejected: Rejected) -> Failure:
