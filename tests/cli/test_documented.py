@@ -47,3 +47,13 @@ def _written(default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return ",".join(default) if isinstance(default, tuple) else str(default)
+
+
+def test_the_tests_of_the_promises_exist() -> None:
+    root = PAGE.parents[1]
+    section = (root / "README.md").read_text(encoding="utf-8").partition("## What it promises")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and line != "| promise | test |"]
+    named = {row: re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", row) for row in rows}
+    assert rows
+    assert [row for row, paths in named.items() if not paths] == []
+    assert [path for paths in named.values() for path in paths if not (root / path).exists()] == []
