@@ -11,7 +11,7 @@ from predicates.objects import Node
 from rescheduler import refs
 from rescheduler.access import PROVIDER_SECONDS, Access
 from rescheduler.acts import Acts
-from rescheduler.course import Course, Standing
+from rescheduler.course import Course, DebtKeeper, NoDebtKeeper, Standing
 from rescheduler.draining import intent, machine
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
@@ -61,7 +61,7 @@ class _Removal:
 
 
 class Drainer:
-    """For one thread. *failing* is called before a failed drain makes its node schedulable again."""
+    """For one thread. *debts*: see :class:`~rescheduler.course.Course`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Drainer:
         threads: Threads,
         limits: Limits,
         report: Report,
-        failing: Callable[[Drain], None] = lambda _: None,
+        debts: DebtKeeper | None = None,
     ) -> None:
         self._access = access
         self._view = view
@@ -79,7 +79,7 @@ class Drainer:
         self._threads = threads
         self._limits = limits
         self._report = report
-        self._failing = failing
+        self._debts = debts or NoDebtKeeper()
         self._removals: dict[str, _Removal] = {}  # by UID of the Node
 
     @property
@@ -245,7 +245,7 @@ class Drainer:
         access = replace(self._access, provider_seconds=QUESTION_SECONDS) if resumed else self._access
         acts = Acts(access, node, refs.rivals(node, self._view.nodes().values()))
         return Course(
-            node, acts, self._access.clock, self._view, self._standing, self._threads, self._report, self._failing
+            node, acts, self._access.clock, self._view, self._standing, self._threads, self._report, self._debts
         )
 
 
