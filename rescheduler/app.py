@@ -18,7 +18,7 @@ from rescheduler.candidates import Candidates
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import Cluster
@@ -154,7 +154,7 @@ def _assembled(
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
     interval = running.timing.housekeeping_interval.total_seconds()
-    rights = RightsReview(client, clock, _rights(running))
+    rights = RightsReview(client, clock, _rights(running), lambda: _is_refused(state, elector))
     standing.health = Health(
         clock,
         interval,
@@ -199,6 +199,12 @@ def _assembled(
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)
+
+
+def _is_refused(state: ClusterState, elector: Elector | None) -> bool:
+    """Whether a kind may not be read, or the Lease not be held."""
+    refused = any(isinstance(error, Forbidden) for error in state.errors.values())
+    return refused or (elector is not None and elector.forbidden)
 
 
 def _rights(running: Running) -> tuple[Right, ...]:

@@ -85,8 +85,8 @@ class DebtKeeper(Protocol):
         """Store what *drain* will owe, before its first eviction; whether it is stored."""
         ...
 
-    def failing(self, drain: Drain) -> None:
-        """Store what *drain* owes, before the marks come off a node whose drain failed."""
+    def ending(self, drain: Drain) -> None:
+        """Store what *drain* did and owes, before its node is opened or its machine is ordered away."""
         ...
 
 
@@ -96,7 +96,7 @@ class NoDebtKeeper:
     def noted(self, _: Drain) -> bool:
         return True
 
-    def failing(self, _: Drain) -> None:
+    def ending(self, _: Drain) -> None:
         pass
 
 
@@ -156,8 +156,8 @@ class Course:
         return self._drain
 
     def _announce(self) -> None:
-        if self._drain.phase is Phase.RELEASING and (self._drain.failure is not None or self._drain.rolled_back):
-            self._debts.failing(self._drain)
+        if self._drain.phase in (Phase.ORDERING, Phase.RELEASING):
+            self._debts.ending(self._drain)
 
     def _start(self, action: Action) -> None:
         if isinstance(action, PlanAgain):

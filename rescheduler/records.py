@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Why
+from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Phase, Why
 from rescheduler.observe.events import Compared, CoolingDown, NodeRef, Report
 from rescheduler.planning.landing import Landed
 from rescheduler.planning.outcome import Reason
@@ -28,14 +28,17 @@ class DrainRecords:
         self._clock = clock
         self._report = report
 
-    def failing(self, drain: Drain) -> None:
-        """Store what a drain owes before its node is opened: this process may end at any moment.
+    def ending(self, drain: Drain) -> None:
+        """Store what a drain owes, and that the drain delay runs: this process may end at any moment.
 
-        Evictions whose answer is on its way may be accepted still.
+        Evictions whose answer is on its way may be accepted still. What an earlier process has stored stands.
         """
-        if drain.debts:
+        failed, earlier = drain.failure is not None, drain.resumed or drain.rolled_back
+        if drain.debts or not (failed or earlier):
             self._recollection.owe(drain.node, drain.debts.values())
-            self._recollection.save()
+        if drain.evicted or (drain.phase is Phase.ORDERING and not earlier):
+            self._recollection.drained()
+        self._recollection.save()
 
     def noted(self, drain: Drain) -> bool:
         """Store what a drain will owe before its first eviction: the Node may be lost with its mark.

@@ -11,7 +11,7 @@ import msgspec
 
 from rescheduler import shapes
 from rescheduler.clock import Clock
-from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
     RENEW_SECONDS,
@@ -77,6 +77,7 @@ class Elector:
         self._acquired_at = _NEVER
         self._seen: Seen | None = None
         self._version = ""
+        self.forbidden = False  #: the last failure was a missing right
         self._complained: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
@@ -133,6 +134,7 @@ class Elector:
             try:
                 self._turn()
             except ReschedulerError as error:
+                self.forbidden = isinstance(error, Forbidden)
                 self._failed(str(error))
             except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the election unnoticed
                 self._failed(f"{type(error).__name__}: {error}")

@@ -1,11 +1,11 @@
-"""Which rights this program lacks, asked of the API server before the first of them is needed.
+"""Which rights this program lacks, asked of the API server once one of them was refused.
 
 A SelfSubjectAccessReview is open to everybody who is authenticated. Where it is not, nothing is known beforehand, and
 a missing right shows when the request is refused.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -117,13 +117,20 @@ class _Review(msgspec.Struct):
 
 
 class RightsReview:
-    """Asks for *rights* once, and again each minute while some are missing. :attr:`missing` is for any thread."""
+    """Asks for *rights* once a request was forbidden, and again while some are missing.
 
-    def __init__(self, client: Client, clock: Clock, rights: Iterable[Right]) -> None:
+    :attr:`missing` is for any thread.
+    """
+
+    def __init__(
+        self, client: Client, clock: Clock, rights: Iterable[Right], refused: Callable[[], bool] = lambda: True
+    ) -> None:
+        """*refused*: whether a request was forbidden. Nothing is asked before one was."""
         self.missing: tuple[Right, ...] = ()  #: as of the last review
         self._client = client
         self._clock = clock
         self._rights = tuple(rights)
+        self._refused = refused
         self._ask_at = clock.monotonic()
 
     def why(self) -> str:
@@ -131,7 +138,7 @@ class RightsReview:
 
         Those to the memory are left out: where it cannot be read or stored, that is a reason of its own.
         """
-        if self._clock.monotonic() >= self._ask_at:
+        if self._clock.monotonic() >= self._ask_at and (self.missing or self._refused()):
             self._review()
         return told([right for right in self.missing if right.resource != "configmaps"])
 
@@ -146,7 +153,7 @@ class RightsReview:
             if right not in self.missing:
                 log.warning("missing right: %s", right)
         self.missing = missing
-        self._ask_at = self._clock.monotonic() + (REVIEW_SECONDS if missing else float("inf"))
+        self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
 
     def _is_allowed(self, right: Right) -> bool:
         body: dict[str, Any] = {

@@ -57,10 +57,11 @@ def test_each_missing_right_is_one_line_once(
     assert [record.getMessage() for record in caplog.records] == ["missing right: patch nodes"]
 
 
-def test_once_nothing_is_missing_nothing_is_asked(edge: Edge, client: Client) -> None:
-    edge.on("POST", rights.PATH, answer(allowed=True))
-    review = RightsReview(client, HastyClock(), [NODES])
-    assert [review.why(), review.why()] == ["", ""]
+def test_nothing_is_asked_before_a_request_was_forbidden(edge: Edge, client: Client) -> None:
+    edge.on("POST", rights.PATH, answer(allowed=False))
+    refused = iter([False, True])
+    review = RightsReview(client, HastyClock(), [NODES], lambda: next(refused))
+    assert [review.why(), review.why()] == ["", "missing rights: patch nodes"]
     assert len(edge.seen("POST")) == 1
 
 
