@@ -184,7 +184,6 @@ def _assembled(
         running.node_name,
         cooling=recollection.cooling,
         identity=running.identity,
-        rights=rights.why,
     )
     cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
@@ -196,6 +195,7 @@ def _assembled(
         Candidates(view, controllers, recollection, policy, clock),
         Landings(view, controllers, recollection, report),
         SpotWatch(running.timing.spot_settle),
+        rights.why,
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)

@@ -8,7 +8,7 @@ evicted a pod or handed a machine over.
 
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -120,6 +120,7 @@ class Knowledge:
     candidates: Candidates
     landings: Landings
     spot_watch: SpotWatch
+    missing_rights: Callable[[], str] = str  #: in words; "": none is missing
 
 
 class Loop:
@@ -143,6 +144,7 @@ class Loop:
         self._candidates = knowledge.candidates
         self._landings = knowledge.landings
         self._spot_watch = knowledge.spot_watch
+        self._missing_rights = knowledge.missing_rights
         self._standing = standing
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -223,7 +225,7 @@ class Loop:
     def _unfit(self) -> Held | None:
         """Why nothing can be decided now."""
         self._report(WatchAges(self._view.ages()))
-        missing, leading = self._view.missing_rights(), self._standing.leading
+        missing, leading = self._missing_rights(), self._standing.leading
         if leading is not self._led:
             self._led = leading
             self._report(LeadershipChanged(leading))

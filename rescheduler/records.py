@@ -29,15 +29,8 @@ class DrainRecords:
         self._report = report
 
     def ending(self, drain: Drain) -> None:
-        """Store what a drain owes, and that the drain delay runs: this process may end at any moment.
-
-        Evictions whose answer is on its way may be accepted still. What an earlier process has stored stands.
-        """
-        failed, earlier = drain.failure is not None, drain.resumed or drain.rolled_back
-        if drain.debts or not (failed or earlier):
-            self._recollection.owe(drain.node, drain.debts.values())
-        if drain.evicted or (drain.phase is Phase.ORDERING and not earlier):
-            self._recollection.drained()
+        """Store what a drain owes, and that the drain delay runs: this process may end at any moment."""
+        self._owe(drain)
         self._recollection.save()
 
     def noted(self, drain: Drain) -> bool:
@@ -82,7 +75,8 @@ class DrainRecords:
         debts = [debt for each, debt in drain.debts.items() if earlier or each in drain.begun]
         if debts or not earlier:
             self._recollection.owe(drain.node, debts)
-        if (earlier and debts) or drain.evicted or (drain.ordered and drain.ordered_at is None):
+        ordered = drain.ordered or drain.phase is Phase.ORDERING
+        if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
             self._recollection.drained()
 
     def _failed(self, drain: Drain, failure: Failure) -> None:

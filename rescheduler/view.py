@@ -77,12 +77,11 @@ class View:
         own_node: str = "",
         cooling: Callable[[], Mapping[str, Cooldown]] = dict,
         identity: str = "",
-        rights: Callable[[], str] = str,
     ) -> None:
         """*own_node*: the one that we run on.
 
         *cooling*: the nodes that are left alone now. *identity* is that of our installation; marks that name another
-        one are not ours. *rights* tells which rights are missing, "": none.
+        one are not ours.
         """
         self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: what forbids drains beside the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines end or are gone, by the provider's account
@@ -94,16 +93,11 @@ class View:
         self._own_node = own_node
         self._cooling = cooling
         self._identity = identity
-        self._rights = rights
         self._made: Planner | None = None
 
     def unfit(self) -> str:
         """See :func:`unfit`."""
         return unfit(self._state)
-
-    def missing_rights(self) -> str:
-        """Which rights are missing, in words; "" where none is."""
-        return self._rights()
 
     def ages(self) -> Mapping[str, float]:
         """By kind, seconds since an event, a bookmark or a list last came in."""

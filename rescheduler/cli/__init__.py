@@ -79,6 +79,9 @@ def k8s_spot_rescheduler() -> None:
 def _status(args: Sequence[str] | None) -> int:
     try:
         result: Any = cli.main(args, prog_name="rescheduler", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except BrokenPipeError:
         # Whoever read us has gone; the interpreter must not complain when it flushes on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

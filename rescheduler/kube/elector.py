@@ -77,7 +77,7 @@ class Elector:
         self._acquired_at = _NEVER
         self._seen: Seen | None = None
         self._version = ""
-        self.forbidden = False  #: the last failure was a missing right
+        self.forbidden = False  #: the last try was refused for a missing right
         self._complained: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
@@ -133,6 +133,7 @@ class Elector:
         while not self._stopping.is_set():
             try:
                 self._turn()
+                self.forbidden = False
             except ReschedulerError as error:
                 self.forbidden = isinstance(error, Forbidden)
                 self._failed(str(error))

@@ -1,7 +1,6 @@
 """Which rights this program lacks, asked of the API server once one of them was refused.
 
-A SelfSubjectAccessReview is open to everybody who is authenticated. Where it is not, nothing is known beforehand, and
-a missing right shows when the request is refused.
+A SelfSubjectAccessReview is open to everybody who is authenticated. Where it is not, only the refused requests tell.
 """
 
 import logging
@@ -19,7 +18,7 @@ from rescheduler.kube.resources import RESOURCES
 
 PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-#: Seconds between two reviews while a right is missing.
+#: Seconds between two reviews.
 REVIEW_SECONDS: Final = 15.0
 
 log = logging.getLogger(__name__)
@@ -117,15 +116,12 @@ class _Review(msgspec.Struct):
 
 
 class RightsReview:
-    """Asks for *rights* once a request was forbidden, and again while some are missing.
-
-    :attr:`missing` is for any thread.
-    """
+    """Asks for *rights* while a request is forbidden or one of them is missing. :attr:`missing` is for any thread."""
 
     def __init__(
         self, client: Client, clock: Clock, rights: Iterable[Right], refused: Callable[[], bool] = lambda: True
     ) -> None:
-        """*refused*: whether a request was forbidden. Nothing is asked before one was."""
+        """*refused*: whether a request is forbidden at present."""
         self.missing: tuple[Right, ...] = ()  #: as of the last review
         self._client = client
         self._clock = clock
@@ -143,17 +139,16 @@ class RightsReview:
         return told([right for right in self.missing if right.resource != "configmaps"])
 
     def _review(self) -> None:
+        self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
         try:
             missing = tuple(right for right in self._rights if not self._is_allowed(right))
         except ReschedulerError as error:
             log.debug("rights cannot be reviewed: %s", error)
-            self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
             return
         for right in missing:
             if right not in self.missing:
                 log.warning("missing right: %s", right)
         self.missing = missing
-        self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
 
     def _is_allowed(self, right: Right) -> bool:
         body: dict[str, Any] = {

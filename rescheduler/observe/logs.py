@@ -143,7 +143,6 @@ class Logs:
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
             case WatchAges():
                 pass  # a metric shows them; a watch that is too old is the reason of a wait
-
             case KeptByGuards(nodes):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
                 _say(

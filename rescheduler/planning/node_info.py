@@ -4,18 +4,14 @@ The maps of on-demand and spot nodes are what the daemon reports on and asks the
 over the same facts as columns, in ``predicates.nodes`` and ``predicates.snapshot``.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.policy import NodeLabel, Policy
-
-#: Of a node: only Ready ones count in the metric ``nodes_count``, as in k8s-spot-rescheduler.
-READY: Final = "Ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +29,7 @@ class NodeInfo:
 
     @property
     def ready(self) -> bool:
-        return self.node.condition(READY) == "True"
+        return self.node.condition("Ready") == "True"
 
     @property
     def allocatable(self) -> dict[str, int]:
@@ -55,7 +51,7 @@ class NodeInfo:
         """How many pods count: neither DaemonSet nor mirror pods."""
         return sum(not belongs_to_node(pod) for pod in self.pods)
 
-    def _amounts(self, numbers: "Collection[int]") -> dict[str, int]:
+    def _amounts(self, numbers: Iterable[int]) -> dict[str, int]:
         return {name: int(amount) for name, amount in zip(self.table.resources, numbers, strict=True)}
 
 
@@ -77,9 +73,8 @@ def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
     """The on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes
     maps: dict[NodeLabel, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
-    for name, row in sorted(table.row.items()):
-        node = table.nodes[row]
-        label = label_of(node, policy) if node is not None else None
-        if node is not None and label is not None:
-            maps[label][name] = NodeInfo(node, snapshot.pods_on[name].values(), table, row)
+    for node in sorted(table, key=lambda node: node.name):
+        if (label := label_of(node, policy)) is not None:
+            pods = snapshot.pods_on[node.name].values()
+            maps[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
     return NodeInfos(maps[policy.on_demand_label], maps[policy.spot_label])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rescheduler import app, cli
+from rescheduler.planning.original import original_policy
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import (
     JSON,
@@ -309,6 +310,16 @@ COMPATIBLE: Given = (Connection(in_cluster=True), COMPAT, Running(timing=COMPAT_
 def test_no_argument_starts_the_daemon(given: list[Given]) -> None:
     assert status() == 0
     assert given == [DEFAULT]
+
+
+@pytest.mark.parametrize("group", ["provider", "liqo"])
+def test_a_group_without_a_command_shows_its_help(group: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert status(group) == 2
+    assert capfd.readouterr().err.startswith(f"Usage: rescheduler {group} [OPTIONS] COMMAND [ARGS]...\n\n")
+
+
+def test_compat_plans_as_the_original_is_compared_with() -> None:
+    assert original_policy(Policy()) == COMPAT
 
 
 def test_compat_changes_defaults(given: list[Given]) -> None:
