@@ -101,7 +101,8 @@ class Site:
         self.plane.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}])
 
     def slices(self) -> list[Json]:
-        return self.plane.api.items(SLICES)
+        """Our own; consumers of this cluster have slices here, too."""
+        return self.plane.api.items(SLICES, labelSelector="liqo.io/replication=true")
 
     def nodes(self) -> dict[str, Json]:
         """Virtual ones."""

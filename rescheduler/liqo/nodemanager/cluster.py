@@ -1,24 +1,31 @@
 """The cluster in which Liqo runs: what is read of it, and the three things that are changed."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from rescheduler import shapes
-from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
-from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.liqo.nodemanager.resources import (
-    TENANT_LABEL,
-    VIRTUAL_NODE_LABEL,
+from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryable
+from rescheduler.kube.client import JSON, MERGE_PATCH, Client
+from rescheduler.liqo.nodemanager.foreign_clusters import (
     ForeignCluster,
     Namespace,
+    Tenancy,
+    tenancies,
+    tenant_namespaces,
+)
+from rescheduler.liqo.nodemanager.resources import (
+    CLUSTER_LABEL,
+    TENANT_LABEL,
+    VIRTUAL_NODE_LABEL,
+    Meta,
     Node,
     ResourceSlice,
     Seen,
     Shape,
     VirtualNode,
-    peerings,
     seen,
 )
 
@@ -26,6 +33,11 @@ SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
 FOREIGN_CLUSTERS: Final = "/apis/core.liqo.io/v1beta1/foreignclusters"
 _PAGE: Final = "500"
+#: The label of the kubeconfig Secrets with which Liqo talks to the API servers of other clusters.
+_CONTROL_PLANE: Final = "liqo.io/identity-type=ControlPlane"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Shape)
 
@@ -35,8 +47,8 @@ class Liqo(Protocol):
 
     def look(self) -> Seen: ...
 
-    def peerings(self) -> Mapping[str, str]:
-        """The namespaces for slices, by cluster."""
+    def peerings(self) -> Mapping[str, Tenancy]:
+        """With the clusters that lend us resources, by cluster."""
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -61,6 +73,16 @@ class Page(Shape, frozen=True, kw_only=True):
     metadata: Metadata = Metadata()
 
 
+class OwnedMeta(Meta, frozen=True, kw_only=True):
+    owner_references: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class Owned(Shape, frozen=True, kw_only=True):
+    """Any object's metadata, with its owners."""
+
+    metadata: OwnedMeta
+
+
 class KubeLiqo:
     """Over the API server."""
 
@@ -74,9 +96,13 @@ class KubeLiqo:
             self._list("/api/v1/nodes", Node, f"{VIRTUAL_NODE_LABEL}=virtual-node"),
         )
 
-    def peerings(self) -> Mapping[str, str]:
-        tenants = self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true")
-        return peerings(tenants, self._list(FOREIGN_CLUSTERS, ForeignCluster))
+    def peerings(self) -> Mapping[str, Tenancy]:
+        namespaces = tenant_namespaces(self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true"))
+        foreign = self._list(FOREIGN_CLUSTERS, ForeignCluster)
+        doubtful = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
+        return tenancies(
+            namespaces, foreign, [each for each in doubtful if self._has_kubeconfig(namespaces[each], each)]
+        )
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         act = f"create resourceslice {namespace}/{manifest['metadata']['name']}"
@@ -110,7 +136,21 @@ class KubeLiqo:
             f"patch node {meta.name}", "PATCH", f"/api/v1/nodes/{meta.name}", body=body, content_type=MERGE_PATCH
         )
 
-    def _list(self, path: str, shape: type[S], selector: str = "") -> list[S]:
+    def _has_kubeconfig(self, namespace: str, cluster: str) -> bool:
+        """Whether somebody has put a kubeconfig for *cluster* there; one that Liqo made goes with its Identity.
+
+        Only the metadata is read. Without the right to list Secrets there, which is not among those of the shipped
+        manifests, such a cluster is not used.
+        """
+        selector = f"{_CONTROL_PLANE},{CLUSTER_LABEL}={cluster}"
+        try:
+            secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", Owned, selector, accept=_METADATA)
+        except Forbidden as error:
+            log.info("cluster %s: it has no Identity here: %s", cluster, error)
+            return False
+        return any(not each.metadata.owner_references for each in secrets)
+
+    def _list(self, path: str, shape: type[S], selector: str = "", accept: str = JSON) -> list[S]:
         found: list[S] = []
         following = ""
         plural = path.rpartition("/")[2]
@@ -118,7 +158,11 @@ class KubeLiqo:
             query = {"limit": _PAGE, "labelSelector": selector, "continue": following}
             try:
                 answer = self._client.request(
-                    f"list {plural}", "GET", path, query={key: text for key, text in query.items() if text}
+                    f"list {plural}",
+                    "GET",
+                    path,
+                    query={key: text for key, text in query.items() if text},
+                    accept=accept,
                 )
             except NotFound as error:
                 raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error

@@ -11,12 +11,13 @@ import msgspec
 
 from rescheduler.backends.base import ConfigError, Taint
 from rescheduler.backends.config import Duration, Section, read
-from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
+from rescheduler.backends.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS
 from rescheduler.errors import UsageError
 from rescheduler.liqo.discovery import checks
 from rescheduler.liqo.discovery.messages import Quantities
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
+from rescheduler.liqo.nodemanager.resources import DEFAULT_CLASS
 from rescheduler.liqo.nodemanager.upkeep import Patience
 
 #: What may be the value of a label: a group's id is one.
@@ -24,6 +25,8 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?
 _LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+#: ``class`` of a ResourceSlice. Liqo takes any text; this keeps mistakes out.
+SliceClass = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
 Cost = Annotated[float, msgspec.Meta(ge=0, le=checks.DEAREST)]
 
 
@@ -40,6 +43,8 @@ class ResourcesSection(Section, frozen=True, kw_only=True):
     max: dict[str, str | int | float] = msgspec.field(
         default_factory=dict
     )  #: what a node asks for where a cluster has so much
+    #: what clusters grant of resources that are not asked for
+    added: dict[str, str | int | float] = msgspec.field(default_factory=lambda: {**ADDED_RESOURCES})
 
 
 class GroupSection(Section, frozen=True, kw_only=True):
@@ -51,6 +56,7 @@ class GroupSection(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: put on the Nodes
     taints: list[TaintSection] = msgspec.field(default_factory=list)
     cost: Cost = 1.0  #: of a node and hour
+    slice_class: SliceClass = msgspec.field(default=DEFAULT_CLASS, name="class")
 
 
 class NodeManagerFile(Section, frozen=True, kw_only=True):
@@ -105,6 +111,8 @@ def group(section: GroupSection) -> Group:
         section.labels,
         tuple(Taint(one.key, one.value, one.effect) for one in section.taints),
         section.cost,
+        _texts(section.resources.added),
+        section.slice_class,
     )
 
 
@@ -134,6 +142,7 @@ def _check_amounts(resources: ResourcesSection, where: str) -> None:
     for name in ("cpu", "memory", "pods"):
         if not least.get(name):
             raise ConfigError(f"{where}.min.{name}: expected more than 0")
+    _amounts(resources.added, f"{where}.added")
     for name, amount in _amounts(resources.max, f"{where}.max").items():
         if name not in least or amount < least[name]:
             raise ConfigError(f"{where}.max.{name}: expected min.{name} or more")
