@@ -77,7 +77,7 @@ SECRETS = {
         Reply({"items": [{"metadata": {"name": "k", "ownerReferences": [{"kind": "Identity"}]}}]}),
         {},
     ),
-    "none": (Reply({"items": []}), {}),
+    "none": (Reply({"items": None}), {}),
     "one that we may not see": (Reply({}, 403), {}),
 }
 

@@ -188,8 +188,8 @@ def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
         (
             "liqo-tenant-rome/gw-rome",
             "liqo-component",
-            'virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it '
-            "go",
+            ('virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it '
+            "go"),
         )
     ]
 

@@ -69,7 +69,7 @@ class Metadata(Shape, frozen=True, kw_only=True):
 
 
 class Page(Shape, frozen=True, kw_only=True):
-    items: list[msgspec.Raw]
+    items: list[msgspec.Raw] | None  #: null where a list of metadata is empty
     metadata: Metadata = Metadata()
 
 
@@ -167,7 +167,7 @@ class KubeLiqo:
             except NotFound as error:
                 raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error
             page = _decoded(answer.body, Page, plural)
-            found += [_decoded(one, shape, plural) for one in page.items]
+            found += [_decoded(one, shape, plural) for one in page.items or ()]
             following = page.metadata.continue_
             if not following:
                 return found
