@@ -32,6 +32,17 @@ def running(provider: LiqoProvider) -> bool:
     return [each.state for each in found] == [InstanceState.RUNNING]
 
 
+def is_ordered(provider: LiqoProvider) -> bool:
+    """Nothing is ordered while a peering ends."""
+    try:
+        provider.increase_size(GROUP, 1, deadline=within())
+    except ReschedulerError as error:
+        if "its peering is ending" not in str(error):
+            raise
+        return False
+    return True
+
+
 def foreign_cluster(here: Site, name: str) -> Json:
     return here.plane.api.get(f"{FOREIGN_CLUSTERS}/{name}")
 
@@ -75,7 +86,7 @@ def test_a_peering_is_made_used_ended_and_made_again_with_the_shipped_rights(
         here.start(CONFIG + "unpeerAfter: 1s\n", *flags)
         with here.provider() as provider:
             for expected in ("peer\n", "peer\nunpeer\npeer\n"):
-                provider.increase_size(GROUP, 1, deadline=within())
+                here.eventually(lambda: is_ordered(provider), "an order")
                 here.eventually(lambda: running(provider), "a virtual node")
                 assert calls.read_text() == expected
                 assert foreign_cluster(here, "turin")["status"]["role"] == "Provider"
@@ -84,14 +95,18 @@ def test_a_peering_is_made_used_ended_and_made_again_with_the_shipped_rights(
                 provider.delete_nodes(GROUP, [_ref(node)], deadline=within())
                 here.eventually(lambda: not _identities(here), "the peering to end")
                 here.eventually(lambda: not _kubeconfigs(here), "the kubeconfig to go")
-                authentication = foreign_cluster(here, "turin")["status"]["modules"]["authentication"]
-                assert authentication == {"enabled": True}
+                here.eventually(lambda: _authentication(here) == {"enabled": True}, "the status that is left")
         assert not here.manager.told("orbidden")
         assert not here.manager.told("No such option")
 
 
 def _ref(node: Json) -> NodeRef:
     return NodeRef(node["metadata"]["name"], node["spec"]["providerID"], node["metadata"]["labels"])
+
+
+def _authentication(here: Site) -> Json:
+    found: Json = foreign_cluster(here, "turin")["status"]["modules"]["authentication"]
+    return found
 
 
 def _identities(here: Site) -> list[Json]:

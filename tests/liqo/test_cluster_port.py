@@ -78,7 +78,15 @@ SECRETS = {
         {},
     ),
     "none": (Reply({"items": None}), {}),
-    "one that we may not see": (Reply({}, 403), {}),
+    "one that we may not see": (
+        Reply({}, 403),
+        {
+            "rome": Tenancy(
+                "of-rome",
+                "it has no Identity here, and its kubeconfig cannot be looked for: list secrets: Forbidden (403)",
+            )
+        },
+    ),
 }
 
 

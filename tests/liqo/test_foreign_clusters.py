@@ -42,7 +42,7 @@ def cluster(parts: foreign.Parts, api_server: str = "Established", name: str = "
 @pytest.mark.parametrize(("parts", "lends"), SITUATIONS.values(), ids=SITUATIONS)
 def test_who_lends(parts: foreign.Parts, lends: bool) -> None:
     expected = {"rome": Tenancy("of-rome")} if lends else {}
-    assert tenancies({"rome": "of-rome"}, [cluster(parts)], ()) == expected
+    assert tenancies({"rome": "of-rome"}, [cluster(parts)], {}) == expected
 
 
 def test_the_module_is_enabled_in_situations_in_which_nobody_lends() -> None:
@@ -56,15 +56,17 @@ def test_the_module_is_enabled_in_situations_in_which_nobody_lends() -> None:
 def test_a_kubeconfig_without_an_identity_makes_a_provider() -> None:
     made_by_hand = cluster(foreign.Parts(secret=SECRET))
     assert made_by_hand.lacks_identity
-    assert tenancies({"rome": "of-rome"}, [made_by_hand], ["rome"]) == {"rome": Tenancy("of-rome")}
+    assert tenancies({"rome": "of-rome"}, [made_by_hand], {"rome": ""}) == {"rome": Tenancy("of-rome")}
+    doubtful = tenancies({"rome": "of-rome"}, [made_by_hand], {"rome": "forbidden"})
+    assert doubtful == {"rome": Tenancy("of-rome", "forbidden")}
     consumer = cluster(foreign.Parts(tenant=TENANT))
     assert not consumer.lacks_identity
-    assert tenancies({"rome": "of-rome"}, [consumer], ["rome"]) == {}
+    assert tenancies({"rome": "of-rome"}, [consumer], {"rome": ""}) == {}
 
 
 def test_one_that_cannot_be_reached_is_a_peer_with_an_obstacle() -> None:
     away = cluster(foreign.Parts(identity=IDENTITY, secret=SECRET), api_server="Error")
-    assert tenancies({"rome": "of-rome"}, [away], ()) == {
+    assert tenancies({"rome": "of-rome"}, [away], {}) == {
         "rome": Tenancy("of-rome", "its API server cannot be reached")
     }
 
@@ -78,4 +80,4 @@ def test_tenant_namespaces_are_found_by_label_and_one_that_is_being_deleted_is_n
     found = [namespace("a-name-of-its-own", "rome"), namespace("liqo-tenant-oslo", "oslo", "now"), namespace("x", "")]
     assert tenant_namespaces(found) == {"rome": "a-name-of-its-own"}
     peers = [cluster(foreign.Parts(identity=IDENTITY), name=name) for name in ("rome", "oslo", "turin")]
-    assert tenancies(tenant_namespaces(found), peers, ()) == {"rome": Tenancy("a-name-of-its-own")}
+    assert tenancies(tenant_namespaces(found), peers, {}) == {"rome": Tenancy("a-name-of-its-own")}

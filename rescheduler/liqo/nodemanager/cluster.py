@@ -1,6 +1,5 @@
 """The cluster in which Liqo runs: what is read of it, and the three things that are changed."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
 
@@ -36,8 +35,6 @@ _PAGE: Final = "500"
 #: The label of the kubeconfig Secrets with which Liqo talks to the API servers of other clusters.
 _CONTROL_PLANE: Final = "liqo.io/identity-type=ControlPlane"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Shape)
 
@@ -99,10 +96,9 @@ class KubeLiqo:
     def peerings(self) -> Mapping[str, Tenancy]:
         namespaces = tenant_namespaces(self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true"))
         foreign = self._list(FOREIGN_CLUSTERS, ForeignCluster)
-        doubtful = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
-        return tenancies(
-            namespaces, foreign, [each for each in doubtful if self._has_kubeconfig(namespaces[each], each)]
-        )
+        unclear = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
+        found = {each: self._kubeconfig(namespaces[each], each) for each in unclear}
+        return tenancies(namespaces, foreign, {name: doubt for name, doubt in found.items() if doubt is not None})
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         act = f"create resourceslice {namespace}/{manifest['metadata']['name']}"
@@ -136,19 +132,18 @@ class KubeLiqo:
             f"patch node {meta.name}", "PATCH", f"/api/v1/nodes/{meta.name}", body=body, content_type=MERGE_PATCH
         )
 
-    def _has_kubeconfig(self, namespace: str, cluster: str) -> bool:
-        """Whether somebody has put a kubeconfig for *cluster* there; one that Liqo made goes with its Identity.
+    def _kubeconfig(self, namespace: str, cluster: str) -> str | None:
+        """Whether somebody has put a kubeconfig for *cluster* there: empty if so, or why that cannot be said.
 
-        Only the metadata is read. Without the right to list Secrets there, which is not among those of the shipped
-        manifests, such a cluster is not used.
+        One that Liqo made goes with its Identity and does not count. Only the metadata is read. The right to list
+        Secrets is not among those of the shipped manifests.
         """
         selector = f"{_CONTROL_PLANE},{CLUSTER_LABEL}={cluster}"
         try:
             secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", Owned, selector, accept=_METADATA)
         except Forbidden as error:
-            log.info("cluster %s: it has no Identity here: %s", cluster, error)
-            return False
-        return any(not each.metadata.owner_references for each in secrets)
+            return f"it has no Identity here, and its kubeconfig cannot be looked for: {error}"
+        return "" if any(not each.metadata.owner_references for each in secrets) else None
 
     def _list(self, path: str, shape: type[S], selector: str = "", accept: str = JSON) -> list[S]:
         found: list[S] = []

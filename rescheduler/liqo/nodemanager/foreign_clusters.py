@@ -3,7 +3,7 @@
 Source: ``core.liqo.io/v1beta1`` and the controller that writes its status, Liqo v1.0 to v1.2.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,18 +89,25 @@ def tenant_namespaces(namespaces: Sequence[Namespace]) -> dict[str, str]:
 
 
 def tenancies(
-    namespaces: Mapping[str, str], foreign: Sequence[ForeignCluster], kubeconfigs: Collection[str]
+    namespaces: Mapping[str, str], foreign: Sequence[ForeignCluster], kubeconfigs: Mapping[str, str]
 ) -> dict[str, Tenancy]:
     """By cluster: those that have given us credentials for their API server, and whose tenant namespace is here.
 
     That the module authentication is enabled does not say so: it is for mere consumers of ours, too, and may stay
-    when a peering has ended. *kubeconfigs*: clusters without an Identity that there is a kubeconfig Secret for.
+    when a peering has ended. *kubeconfigs*: the clusters without an Identity that there is a kubeconfig Secret for, or
+    the reason why that is not known.
     """
     return {
-        each.id: Tenancy(namespaces[each.id], "" if each.reachable else "its API server cannot be reached")
+        each.id: Tenancy(namespaces[each.id], _obstacle(each, kubeconfigs))
         for each in foreign
         if each.id in namespaces and (each.identity == "Ready" or (each.lacks_identity and each.id in kubeconfigs))
     }
+
+
+def _obstacle(cluster: ForeignCluster, kubeconfigs: Mapping[str, str]) -> str:
+    if not cluster.reachable:
+        return "its API server cannot be reached"
+    return kubeconfigs.get(cluster.id, "") if cluster.lacks_identity else ""
 
 
 def _status(conditions: Sequence[Condition], kind: str) -> str:
