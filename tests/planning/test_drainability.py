@@ -184,13 +184,11 @@ def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
     pods = [pod("liqo-tenant-rome/gw-rome", "od"), pod("liqo/liqo-webhook", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
+    detail = (
+        'virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it go'
+    )
     assert [(one.pod, str(one.reason), one.detail) for one in verdict.blockers] == [
-        (
-            "liqo-tenant-rome/gw-rome",
-            "liqo-component",
-            ('virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it '
-            "go"),
-        )
+        ("liqo-tenant-rome/gw-rome", "liqo-component", detail)
     ]
 
 

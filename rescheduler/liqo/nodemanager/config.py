@@ -25,8 +25,6 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?
 _LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-#: ``class`` of a ResourceSlice. Liqo takes any text; this keeps mistakes out.
-SliceClass = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
 Cost = Annotated[float, msgspec.Meta(ge=0, le=checks.DEAREST)]
 
 
@@ -56,7 +54,7 @@ class GroupSection(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: put on the Nodes
     taints: list[TaintSection] = msgspec.field(default_factory=list)
     cost: Cost = 1.0  #: of a node and hour
-    slice_class: SliceClass = msgspec.field(default=DEFAULT_CLASS, name="class")
+    slice_class: str = msgspec.field(default=DEFAULT_CLASS, name="class")
 
 
 class NodeManagerFile(Section, frozen=True, kw_only=True):
@@ -118,8 +116,11 @@ def group(section: GroupSection) -> Group:
 
 def check_group(section: GroupSection, where: str) -> None:
     """What the types cannot say about one group."""
-    if not _LABEL_VALUE.fullmatch(section.id):
-        raise ConfigError(f"{where}.id: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends")
+    for key, name in (("id", section.id), ("class", section.slice_class)):
+        if not _LABEL_VALUE.fullmatch(name):
+            raise ConfigError(
+                f"{where}.{key}: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends"
+            )
     if section.max_size < section.min_size:
         raise ConfigError(f"{where}.maxSize: expected minSize or more")
     _check_amounts(section.resources, f"{where}.resources")

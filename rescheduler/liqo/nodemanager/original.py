@@ -28,7 +28,6 @@ from rescheduler.liqo.nodemanager.config import (
     Cost,
     GroupSection,
     ResourcesSection,
-    SliceClass,
     TaintSection,
     check_group,
     group,
@@ -62,7 +61,7 @@ class NewGroup(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: list[TaintSection] = msgspec.field(default_factory=list)
     cost: Cost = 1.0
-    slice_class: SliceClass = msgspec.field(default=DEFAULT_CLASS, name="class")
+    slice_class: str = msgspec.field(default=DEFAULT_CLASS, name="class")
 
 
 def routes(service: Service, *, post_only: bool) -> Sequence[Route]:
