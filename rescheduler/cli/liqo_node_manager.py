@@ -70,7 +70,8 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     to="liqoctl_arguments",
     multiple=True,
     metavar="ARGUMENT",
-    help="A further argument of liqoctl peer, such as --gw-client-address=10.0.0.1. Repeatable.",
+    help="A further argument of liqoctl, such as --networking-disabled. peer and unpeer get those that they know. "
+    "Repeatable.",
 )
 @Option("--liqo-namespace", default="liqo", help="The namespace in which Liqo runs, for liqoctl.")
 @health_option

@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     NO_CONTROLLER = "no-controller"
     LOCAL_STORAGE = "local-storage"
     KUBE_SYSTEM = "kube-system-pod"
+    LIQO_COMPONENT = "liqo-component"
     BUDGET = "pod-disruption-budget"
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
