@@ -4,26 +4,12 @@ import logging
 import ssl
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
+from rescheduler import pem
 from rescheduler.backends.base import ConfigError
+from rescheduler.pem import File
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    name: str  #: the flag or the key that named it, for messages
-    path: Path
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.path}"
-
-    def read(self) -> bytes:
-        try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{self}: cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +60,6 @@ class Certificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
-            context.load_cert_chain(self._cert.path, self._key.path, password=lambda: b"")
-        except (OSError, ssl.SSLError) as error:
-            text = f"{self._cert}, {self._key}: expected a certificate in PEM and its key without a password"
-            raise ConfigError(f"{text}: {_reason(error)}") from error
-        try:
-            context.load_verify_locations(cafile=self._ca.path)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"{self._ca}: expected certificates in PEM: {_reason(error)}") from error
+        pem.present(context, self._cert, self._key)
+        pem.trust(context, self._ca)
         return context
-
-
-def _reason(error: OSError) -> str:
-    return getattr(error, "reason", None) or error.strerror or type(error).__name__

@@ -2,18 +2,15 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Final
 
 import click
 
 from rescheduler.backends import FLAGGED
-from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import logging_options, provider_options
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.settings import Address, Logging, Provider
-
-FILE: Final = click.Path(path_type=Path)
 
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.observe import logs as log_lines
+from rescheduler.pem import File
 from rescheduler.settings import Address, Logging, Provider
 from rescheduler.stopping import on_signals
 

@@ -14,11 +14,12 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates
 from rescheduler.errors import UsageError
 from rescheduler.liqo.bounds import Bounded
 from rescheduler.liqo.connection import Connection
 from rescheduler.observe.server import listen, running
+from rescheduler.pem import File
 from rescheduler.settings import Address
 
 HEALTH_FLAG: Final = "--health-address"  #: of the pages in plain text, which are served beside the face

@@ -9,9 +9,10 @@ import pytest
 
 from rescheduler import errors
 from rescheduler.backends.base import BackendUnavailable, NodeGroup
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates
 from rescheduler.backends.externalgrpc import wire
 from rescheduler.clock import SystemClock
+from rescheduler.pem import File
 from tests.backends import pki
 from tests.backends.externalgrpcs import connected, offered
 from tests.backends.served import SERVER_FILES, Service
