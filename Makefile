@@ -49,7 +49,7 @@ demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through 
 	@$(LOCAL) build
 	@$(BIN)/python -m deploy.local.demo.proxy
 
-fuzz: $(READY) ## throw requests and calls of every kind at our HTTP and gRPC faces, as in make fuzz SECONDS=600
+fuzz: $(READY) ## throw requests, calls and files of every kind at our HTTP and gRPC faces and commands, as in make fuzz SECONDS=600
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 soak: build ## run the daemon on N random clusters of the local control plane, as in make soak N=50

@@ -53,19 +53,23 @@ class Endpoint(Section, frozen=True, kw_only=True):
     token_file: str | None = None  #: bearer token
 
 
-def read(path: Path, shape: type[T], what: str = "cloud configuration") -> T:
-    """The file, which has at least one key, as *shape*; ConfigError with the file, the key and what was expected."""
+def read(path: Path, shape: type[T], what: str = "cloud configuration", *, may_be_empty: bool = True) -> T:
+    """The file as *shape*; ConfigError with what it is, the file, the key and what was expected there.
+
+    One that may not be empty has a key at least: a template that failed must not be taken for the defaults.
+    """
+    where = f"{what} {files.printable(path)}"
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} {files.printable(path)}: cannot be read: {pem.reason(error)}") from error
+        raise ConfigError(f"{where}: cannot be read: {pem.reason(error)}") from error
     try:
         document = _parse(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from error
-    if document in (None, {}):  # a template that failed, or a volume without its key; defaults would hide it
-        raise ConfigError(f"{what} {path}: it is empty; expected at least one key")
-    return shaped(document, shape, f"{what} {path}")
+        raise ConfigError(f"{where}: {' '.join(str(error).split())}") from error
+    if not may_be_empty and document in (None, {}):
+        raise ConfigError(f"{where}: it is empty; expected at least one key")
+    return shaped({} if document is None else document, shape, where)  # an empty file has no keys
 
 
 def shaped(document: object, shape: type[T], where: str) -> T:

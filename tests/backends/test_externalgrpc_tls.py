@@ -104,8 +104,8 @@ def test_a_certificate_that_does_not_fit_its_key_changes_nothing(
 BAD: dict[str, tuple[dict[str, str], str]] = {
     "a file that is not there": ({"cert": "nowhere.crt"}, "cert {folder}/nowhere.crt: cannot be read: "),
     "a key of another certificate": ({"key": "server.key"}, "cert {folder}/client.crt, key {folder}/server.key: "),
-    "a key with a password": ({"key": "encrypted.key"}, "cert {folder}/client.crt, key {folder}/encrypted.key: "),
-    "an authority that is none": ({"cacert": "names"}, "cacert {folder}/names: expected certificates in PEM: "),
+    "a key with a password": ({"key": "encrypted.key"}, "key {folder}/encrypted.key: "),
+    "an authority that is none": ({"cacert": "names"}, "cacert {folder}/names: no usable PEM certificate: "),
 }
 
 

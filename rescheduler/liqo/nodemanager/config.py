@@ -71,7 +71,7 @@ def configuration(path: Path | None) -> Configuration:
     """The file, checked; without one the defaults. ConfigError names the file, the key and what was expected."""
     if path is None:
         return Configuration()
-    file = read(path, NodeManagerFile, "configuration")
+    file = read(path, NodeManagerFile, "configuration", may_be_empty=False)
     where = f"configuration {path}"
     groups = DEFAULT_GROUPS if file.groups is msgspec.UNSET else _groups(file.groups, where)
     patience = Patience(
