@@ -4,9 +4,12 @@ import logging
 import ssl
 import threading
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from rescheduler import pem
 from rescheduler.backends.base import ConfigError
+from rescheduler.errors import UsageError
 from rescheduler.pem import File
 
 log = logging.getLogger(__name__)
@@ -20,6 +23,31 @@ class Pems:
 
     def __repr__(self) -> str:
         return "Pems(…)"  # a key is in it
+
+
+#: The flag that permits a listener to do without certificates.
+PLAINTEXT: Final = "--insecure-plaintext"
+
+#: A flag and the path that it was given.
+Named: TypeAlias = tuple[str, Path | None]
+
+
+def of_listener(key: Named, cert: Named, ca: Named, *, plaintext: bool, permitted: bool) -> "Certificates | None":
+    """Those of a listener: all three files, or none, where plain text is *permitted*.
+
+    *plaintext* says that the flag for it was given. Raises UsageError for files that do not belong together, and
+    ConfigError for files of no use.
+    """
+    named = (key, cert, ca)
+    files = [File(name, path) for name, path in named if path is not None]
+    names = f"{cert[0]}, {key[0]} and {ca[0]}"
+    if plaintext and files:
+        raise UsageError(f"{PLAINTEXT}: expected without {names}")
+    if permitted and not files:
+        return None
+    if len(files) < len(named):
+        raise UsageError(f"{names}: expected all three, for mutual TLS" + ("" if files else f", or {PLAINTEXT}"))
+    return Certificates(key=files[0], cert=files[1], ca=files[2])
 
 
 class Certificates:

@@ -186,9 +186,10 @@ def check_files(file: ProxyFile, path: Path) -> None:
         "backend.auth.tokenPath": backend.token_path,
     }
     for key, name in named.items():
+        if not name:
+            continue
         try:
-            if name:
-                files.check(name)
+            files.check(name)
         except OSError as error:
             raise ConfigError(f"configuration {path}: {key}: {files.printable(name)}: {error.strerror}") from error
 

@@ -119,7 +119,8 @@ def again(client: socket.socket) -> None:
     """Wait for the next answer, behind the rest of the one before."""
     found = b""
     while b"HTTP/1.1 200" not in found:
-        assert (data := client.recv(1 << 16)), found
+        data = client.recv(1 << 16)
+        assert data, found
         found += data
 
 
