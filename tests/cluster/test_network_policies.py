@@ -106,7 +106,7 @@ def container(folder: str, name: str) -> Json:
 
 
 def mounted(folder: str, name: str, path: str) -> bool:
-    """Whether the container *name* has a volume that *path* is in; none is mounted in another, which may be read-only."""
+    """Whether a volume of the container *name* has *path*; none is mounted in another one, which may be read-only."""
     mounts = [each["mountPath"] for each in container(folder, name)["volumeMounts"]]
     assert not [one for one in mounts for other in mounts if one != other and one.startswith(f"{other}/")]
     return any(path.startswith(f"{mount}/") for mount in mounts)
