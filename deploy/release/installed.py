@@ -36,18 +36,8 @@ class Installed:
 
     def bill(self, version: str) -> sbom.Json:
         """The SBOM of the environment. Raises ReleaseError."""
-        made = _done(
-            [
-                sys.executable,
-                "-m",
-                "cyclonedx_py",
-                "environment",
-                "--output-reproducible",
-                "--output-format",
-                "JSON",
-                str(self._python),
-            ],  # fmt: skip
-        )
+        command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
+        made = _done([*command, "--output-format", "JSON", str(self._python)])
         return sbom.subject(json.loads(made), version)
 
     @property
