@@ -34,13 +34,10 @@ from decimal import Decimal
 from typing import Protocol, TypeAlias
 
 from rescheduler import errors
+from rescheduler.errors import ConfigError as ConfigError  # noqa: PLC0414 - of the provider protocol
 
 #: Kubernetes sets the first on control-plane nodes; the second is its name before 1.24.
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-
-
-class ConfigError(errors.UsageError):
-    """The cloud configuration is wrong; the message names file and key. (gRPC: FAILED_PRECONDITION)"""
 
 
 class BackendUnavailable(errors.Retryable):

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates, of_listener
 from rescheduler.clock import SystemClock
-from rescheduler.errors import UsageError
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.observe import logs as log_lines
@@ -23,13 +22,17 @@ log = logging.getLogger("rescheduler")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the flags say. Of the three files all are given, or none: then callers are taken at their word."""
+    """What the flags say. Of the three files all are given, or none: then callers are taken at their word.
+
+    That is for loopback addresses; for others it takes *plaintext*.
+    """
 
     address: Address
     provider: Provider
     key_cert: Path | None = None
     cert: Path | None = None
     ca_cert: Path | None = None
+    plaintext: bool = False
 
 
 def run(settings: Serving, logs: Logging) -> int:
@@ -54,13 +57,13 @@ def run(settings: Serving, logs: Logging) -> int:
 
 
 def _certificates(settings: Serving) -> Certificates | None:
-    given = (settings.key_cert, settings.cert, settings.ca_cert)
-    key, cert, ca = given
-    if key and cert and ca:
-        return Certificates(key=File("--key-cert", key), cert=File("--cert", cert), ca=File("--ca-cert", ca))
-    if any(given):
-        raise UsageError("--key-cert, --cert and --ca-cert: expected all three for mutual TLS, or none")
-    return None
+    return of_listener(
+        ("--key-cert", settings.key_cert),
+        ("--cert", settings.cert),
+        ("--ca-cert", settings.ca_cert),
+        plaintext=settings.plaintext,
+        permitted=settings.plaintext or settings.address.loopback,
+    )
 
 
 @contextlib.contextmanager

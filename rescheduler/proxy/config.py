@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.config import Duration, Endpoint, Section, plain_http, unique
+from rescheduler.backends.config import INT32, Duration, Endpoint, Section, plain_http, unique
 
 
 class GoDuration(float):
@@ -114,7 +115,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
             backend=endpoint,
             api=self.backend.api,
             min_size=self.min_size,
-            max_size=2**31 - 1,
+            max_size=INT32,
             order_timeout=Duration(self.backend.timeout),
             settle_time=Duration(self.backend.settle_time),
             poll_interval=Duration(self.backend.poll_interval),
@@ -123,9 +124,9 @@ class ProxyFile(Section, frozen=True, kw_only=True):
 
 def read(path: Path) -> ProxyFile:
     """The file, checked; ConfigError in one line, from the general to the key."""
-    where = f"configuration {path}"
+    where = f"configuration {files.printable(path)}"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        document = json.loads(files.read_text(path), object_pairs_hook=unique)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -155,7 +156,7 @@ def _check(file: ProxyFile, where: str) -> None:
         "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
         != bool(backend.auth.password_path),
         "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
-        "minSize: expected 0 or more": file.min_size < 0,
+        f"minSize: expected 0 to {INT32}": not 0 <= file.min_size <= INT32,
     }
     for complaint, holds in complaints.items():
         if holds:
@@ -169,10 +170,10 @@ def check_files(file: ProxyFile, path: Path) -> None:
     """
     tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
     unused = bool(api.kube_config_path or api.in_cluster)
-    files = {
-        "server.tls.certPath": tls and tls.cert_path,
-        "server.tls.keyPath": tls and tls.key_path,
-        "server.tls.clientCaPath": tls and tls.client_ca_path,
+    named: dict[str, str | None] = {
+        "server.tls.certPath": tls.cert_path if tls else None,
+        "server.tls.keyPath": tls.key_path if tls else None,
+        "server.tls.clientCaPath": tls.client_ca_path if tls else None,
         "server.bearerTokenPath": file.server.bearer_token_path,
         "apiServer.auth.clientCertPath": None if unused else api.client_cert_path,
         "apiServer.auth.clientKeyPath": None if unused else api.client_key_path,
@@ -184,12 +185,13 @@ def check_files(file: ProxyFile, path: Path) -> None:
         "backend.auth.passwordPath": backend.password_path,
         "backend.auth.tokenPath": backend.token_path,
     }
-    for key, name in files.items():
+    for key, name in named.items():
+        if not name:
+            continue
         try:
-            if name:
-                Path(name).open("rb").close()
+            files.check(name)
         except OSError as error:
-            raise ConfigError(f"configuration {path}: {key}: {name}: {error.strerror}") from error
+            raise ConfigError(f"configuration {path}: {key}: {files.printable(name)}: {error.strerror}") from error
 
 
 def _with_defaults(section: Any) -> Any:

@@ -322,10 +322,7 @@ WRONG = {
     ),
     "a certificate": (
         "nodeManager: {url: https://x, clientCertFile: no.pem}",
-        (
-            "nodeManager.clientCertFile {folder}/no.pem, nodeManager.clientKeyFile none: no usable PEM pair: "
-            "No such file or directory"
-        ),
+        ("nodeManager.clientCertFile {folder}/no.pem: cannot be read: No such file or directory"),
     ),
 }
 

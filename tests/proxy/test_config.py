@@ -126,13 +126,16 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a duration without a unit": (
         {"server": {"timeout": "60"}, "apiServer": API, "backend": BACKEND},
-        'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
+        'expected a duration such as 10s, 2m30s, 1h or 500ms, got "60" - at `$.server.timeout`',
     ),
     "a name without a password": (
         {"apiServer": API, "backend": {**BACKEND, "auth": {"username": "me"}}},
         "backend.auth.passwordPath: expected with username",
     ),
-    "a minimum below zero": ({"apiServer": API, "backend": BACKEND, "minSize": -1}, "minSize: expected 0 or more"),
+    "a minimum below zero": (
+        {"apiServer": API, "backend": BACKEND, "minSize": -1},
+        "minSize: expected 0 to 2147483647",
+    ),
 }
 
 

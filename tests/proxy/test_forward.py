@@ -104,6 +104,42 @@ def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(backend:
     assert seen.all("host") == [urlsplit(backend.url).netloc]
 
 
+#: Headers by which some server takes a request for one of another method or path, in the spellings of gateways.
+REWRITING = (
+    "X-HTTP-Method-Override",
+    "x-http-method",
+    "X-METHOD-OVERRIDE",
+    "X_HTTP_Method_Override",
+    "X-Http_Method.Override",
+    "HTTP-Method-Override",
+    "X-Original-Method",
+    "X-Forwarded-Method",
+    "X-Original-URL",
+    "X_Original_Url",
+    "X-Original-URI",
+    "X-Original-Path",
+    "X-Rewrite-URL",
+    "X-REWRITE-URI",
+    "X-Override-URL",
+    "X-Forwarded-URI",
+    "X-Forwarded-Path",
+    "X-Forwarded-Prefix",
+    "X-Envoy-Original-Path",
+)
+#: Headers that are like those, and change nothing.
+HARMLESS = ("X-Original-Forwarded-For", "X-Method-Name", "X-Url", "X-Forwarded-Host", "X-Request-Id", "Override")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_headers_that_change_the_method_or_the_path_do_not_pass(method: str, backend: Backend) -> None:
+    sent = [f"{name}: /pool/size" for name in (*REWRITING, *HARMLESS)]
+    with proxying(backend.url) as url:
+        raw(url, line(method, "/config", *sent))
+    (seen,) = backend.seen
+    passed = {name.decode().lower() for name, value in seen.headers if value == b"/pool/size"}
+    assert passed == {name.lower() for name in HARMLESS}
+
+
 def test_nothing_is_added_that_the_client_did_not_send(backend: Backend) -> None:
     with proxying(backend.url) as url:
         raw(url, line("GET", "/pool"))

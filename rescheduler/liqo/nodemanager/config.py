@@ -58,7 +58,7 @@ class GroupSection(Section, frozen=True, kw_only=True):
 
 
 class NodeManagerFile(Section, frozen=True, kw_only=True):
-    groups: list[GroupSection] | None = None  #: none: the two that there have always been
+    groups: list[GroupSection] | msgspec.UnsetType = msgspec.UNSET  #: unset: DEFAULT_GROUPS
     provision_timeout: Duration = Duration(900)  #: for a machine to run
     show_failures_for: Duration = Duration(60)  #: before they are given back
     unpeer_after: Duration | None = None  #: without slices; none: peerings are never ended
@@ -75,9 +75,9 @@ def configuration(path: Path | None) -> Configuration:
     """The file, checked; without one the defaults. ConfigError names the file, the key and what was expected."""
     if path is None:
         return Configuration()
-    file = read(path, NodeManagerFile, "configuration")
+    file = read(path, NodeManagerFile, "configuration", may_be_empty=False)
     where = f"configuration {path}"
-    groups = DEFAULT_GROUPS if file.groups is None else _groups(file.groups, where)
+    groups = DEFAULT_GROUPS if file.groups is msgspec.UNSET else _groups(file.groups, where)
     patience = Patience(
         provision=dt.timedelta(seconds=file.provision_timeout), shown=dt.timedelta(seconds=file.show_failures_for)
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Retryable, UsageError
 from rescheduler.kube.answers import one_line
 from rescheduler.liqo.discovery import checks, plain_yaml
@@ -148,7 +149,7 @@ class Liqoctl:
         if self._closed:  # close() may have come before the process was known
             _end(process)
         try:
-            said, _ = process.communicate(timeout=self._tool.timeout + _SPARE_SECONDS)
+            said, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
             _end(process)
             said, _ = process.communicate()
