@@ -50,6 +50,13 @@ def _node_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
     return reasons[-1] if reasons and all(reasons) else ""
 
 
+def _no_place(at: datetime, scene: JudgedMoment) -> str:
+    """Whether no spot node takes pods."""
+    recent = (scene.now.recent(uid, at, scene.rules.lag) for uid in scene.now.spot_uids)
+    places = (state for states in recent for state in states if isinstance(state, SeenNode))
+    return "" if any(node.takes_pods for node in places) else "no spot node takes pods"
+
+
 def _node_forbids(node: SeenNode, rules: Rules) -> str:
     annotations = node.metadata.annotations
     if annotations.get(SCALE_DOWN_DISABLED) == "true" or annotations.get(DO_NOT_DISRUPT) == "true":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.invariants.objects import SeenObject
+from tests.invariants.objects import SeenObject, SeenWorkload
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -16,6 +16,12 @@ class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
     at: datetime  #: when the observer saw it: a moment after it was written
     object: SeenObject
     gone: bool = False  #: it was deleted; *object* is its last state
+    initial: bool = False  #: it was there before the observer was: its number says nothing about the order
+
+    @property
+    def order(self) -> tuple[bool, bool, int]:
+        """What was there at the begin comes first; of that, owners before their pods."""
+        return not self.initial, self.initial and not isinstance(self.object, SeenWorkload), self.number
 
 
 class SentWrite(msgspec.Struct, frozen=True, omit_defaults=True):

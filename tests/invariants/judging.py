@@ -49,7 +49,7 @@ class Judgement:
 
 def judge(history: History, rules: Rules, invariants: Iterable[Invariant]) -> Judgement:
     """All violations in *history*, in the order in which they were noticed."""
-    scene = JudgedMoment(history, rules, Replay(rules.identity))
+    scene = JudgedMoment(history, rules, Replay(rules.identity, rules.spot))
     judgement, asked = Judgement([], scene, []), list(invariants)
     for moment in moments(history, rules):
         _apply(moment, scene)

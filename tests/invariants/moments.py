@@ -30,7 +30,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class PodEvicted:
-    """A pod that the daemon evicted is about to be shown as terminating, or as deleted; asked before that is applied."""
+    """A pod that the daemon evicted is about to be shown as terminating or deleted; asked before that is applied."""
 
     write: SentWrite
     pod: SeenPod  #: as it was before

@@ -130,6 +130,12 @@ class SeenNode(Fields, frozen=True, tag="nodes", tag_field="resource"):
     def ready(self) -> bool:
         return is_true(self.status.conditions, "Ready")
 
+    @property
+    def takes_pods(self) -> bool:
+        """Whether pods without tolerations can be put on it."""
+        closed = any(taint.effect in ("NoSchedule", "NoExecute") for taint in self.spec.taints)
+        return self.ready and not self.spec.unschedulable and not closed and self.metadata.deletion_timestamp is None
+
     def has(self, label: str) -> bool:
         """Whether it carries *label*: KEY or KEY=VALUE."""
         key, equals, value = label.partition("=")

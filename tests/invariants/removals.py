@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
 
 from tests.invariants.history import Termination, seconds
 from tests.invariants.judging import JudgedMoment
 from tests.invariants.moments import HistoryMoment, MachineTerminated, Wrote, ours
 from tests.invariants.objects import SeenNode, SeenPod
-from tests.invariants.replay import Replay, SeenDrain, named
+from tests.invariants.replay import SeenDrain, named
 from tests.invariants.rules import Violation
-
-#: Between the last look at a node and the order of its machine. A pod that tolerates the taint may come then.
-LOOK_SECONDS: Final = 10.0
 
 
 class MovedBeforeRemoval:
@@ -48,15 +44,15 @@ def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> It
         if shortage.drain is drain and shortage.missing:
             missing = f"{shortage.missing} evicted pods of {named(owner)} had no Ready successor"
             yield Violation(6, at, f"node {drain.node} {what} while {missing}")
-    staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, scene.now)]
+    staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, scene)]
     if staying:
         yield Violation(6, at, f"node {drain.node} {what} with pods on it: {', '.join(sorted(staying)[:3])}")
 
 
-def _stays(pod: SeenPod, at: datetime, now: Replay) -> bool:
+def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:
     """Whether *pod* has been on its node for longer than the last look can have missed."""
     if not pod.keeps_node:
         return False
-    states = now.states[pod.metadata.uid]
+    states = scene.now.states[pod.metadata.uid]
     bound = next(state.at for state in states if isinstance(state.object, SeenPod) and state.object.spec.node_name)
-    return bound < at - seconds(LOOK_SECONDS)
+    return bound < at - seconds(scene.rules.look)

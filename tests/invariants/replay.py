@@ -48,8 +48,8 @@ class SeenDrain:
 class Replay:
     """All objects as they were at one revision, and the drains so far."""
 
-    def __init__(self, identity: str) -> None:
-        self._identity = identity
+    def __init__(self, identity: str, spot: str) -> None:
+        self._identity, self._spot = identity, spot
         self.pods: dict[str, SeenPod] = {}  #: by UID, as the others
         self.workloads: dict[str, SeenWorkload] = {}
         self.budgets: dict[str, SeenBudget] = {}
@@ -59,6 +59,7 @@ class Replay:
         self.all_drains: list[SeenDrain] = []
         self.created: dict[str, int] = {}  #: pods by UID: the revision with which each was first seen
         self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: what each pod and node was, by UID
+        self.spot_uids: set[str] = set()  #: of nodes that are or were spot
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
@@ -77,7 +78,7 @@ class Replay:
     def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
         """The states that a pod or node has had since *lag* seconds before *at*."""
         states, begin = self.states[uid], at - seconds(lag)
-        first = max((index for index, state in enumerate(states) if state.at <= begin), default=0)
+        first = next((index for index in reversed(range(len(states))) if states[index].at <= begin), 0)
         return [state.object for state in states[first:] if not state.gone]
 
     def pods_on(self, node: str) -> Iterator[SeenPod]:
@@ -135,6 +136,8 @@ class Replay:
 
     def _node(self, node: SeenNode, revision: Revision) -> None:
         name = node.metadata.name
+        if node.has(self._spot):
+            self.spot_uids.add(node.metadata.uid)
         self.states[node.metadata.uid].append(revision)
         _keep(self.nodes, name, node, gone=revision.gone)
         mark = None if revision.gone else mark_on(node, self._identity)

@@ -40,6 +40,8 @@ class Rules:
     user: str = ""  #: the whole user name of the daemon's ServiceAccount; "": any
     #: How old the daemon's view of the cluster may be. What changed later cannot be held against it.
     lag: float = 10.0
+    #: Between the last look at a node and the order of its machine; a pod that tolerates the taint may come then.
+    look: float = 10.0
     #: For what the daemon has to do once a deadline has passed: the marks come off, a new leader takes over.
     slack: float = 30.0
     #: A taint without an annotation, or an annotation without a taint, is not older than this.

@@ -93,7 +93,7 @@ class Watches:
     def revisions(self) -> list[Revision]:
         """What was seen so far, in the order of the writes."""
         with self._lock:
-            return sorted(self._revisions, key=lambda revision: revision.number)
+            return sorted(self._revisions, key=lambda revision: revision.order)
 
     def settle(self, seconds: float) -> None:
         """Give what was just written the time to be seen."""
@@ -140,7 +140,7 @@ class Watches:
             for uid in [uid for uid, last in self._last.items() if _is_of(last, kind) and uid not in here]:
                 self._note(self._last[uid].object, int(version), gone=True)
             for item in objects:
-                self._note(item, int(item.metadata.resource_version), gone=False)
+                self._note(item, int(item.metadata.resource_version), initial=kind.name not in self._synced)
             self._synced.add(kind.name)
             self._progress.notify_all()
         return version
@@ -169,14 +169,14 @@ class Watches:
                         self._note(item, int(version), gone=frame.type == "DELETED")
         return version
 
-    def _note(self, item: SeenObject, number: int, *, gone: bool) -> None:
+    def _note(self, item: SeenObject, number: int, *, gone: bool = False, initial: bool = False) -> None:
         """Keep it, unless nothing that is looked at has changed."""
         uid, last = item.metadata.uid, self._last.get(item.metadata.uid)
         if last is not None and not gone and _unversioned(last.object) == _unversioned(item):
             return
         if last is not None and number <= last.number:
             return
-        revision = Revision(number, self._clock.now(), item, gone)
+        revision = Revision(number, self._clock.now(), item, gone, initial)
         self._revisions.append(revision)
         if gone:
             self._last.pop(uid, None)
