@@ -152,7 +152,7 @@ def few_moves(stage: Stage) -> Iterator[Played]:
 
 
 def lost_target(stage: Stage) -> Iterator[Played]:
-    """The only spot node is about to be interrupted in the middle of a drain. Pods that tolerate that get there still."""
+    """The only spot node is about to be interrupted in the middle of a drain; its pods tolerate that."""
     observer = stage.observer
     observer.nodes(1, 1)
     tolerant = [{"key": INTERRUPTED, "operator": "Exists"}]
