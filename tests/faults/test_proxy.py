@@ -201,7 +201,9 @@ def test_an_expired_token_stays_expired_and_another_one_passes(proxy: FaultProxy
 
     assert isinstance(proxy.expired_token(), ExpiredToken)
     proxy.rules.add(FaultRule(LIST, proxy.expired_token(), occurrence=2))
+    assert not proxy.has_expired_tokens
     assert [code("old"), code("old"), code("old"), code("new"), code("old")] == [200, 401, 401, 200, 401]
+    assert proxy.has_expired_tokens
 
 
 @pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])

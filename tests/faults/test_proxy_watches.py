@@ -12,7 +12,7 @@ import pytest
 from deploy.local.api import Json
 from deploy.local.faults.frames import PROTOBUF, whole_frames
 from deploy.local.faults.injected import ChangedEvents, HalfBody, InjectedFault, Reset, SilentWatch, WatchError
-from deploy.local.faults.proxy import FaultProxy, before_api_server, write_kubeconfig
+from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
 from deploy.local.faults.rules import FaultRule
 from deploy.local.plane import ControlPlane
 from predicates.wire import Interner
@@ -111,7 +111,7 @@ def test_the_products_client_takes_the_error_event_for_one(
     cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path, accept: str
 ) -> None:
     proxy.rules.add(FaultRule("watch nodes", WatchError(410)))
-    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", proxy, cluster, cluster.token)
+    kubeconfig = redirected(cluster.kubeconfig, proxy, tmp_path / "kubeconfig")
     client = Client(source(str(kubeconfig)), SystemClock())
     nodes = codecs("Node", accept, Interner())
     query = {"watch": "true", "resourceVersion": "0"}

@@ -2,16 +2,16 @@
 
 import contextlib
 import http.client
+import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from typing import Any, Final, Self
 
-from deploy.local import kubeconfig
 from deploy.local.faults.calls import ApiCall, Identify, http_call, kubernetes_call
 from deploy.local.faults.exchange import ConnectionEnded, ProxiedRequest
 from deploy.local.faults.injected import ExpiredToken, InjectedFault, Refusal, StaleList
@@ -31,18 +31,26 @@ class SeenRequest:
     target: str
     at: float  #: monotonic seconds
     fault: InjectedFault | None
+    accept: str  #: the header
 
 
 class FaultProxy:
     """Stands before *upstream*. Use it as a context manager; its methods may be called by any thread.
 
     *tls* makes it an HTTPS server. Without rules it passes everything on as it is, with the client's own
-    credentials; client certificates end at the proxy.
+    credentials; client certificates end at the proxy. *watcher* is called with each request before anything is done
+    with it.
     """
 
-    def __init__(self, upstream: Upstream, identify: Identify, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        identify: Identify,
+        tls: ssl.SSLContext | None = None,
+        watcher: Callable[[ProxiedRequest], None] = lambda _: None,
+    ) -> None:
         self._clock = SystemClock()
-        self.upstream, self.identify, self.tls = upstream, identify, tls
+        self.upstream, self.identify, self.tls, self.watcher = upstream, identify, tls, watcher
         self.rules = FaultRules(self._clock.monotonic)
         self.connections = Connections()
         self._lock = threading.Lock()
@@ -95,6 +103,10 @@ class FaultProxy:
         """A fault: the oldest answer to the same LIST since `forget`."""
         return StaleList(lambda request: self._lists.get(_list_key(request)))
 
+    @property
+    def has_expired_tokens(self) -> bool:
+        return bool(self._expired)
+
     def expired_token(self) -> ExpiredToken:
         """A fault: the token of the request is refused from then on, until `forget`."""
         return ExpiredToken(self._expired.add)
@@ -103,10 +115,11 @@ class FaultProxy:
 
     def handle(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         call = self.identify(handler.command, handler.path, body)
-        fault = self.rules.fault_for(call)
+        fault, accept = self.rules.fault_for(call), handler.headers.get("accept", "")
         with self._lock:
-            self._seen.append(SeenRequest(call, handler.path, self._clock.monotonic(), fault))
+            self._seen.append(SeenRequest(call, handler.path, self._clock.monotonic(), fault, accept))
         request = ProxiedRequest(call, body, handler, self.upstream, self.connections, self._stopping)
+        self.watcher(request)
         try:
             if request.header("authorization") in self._expired:
                 Refusal(http.client.UNAUTHORIZED).play(request)
@@ -184,9 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
 _BROKEN: Final = (ConnectionEnded, OSError, ValueError, http.client.HTTPException)
 
 
-def before_cloudpool(url: str) -> FaultProxy:
+def before_cloudpool(url: str, watcher: Callable[[ProxiedRequest], None] = lambda _: None) -> FaultProxy:
     """A proxy before an HTTP server at *url*, such as a cloudpool; plain HTTP on both sides."""
-    return FaultProxy(Upstream(url), http_call)
+    return FaultProxy(Upstream(url), http_call, watcher=watcher)
 
 
 @contextlib.contextmanager
@@ -200,6 +213,12 @@ def before_api_server(plane: ControlPlane) -> Iterator[FaultProxy]:
         yield proxy
 
 
-def write_kubeconfig(target: Path, proxy: FaultProxy, plane: ControlPlane, token: str, user: str = "proxied") -> Path:
-    """A kubeconfig that reaches the API server through the *proxy*, with the bearer *token*."""
-    return kubeconfig.write(target, server=proxy.url, ca=plane.ca, token=token, user=user)
+def redirected(kubeconfig: Path, proxy: FaultProxy, target: Path) -> Path:
+    """A copy of a *kubeconfig* of the local control plane at *target* that reaches the API server through *proxy*."""
+    config = json.loads(kubeconfig.read_text())
+    for cluster in config["clusters"]:
+        cluster["cluster"]["server"] = proxy.url
+    new = target.with_suffix(".new")
+    new.touch(mode=0o600)
+    new.write_text(json.dumps(config))
+    return new.replace(target)
