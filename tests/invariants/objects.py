@@ -23,7 +23,7 @@ class OwnerField(Fields, frozen=True):
 
 
 class MetaFields(Fields, frozen=True):
-    name: str
+    name: str = ""  #: bookmarks of a watch have none
     uid: str = ""
     namespace: str = ""
     resource_version: str = "0"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -83,12 +83,12 @@ def _gave_up(observer: Observer) -> bool:
 def empty_machines(stage: Stage) -> Iterator[Played]:
     """Machines that the pool takes back once their nodes are empty."""
     with machines(stage.observer, stage.folder, 2, 2) as pool:
-        stage.observer.start_on("od-1", deployment("web", 2, annotations={START_AFTER: "2s"}), pods=2)
+        stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "8s"}), pods=1)
         stage.observer.start_on("od-2", deployment("keep", 2, annotations={SAFE: "false"}), pods=2)
-        stage.observer.running(4)
+        stage.observer.running(3)
         stage.observer.open_all()
         yield Played(
-            QUICK, lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
+            replace(QUICK, landing_timeout=20.0), lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
         )
 
 

@@ -76,6 +76,7 @@ class Watches:
         self._revisions: list[Revision] = []
         self._last: dict[str, Revision] = {}  # by UID: of objects that exist
         self._synced: set[str] = set()
+        self._versions: dict[str, str] = {}  # by kind: from where its watch continues
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
 
@@ -118,17 +119,17 @@ class Watches:
             await asyncio.gather(*(self._follow(client, kind) for kind in KINDS))
 
     async def _follow(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
-        version = ""
         while True:
             try:
-                version = version or await self._list(client, kind)
-                version = await self._watch(client, kind, version)
+                if kind.name not in self._versions:
+                    await self._list(client, kind)
+                await self._watch(client, kind)
             except _Expired:
-                version = ""
+                del self._versions[kind.name]
             except (httpx.TransportError, msgspec.DecodeError):  # cut off in the middle
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _list(self, client: httpx.AsyncClient, kind: WatchedKind) -> str:
+    async def _list(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
         answer = await client.get(kind.path, timeout=30)
         if not answer.is_success:
             raise httpx.TransportError(answer.text)
@@ -143,13 +144,13 @@ class Watches:
                 self._note(item, int(item.metadata.resource_version), initial=kind.name not in self._synced)
             self._synced.add(kind.name)
             self._progress.notify_all()
-        return version
+        self._versions[kind.name] = version
 
-    async def _watch(self, client: httpx.AsyncClient, kind: WatchedKind, version: str) -> str:
-        """Read until the watch ends; the version from which the next one continues."""
+    async def _watch(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
+        """Read until the watch ends; the next one continues there."""
         query = {
             "watch": "1",
-            "resourceVersion": version,
+            "resourceVersion": self._versions[kind.name],
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
@@ -167,7 +168,7 @@ class Watches:
                 if frame.type != "BOOKMARK":
                     with self._lock:
                         self._note(item, int(version), gone=frame.type == "DELETED")
-        return version
+                self._versions[kind.name] = version
 
     def _note(self, item: SeenObject, number: int, *, gone: bool = False, initial: bool = False) -> None:
         """Keep it, unless nothing that is looked at has changed."""

@@ -20,6 +20,7 @@ INTERRUPTION: Final = "aws-node-termination-handler/spot-itn"
 MOST_SPOT: Final = 7
 LEAST_SPOT: Final = 3
 MOST_ON_DEMAND: Final = 6
+LEAST_ON_DEMAND: Final = 4
 IDLE_SECONDS: Final = 25.0
 PENDING_SECONDS: Final = 4.0
 
@@ -99,6 +100,8 @@ class Fleet:
     def _grow(self, pods: list[Json], now: float) -> str:
         waiting = {pod["metadata"]["uid"] for pod in pods if _unschedulable(pod)}
         self.pending_since = {uid: self.pending_since.get(uid, now) for uid in waiting}
+        if self.pool.size()["desiredSize"] < LEAST_ON_DEMAND:
+            return f"autoscaler: {self.add_on_demand()}"
         if not any(now >= since + PENDING_SECONDS for since in self.pending_since.values()):
             return ""
         self.pending_since = dict.fromkeys(waiting, now)
