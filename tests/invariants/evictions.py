@@ -23,10 +23,9 @@ class NothingForbidden:
         if not isinstance(moment, PodEvicted):
             return
         at, pod = moment.write.received, moment.pod
-        if (why := _pod_stays(pod, at, scene)) or (why := _node_stays(pod, at, scene)):
-            yield Violation(
-                3, moment.at, f"pod {pod.key} of node {pod.spec.node_name or '-'} was evicted although {why}"
-            )
+        if why := _pod_stays(pod, at, scene) or _node_stays(pod, at, scene) or _no_place(at, scene):
+            what = f"pod {pod.key} of node {pod.spec.node_name or '-'} was evicted although {why}"
+            yield Violation(3, moment.at, what)
 
     def end(self, scene: JudgedMoment) -> Iterator[Violation]:
         for write in ours(scene.history.writes, scene.rules):

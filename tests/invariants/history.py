@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests.invariants.objects import SeenObject, SeenWorkload
+from tests.invariants.rules import Rules
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,11 +75,18 @@ class History(msgspec.Struct, frozen=True):
     sizes: tuple[SeenSize, ...] = ()
     kept_nodes: tuple[str, ...] = ()  #: nodes that the pool, asked at the end, still has machines for
 
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A history in a file, with the rules by which it is judged."""
+
+    rules: Rules
+    history: History
+
     def save(self, file: Path) -> None:
         file.write_bytes(gzip.compress(msgspec.json.encode(self), mtime=0))
 
     @classmethod
-    def load(cls, file: Path) -> "History":
+    def load(cls, file: Path) -> "Recorded":
         return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=cls)
 
 

@@ -39,7 +39,7 @@ class SeenDrain:
         if self.ended is None:
             return "open"
         if self.node_gone:
-            return "removed"
+            return "removed" if self.evicted else "removed empty"
         if not self.evicted:
             return "nothing evicted"
         return "rolled back" if self.left else "emptied"

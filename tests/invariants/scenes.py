@@ -23,6 +23,7 @@ TIMEOUT: Final = 5.0
 QUICK: Final = Rules(
     landing_timeout=TIMEOUT, namespace=NAMESPACE, lag=3.0, slack=8.0, leftover=4.0, abandoned=20.0, look=3.0
 )
+PATIENT: Final = replace(QUICK, landing_timeout=20.0)
 SLOW: Final = {START_AFTER: "1s"}
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -88,15 +89,15 @@ def empty_machines(stage: Stage) -> Iterator[Played]:
         stage.observer.running(3)
         stage.observer.open_all()
         yield Played(
-            replace(QUICK, landing_timeout=20.0), lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
+            PATIENT, lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
         )
 
 
 def late_pod(stage: Stage) -> Iterator[Played]:
     """A pod that must not be evicted is put on the node during the drain: it tolerates the taint."""
     with machines(stage.observer, stage.folder, 1, 2) as pool:
-        stage.observer.start_on("od-1", deployment("web", 3, annotations={START_AFTER: "3s"}), pods=3)
-        stage.observer.running(3)
+        stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "5s"}), pods=1)
+        stage.observer.running(1)
         stage.observer.open_all()
         late = deployment("late", 1, annotations={SAFE: "false"}, nodeName="od-1", tolerations=[{"operator": "Exists"}])
 
@@ -105,7 +106,7 @@ def late_pod(stage: Stage) -> Iterator[Played]:
             stage.plane.apply([late])
 
         done = _drain_ended(stage.observer)
-        yield Played(QUICK, done, pool.server, pool.flags, meddle)
+        yield Played(PATIENT, done, pool.server, pool.flags, meddle)
 
 
 def _drain_ended(observer: Observer) -> Callable[[], bool]:
@@ -156,7 +157,7 @@ def lost_target(stage: Stage) -> Iterator[Played]:
     observer = stage.observer
     observer.nodes(1, 1)
     tolerant = [{"key": INTERRUPTED, "operator": "Exists"}]
-    stage.plane.apply([deployment("web", 8, annotations={START_AFTER: "2s"}, tolerations=tolerant)])
+    stage.plane.apply([deployment("web", 8, annotations={START_AFTER: "3s"}, tolerations=tolerant)])
     observer.running(8)
     observer.open_spot()
 
@@ -165,7 +166,7 @@ def lost_target(stage: Stage) -> Iterator[Played]:
         taint = {"key": INTERRUPTED, "effect": "NoSchedule"}
         stage.plane.api.patch("/api/v1/nodes/spot-1", {"spec": {"taints": [taint]}})
 
-    yield Played(QUICK, _drain_ended(observer), meddle=meddle)
+    yield Played(PATIENT, _drain_ended(observer), meddle=meddle)
 
 
 def two_replicas(stage: Stage) -> Iterator[Played]:
@@ -202,6 +203,25 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[Played]]]] = {
         lost_target,
         two_replicas,
     )
+}
+
+
+#: Safeguard → the invariant that its loss violates, and the scene in which it does.
+BROKEN: Final = {
+    "waves": (2, "slow pods"),
+    "dry runs": (2, "slow pods"),
+    "taint": (3, "slow pods"),
+    "evictions": (3, "slow pods"),
+    "release": (5, "slow pods"),
+    "debts": (1, "never ready"),
+    "landing": (6, "empty machines"),
+    "decrement": (8, "empty machines"),
+    "last look": (6, "late pod"),
+    "minimum": (7, "two nodes"),
+    "opt-outs": (3, "protected"),
+    "move limit": (9, "few moves"),
+    "targets": (3, "lost target"),
+    "leadership": (4, "two replicas"),
 }
 
 

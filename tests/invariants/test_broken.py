@@ -2,33 +2,14 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from deploy.local.plane import ControlPlane
 from tests.cluster.daemon import PROGRAM
 from tests.cluster.observer import Observer
-from tests.invariants.scenes import SCENES, Stage, daemon_of, played
+from tests.invariants.scenes import BROKEN, SCENES, Stage, daemon_of, played
 from tests.invariants.watchdog import Watchdog
-
-#: Safeguard → the invariant that its loss violates, and the scene in which it does.
-BROKEN: Final = {
-    "waves": (2, "slow pods"),
-    "dry runs": (2, "slow pods"),
-    "taint": (3, "slow pods"),
-    "evictions": (3, "slow pods"),
-    "release": (5, "slow pods"),
-    "debts": (1, "never ready"),
-    "landing": (6, "empty machines"),
-    "decrement": (8, "empty machines"),
-    "last look": (6, "late pod"),
-    "minimum": (7, "two nodes"),
-    "opt-outs": (3, "protected"),
-    "move limit": (9, "few moves"),
-    "targets": (3, "lost target"),
-    "leadership": (4, "two replicas"),
-}
 
 
 @pytest.fixture

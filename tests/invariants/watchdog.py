@@ -10,7 +10,7 @@ from deploy.local.cloudpool.server import Server
 from deploy.local.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.invariants.auditing import DaemonWrites
-from tests.invariants.history import History
+from tests.invariants.history import History, Recorded
 from tests.invariants.judging import Judgement, judge
 from tests.invariants.pool import recorded
 from tests.invariants.rules import Rules, Violation
@@ -69,6 +69,10 @@ class Watchdog:
             sizes=tuple(pool.sizes) if pool else (),
             kept_nodes=pool.kept_nodes() if pool else (),
         )
+
+    def recorded(self) -> Recorded:
+        """The same with the rules, to be stored."""
+        return Recorded(self.rules, self.history())
 
     @property
     def violations(self) -> list[Violation]:

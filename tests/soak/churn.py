@@ -166,7 +166,7 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         trouble = Trouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy)
         Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
         watchdog.stop()
-        watchdog.history().save(folder / "history.json.gz")
+        watchdog.recorded().save(folder / "history.json.gz")
         results = Results(minutes, seed, watchdog.violations, watchdog.report(), running, journal.lines)
     write_report(results, folder)
     return results

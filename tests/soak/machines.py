@@ -20,7 +20,6 @@ INTERRUPTION: Final = "aws-node-termination-handler/spot-itn"
 MOST_SPOT: Final = 7
 LEAST_SPOT: Final = 3
 MOST_ON_DEMAND: Final = 6
-LEAST_ON_DEMAND: Final = 4
 IDLE_SECONDS: Final = 25.0
 PENDING_SECONDS: Final = 4.0
 
@@ -75,13 +74,14 @@ class Fleet:
             for pod in self.plane.api.items("/api/v1/pods")
             if pod["spec"].get("nodeName") in spot and pod["metadata"]["namespace"] != "kube-system"
         ]
-        if not pods or not self.on_demand():
+        if not pods:
             return ""
         self.cordon(closed=True)
+        added = self.add_on_demand()
         chosen = self.rng.sample(sorted(pods, key=lambda pod: pod["metadata"]["name"]), min(count, len(pods)))
         for pod in chosen:
             self._delete_pod(pod)
-        return f"push {len(chosen)} pods back to on-demand nodes"
+        return f"push {len(chosen)} pods back to on-demand nodes" + (f", {added}" if added else "")
 
     def cordon(self, *, closed: bool) -> None:
         for name in self.spot():
@@ -100,8 +100,6 @@ class Fleet:
     def _grow(self, pods: list[Json], now: float) -> str:
         waiting = {pod["metadata"]["uid"] for pod in pods if _unschedulable(pod)}
         self.pending_since = {uid: self.pending_since.get(uid, now) for uid in waiting}
-        if self.pool.size()["desiredSize"] < LEAST_ON_DEMAND:
-            return f"autoscaler: {self.add_on_demand()}"
         if not any(now >= since + PENDING_SECONDS for since in self.pending_since.values()):
             return ""
         self.pending_since = dict.fromkeys(waiting, now)

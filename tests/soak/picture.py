@@ -15,6 +15,7 @@ OUTCOMES: Final = {
     "removed": "#2ca02c",
     "emptied": "#98df8a",
     "rolled back": "#d62728",
+    "removed empty": "#17becf",
     "nothing evicted": "#c7c7c7",
     "open": "#9467bd",
 }

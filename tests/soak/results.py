@@ -37,8 +37,8 @@ class Results:
     @property
     def drains(self) -> int:
         """Drains that evicted something."""
-        outcomes = self.report["drains"]
-        return sum(count for outcome, count in outcomes.items() if outcome != "nothing evicted")
+        outcomes: dict[str, int] = self.report["drains"]
+        return sum(count for outcome, count in outcomes.items() if outcome not in ("nothing evicted", "removed empty"))
 
     def troubles(self) -> list[str]:
         """What makes the run a failure."""

@@ -70,8 +70,8 @@ class Trouble:
             (workloads.mend, 3),
             (workloads.budget, 2),
             (fleet.add_spot, 3),
-            (fleet.add_on_demand, 2),
-            (self._push_back, 8),
+            (fleet.add_on_demand, 1),
+            (self._push_back, 10),
             (self._interrupt, 2),
             (self._refuse, 1.5),
             (self._kill, 1.5),
@@ -84,9 +84,9 @@ class Trouble:
         heapq.heappush(self._later, (self.now + seconds, next(self._count), what, end))
 
     def _push_back(self) -> str:
-        done = self.fleet.push_back(self.rng.randint(1, 6))
+        done = self.fleet.push_back(self.rng.randint(2, 8))
         if done:
-            self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
+            self._after(5, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
 
     def _interrupt(self) -> str:
