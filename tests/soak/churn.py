@@ -71,7 +71,7 @@ RULES: Final = Rules(
 )
 
 STEP_SECONDS: Final = 0.5
-PAUSE_SECONDS: Final = 2.5  #: between two actions, on average
+PAUSE_SECONDS: Final = 1.5  #: between two actions, on average
 CALM_SECONDS: Final = 25.0  #: at the end nothing happens any more
 ON_DEMAND_NODES: Final = 4
 SPOT_NODES: Final = 5

@@ -20,6 +20,7 @@ INTERRUPTION: Final = "aws-node-termination-handler/spot-itn"
 MOST_SPOT: Final = 7
 LEAST_SPOT: Final = 3
 MOST_ON_DEMAND: Final = 6
+FEW_ON_DEMAND: Final = 3
 IDLE_SECONDS: Final = 25.0
 PENDING_SECONDS: Final = 4.0
 
@@ -77,7 +78,7 @@ class Fleet:
         if not pods:
             return ""
         self.cordon(closed=True)
-        added = self.add_on_demand()
+        added = self.add_on_demand() if len(self.on_demand()) < FEW_ON_DEMAND else ""
         chosen = self.rng.sample(sorted(pods, key=lambda pod: pod["metadata"]["name"]), min(count, len(pods)))
         for pod in chosen:
             self._delete_pod(pod)

@@ -71,12 +71,12 @@ class Trouble:
             (workloads.budget, 2),
             (fleet.add_spot, 3),
             (fleet.add_on_demand, 1),
-            (self._push_back, 10),
+            (self._push_back, 14),
             (self._interrupt, 2),
             (self._refuse, 1.5),
-            (self._kill, 1.5),
-            (self._pause, 1.5),
-            (self._faults, 2),
+            (self._kill, 3),
+            (self._pause, 2),
+            (self._faults, 3),
             (self._pool_faults, 1),
         ]
 
@@ -86,7 +86,7 @@ class Trouble:
     def _push_back(self) -> str:
         done = self.fleet.push_back(self.rng.randint(2, 8))
         if done:
-            self._after(5, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
+            self._after(3, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
 
     def _interrupt(self) -> str:
