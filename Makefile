@@ -18,6 +18,8 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 N ?= 100000
 ARGS ?=
 SECONDS ?= 600
+MINUTES ?=
+SEED ?= 1
 # Tests mostly wait for a cluster; each worker has a control plane of its own.
 WORKERS ?= 4
 
@@ -55,8 +57,8 @@ demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through 
 fuzz: $(READY) ## throw requests, calls and files of every kind at our HTTP and gRPC faces and commands, as in make fuzz SECONDS=600
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-soak: build ## run the daemon on N random clusters of the local control plane, as in make soak N=50
-	@$(BIN)/python -m tests.soak --clusters $(N) $(ARGS)
+soak: build ## let two daemons run on a cluster that changes and breaks: make soak MINUTES=60 SEED=1; or on clusters: N=50
+	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak --clusters $(N)) $(ARGS)
 
 bench: build ## measure how fast it is, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
