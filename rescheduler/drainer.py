@@ -61,7 +61,7 @@ class _Removal:
 
 
 class Drainer:
-    """For one thread. *failing* is called before a failed drain makes its node schedulable again."""
+    """For one thread. *failing*: see :class:`~rescheduler.course.Course`."""
 
     def __init__(
         self,
@@ -226,6 +226,7 @@ class Drainer:
                 handed_over=drain.handed_over,
                 tainted=not drain.released,
                 landing_seconds=drain.landing_seconds,
+                removed_by=drain.removed_by,
             )
         )
         return drain

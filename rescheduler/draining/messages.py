@@ -212,6 +212,7 @@ class Seen:
     tainted: bool = True  #: our taint is on the node
     lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
     stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
+    joined: str = ""  #: that another tool removes the node, and how that is known
 
 
 @dataclass(frozen=True, slots=True)

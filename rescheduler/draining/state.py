@@ -175,6 +175,9 @@ class Drain:
     #: Why a removal that an earlier process may have ordered is left for later; nothing was evicted or ordered.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation are off, or the node is gone
+    #: All pods were evicted, and another tool removes the node or has deleted it: how that is known. The machine is
+    #: its business; what is still owed is followed after the drain.
+    removed_by: str = ""
 
     @property
     def done(self) -> bool:
@@ -182,12 +185,19 @@ class Drain:
 
     @property
     def succeeded(self) -> bool:
-        return self.done and self.failure is None and self.released
+        """The node takes pods again, or its machine is gone."""
+        return self.done and self.failure is None and self.released and not self.removed_by
 
     @property
     def handed_over(self) -> bool:
         """The machine was ordered away, its end was not seen: the annotation stays on the node for a later look."""
         return self.done and self.failure is None and not self.released
+
+    @property
+    def evicted_all(self) -> bool:
+        """Whether pods were evicted, and no pod is left whose eviction was not accepted."""
+        asking = any(not victim.accepted for victim in self.victims.values())
+        return bool(self.evicted) and not self.waiting and not asking
 
     @property
     def unanswered(self) -> bool:

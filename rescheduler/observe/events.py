@@ -168,6 +168,7 @@ class DrainEnded:
     tainted: bool = False  #: our taint could not be taken off, or was left for another replica
     #: From the last eviction until every pod that was owed ran again; None where it did not come to that.
     landing_seconds: float | None = None
+    removed_by: str = ""  #: another tool removes the node: how that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,8 @@ class KubeEvents:
     def _ended(self, event: DrainEnded) -> None:
         failure = event.failure
         if failure is None:
-            gone = "; its machine is taken away" if event.removed or event.handed_over else ""
-            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone}"
+            gone = "its machine is taken away" if event.removed or event.handed_over else event.removed_by
+            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)

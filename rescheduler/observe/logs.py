@@ -241,7 +241,7 @@ def _drain_ended(event: DrainEnded) -> None:
     elif event.handed_over:
         _say(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
     else:
-        end = "machine and Node are gone" if event.removed else "it takes pods again"
+        end = event.removed_by or ("machine and Node are gone" if event.removed else "it takes pods again")
         _say(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)
 
 

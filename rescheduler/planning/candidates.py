@@ -113,13 +113,19 @@ def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     return Blocker(Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or end it with the machine")
 
 
-def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+def removal(node: Node) -> Blocker | None:
+    """That another tool removes *node*; None where none does."""
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
+    signal = next((signal for signal in signals_on(node) if signal.deliberate), None)
+    return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({signal})") if signal else None
+
+
+def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if (removed := removal(node)) is not None:
+        return removed
     if node.name in circumstances.ordered:
         return Blocker(Reason.BEING_DRAINED, "its machine was ordered away, and is not gone yet")
-    if removal := next((signal for signal in signals_on(node) if signal.deliberate), None):
-        return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({removal})")
     for taint in node.spec.taints:
         if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
             return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy drains it (taint {taint.key}={taint.value})")
