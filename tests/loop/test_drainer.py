@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from predicates.objects import Taint
 from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, Refusal, Refused
 from rescheduler.backends.base import Failed as RemovalFailed
 from rescheduler.backends.base import NodeRef as MachineRef
@@ -15,6 +16,7 @@ from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
 from rescheduler.kube.eviction import Refused as EvictionRefused
+from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.loop import Outcome
 from rescheduler.observe.events import (
     CoolingDown,
@@ -199,6 +201,28 @@ def test_the_node_goes_away_while_it_is_drained() -> None:
         here.at(5, vanish)
         here.loop().round()
         assert why(here) is Why.NODE_GONE
+
+
+def test_a_drain_that_another_tool_finishes_is_no_failure_and_what_it_owes_is_followed() -> None:
+    """No cooldown; the drain delay runs, and nothing is drained while a replacement pod is missing."""
+    nodes = (node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("spot-1"))
+    with world(*nodes, pod("web-1", "od-1"), pod("next-1", "od-2"), pod("next-2", "od-2")) as here:
+        here.replacements["web"] = Replacement.UNREADY
+        taint = Taint("ToBeDeletedByClusterAutoscaler", "1700000000", "NoSchedule")
+        here.at(3, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(taint=(taint,))))
+        here.at(20, lambda: here.cluster.delete("Node", "od-1"))
+        loop = here.loop(Timing(node_drain_delay=timedelta(minutes=1)))
+        assert loop.round() is Outcome.DRAINED
+        end = ended(here)
+        told = "another tool removes it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
+        assert (end.failure, end.removed_by, end.removed, end.tainted) == (None, told, False, False)
+        assert (here.of(CoolingDown), here.memory.drained_at is not None) == ([], True)
+        assert [str(owed.debt.controller) for owed in here.memory.debts] == ["default/ReplicaSet/web"]
+        here.pass_time(120)
+        assert (loop.round(), here.of(Held)[-1].waiting) == (Outcome.HELD, Waiting.LANDING_PENDING)
+        here.recover("web")
+        assert loop.round() is Outcome.DRAINED
+        assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
 
 
 @pytest.mark.parametrize(
