@@ -221,6 +221,9 @@ class Removed:
 
     #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
     unproven: bool = False
+    unseen: bool = (
+        False  #: only the Node is known to be gone: the machine was ordered away before, its end was not seen
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,7 @@ class Drain:
     group: str | None = None  #: of the provider that takes the machine
     ordered_at: datetime | None = None  #: when an earlier process may have ordered the removal
     ordered: bool = False  #: by us, in this drain
+    confirmed: bool = False  #: the provider says that the machine is going or gone
     absent: bool = False  #: the provider did not know the machine when it was last asked
     # The end
     deadline: float = NEVER  #: of the phase
@@ -185,13 +186,15 @@ class Drain:
 
     @property
     def succeeded(self) -> bool:
-        """The node takes pods again, or its machine is gone."""
-        return self.done and self.failure is None and self.released and not self.removed_by
+        """The node takes pods again, or its machine is going or gone and the Node deleted."""
+        ended = self.done and self.failure is None and not self.removed_by
+        ordered = self.ordered or self.ordered_at is not None
+        return ended and self.released and (self.confirmed or not ordered)
 
     @property
     def handed_over(self) -> bool:
-        """The machine was ordered away, its end was not seen: the annotation stays on the node for a later look."""
-        return self.done and self.failure is None and not self.released
+        """The machine was ordered away, its end was not seen: a Node that is there keeps its mark for a later look."""
+        return self.done and self.failure is None and not self.removed_by and not self.succeeded
 
     @property
     def evicted_all(self) -> bool:

@@ -79,7 +79,7 @@ class KubeEvents:
     def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept) -> None:
         match event:
             case MachineGone(node):
-                self._record(node, "MachineRemoved", "the machine is gone, the Node is deleted")
+                self._record(node, "MachineRemoved", "the machine is going or gone, the Node is deleted")
             case RemovalPostponed(node, failure):
                 text = f"the machine may have been ordered away, it is not ordered again for now: {failure.detail}"
                 self._record(node, "MachineRemovalPostponed", text, warning=True)

@@ -26,6 +26,8 @@ class Reason(enum.StrEnum):
     OTHER_INSTALLATION = "other-installation"
     EVICTION_REFUSED = "eviction-refused"
     UNREADABLE_OBJECT = "unreadable-object"
+    BELOW_MINIMUM = "below-minimum"  # of the provider's group
+    PROVIDER_REFUSED = "provider-refused"
     # Of a pod on it.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"

@@ -38,9 +38,10 @@ from rescheduler.observe.events import (
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.settings import Timing
 from rescheduler.view import View
-from tests.loop.world import IDENTITY, START, Pool, Replacement, World, world
+from tests.loop.world import IDENTITY, START, Pool, Replacement, World, blockers, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 CLUSTER = (
@@ -339,9 +340,10 @@ class TestProvider:
         with world(*twins, *CLUSTER[1:]) as here:
             pool = Pool([Deleted()])
             here.loop(provider=pool).round()
-            assert (here.writes, pool.orders) == ([], [])
+            assert (here.writes, pool.orders, here.of(DrainStarted)) == ([], [], [])
             told = "its provider ID is that of od-1 too: it cannot be told whose machine would go"
-            assert ended(here).failure == Failure(Why.REFUSED, told)
+            expected = Blocker(Reason.PROVIDER_REFUSED, f"pool: ambiguous: {told}")
+            assert blockers(here, "od-2") == [expected]
 
     def test_the_provider_hears_of_nodes_that_may_be_of_the_same_machine(self) -> None:
         address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}
@@ -358,10 +360,13 @@ class TestProvider:
             assert (here.of(MachineOrdered), here.marked) == ([], [])
             assert [one.outcome for one in here.of(MachineAnswered)] == ["refused"]
 
-    def test_a_machine_that_would_not_be_taken_moves_no_pod(self) -> None:
+    def test_a_machine_that_is_refused_when_the_drain_begins_moves_no_pod(self) -> None:
+        """The group has reached its minimum since the node was judged."""
         with world(*CLUSTER) as here:
-            refusal = Refused(Refusal.BELOW_MINIMUM, "1 of 1")
-            here.loop(provider=Pool([Deleted()], refusal)).round()
+            pool = Pool([Deleted()])
+            here.at(0, lambda: setattr(pool, "refusal", Refused(Refusal.BELOW_MINIMUM, "1 of 1")))
+            pool.on_notices = lambda: here.pass_time(1)
+            here.loop(provider=pool).round()
             assert here.writes == []
             assert ended(here).failure == Failure(Why.REFUSED, "pool: below-minimum: 1 of 1")
             assert len(here.of(CoolingDown)) == 1
