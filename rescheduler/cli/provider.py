@@ -38,6 +38,12 @@ def command() -> None:
 @Option("--cert", FILE, metavar="FILE", help="Certificate that callers are shown, PEM.")
 @Option("--ca-cert", FILE, metavar="FILE", help="Callers must show a certificate of this authority, PEM.")
 @Option(
+    "--listen-address",
+    ADDRESS,
+    metavar="HOST:PORT",
+    help="Where /metrics, /healthz and /readyz are served, in plain text; without it they are not.",
+)
+@Option(
     "--node-group-auto-discovery",
     multiple=True,
     metavar="SPEC",
@@ -52,11 +58,13 @@ def serve(
     key_cert: Path | None,
     cert: Path | None,
     ca_cert: Path | None,
+    listen_address: Address | None,
     logs: Logging,
 ) -> int:
     """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
 
     Mutual TLS with --key-cert, --cert and --ca-cert; without them plain text. Health and reflection are served too.
+    Every order to raise or lower a size or to delete nodes is logged, with its caller and its answer.
     """
     if node_group_auto_discovery:
         groups = "is told its groups by --nodes" if provider.name in FLAGGED else "knows its groups by itself"
@@ -68,4 +76,4 @@ def serve(
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
     from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed
 
-    return run(Serving(address, provider, key_cert, cert, ca_cert), logs)
+    return run(Serving(address, provider, key_cert, cert, ca_cert, listen_address), logs)
