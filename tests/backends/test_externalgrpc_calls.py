@@ -63,8 +63,8 @@ LINES: dict[str, tuple[AnsweredCall, str]] = {
             outcomes={"a": AlreadyGone(), "x://2": BELOW},
         ),
         (
-            "NodeGroupDeleteNodes by me, group g, nodes a (x://1), x://2: FAILED_PRECONDITION: 1 stays; a: already gone; "
-            f"x://2: refused: below-minimum: {BELOW.detail}"
+            "NodeGroupDeleteNodes by me, group g, nodes a (x://1), x://2: FAILED_PRECONDITION: 1 stays; "
+            f"a: already gone; x://2: refused: below-minimum: {BELOW.detail}"
         ),
     ),
     "the system fails": (
