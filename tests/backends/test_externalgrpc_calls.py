@@ -205,7 +205,7 @@ def test_every_order_leaves_a_line_and_every_call_is_counted(process: Process) -
     by, refused = f"by client (ADDRESS), group {GROUP}", f"group {GROUP} must keep 2, 1 would be left"
     stays = f"1 of 1 nodes are not deleted: node {second.name}: {refused}; {second.name}: refused: below-minimum"
     unknown = f"NOT_FOUND: cloudpool: no group 'nowhere'; the groups are {GROUP}"
-    running = f"FAILED_PRECONDITION: cloudpool {GROUP}: 2 is below 3, which run or must be"
+    running = f"FAILED_PRECONDITION: cloudpool {GROUP}: 2 is below 3, which run or must be; 0 of 1 are given up"
     nodes = [f"nodes {node.name} ({node.provider_id})" for node in (first, second)]
     assert process.orders() == [
         f"NodeGroupDecreaseTargetSize {by}, by -1: {running}",
