@@ -193,7 +193,7 @@ def _assembled(
     actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
     knowledge = Knowledge(
         recollection,
-        Candidates(view, controllers, recollection, policy, clock),
+        Candidates(view, controllers, recollection, policy, clock, drainer.refusal),
         Landings(view, controllers, recollection, report),
         SpotWatch(running.timing.spot_settle),
     )

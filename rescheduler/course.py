@@ -91,7 +91,7 @@ class Course:
         report: Report,
         failing: Callable[[Drain], None] = lambda _: None,
     ) -> None:
-        """*failing* is called before a drain that did not succeed makes the node schedulable again."""
+        """*failing* is called before the marks come off a node whose drain failed or is finished by another tool."""
         self._node = node
         self._acts = acts
         self._clock = clock
@@ -134,7 +134,8 @@ class Course:
         return self._drain
 
     def _announce(self) -> None:
-        if self._drain.phase is Phase.RELEASING and (self._drain.failure is not None or self._drain.rolled_back):
+        drain = self._drain
+        if drain.phase is Phase.RELEASING and (drain.failure is not None or drain.rolled_back or drain.removed_by):
             self._failing(self._drain)
 
     def _start(self, action: Action) -> None:
@@ -199,6 +200,7 @@ class Course:
             tainted=self._view.is_ours(self._node.name),
             lost=self._view.lost(self._drain.targets) if self._drain.phase is Phase.EVICTING else "",
             stale=bool(self._view.stale()),
+            joined=self._view.joined(self._node.name),
         )
 
     def _controllers_read(

@@ -348,7 +348,7 @@ class Loop:
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
-        if drain.failure is None and drain.evicted:
+        if drain.failure is None and drain.evicted and not drain.removed_by:
             self._records.landed(compare(expected, self._view.pods().values(), self._view.is_spot))
         self._ended(drain, began)
         if drain.failure is None:

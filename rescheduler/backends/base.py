@@ -302,7 +302,11 @@ class CloudProvider(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
-        """Lower the target by -*delta* > 0, giving up only what does not run yet; BelowMinimum."""
+        """Lower the target by -*delta* > 0, giving up only what does not run yet.
+
+        Where that is less than asked for, it is given up, and BelowMinimum says how much. Cluster Autoscaler takes
+        the whole increase back when a scale-up has timed out, also where a part of it runs.
+        """
         ...
 
     def close(self) -> None:

@@ -42,6 +42,12 @@ def command() -> None:
     help="Serve plain text, to anybody who reaches --address. Without it that is done on a loopback address only.",
 )
 @Option(
+    "--listen-address",
+    ADDRESS,
+    metavar="HOST:PORT",
+    help="Where /metrics, /healthz and /readyz are served, in plain text; without it they are not.",
+)
+@Option(
     "--node-group-auto-discovery",
     multiple=True,
     metavar="SPEC",
@@ -57,12 +63,14 @@ def serve(
     cert: Path | None,
     ca_cert: Path | None,
     plaintext: bool,  # noqa: FBT001 - passed by keyword
+    listen_address: Address | None,
     logs: Logging,
 ) -> int:
     """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
 
     Mutual TLS with --key-cert, --cert and --ca-cert; plain text takes --insecure-plaintext, or a loopback address.
-    Health and reflection are served too.
+    Health and reflection are served too. Every order to raise or lower a size or to delete nodes is logged, with its
+    caller and its answer.
     """
     if node_group_auto_discovery:
         groups = "is told its groups by --nodes" if provider.name in FLAGGED else "knows its groups by itself"
@@ -74,4 +82,4 @@ def serve(
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
     from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed
 
-    return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext), logs)
+    return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address), logs)

@@ -6,16 +6,26 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
 from rescheduler.backends.certificates import Certificates, of_listener
 from rescheduler.clock import SystemClock
+from rescheduler.grpcservice.calls import CallReport
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.observe import logs as log_lines
+from rescheduler.observe.health import Health
+from rescheduler.observe.server import application
+from rescheduler.observe.server import serving as serving_pages
 from rescheduler.settings import Address, Logging, Provider
 from rescheduler.stopping import on_signals
+
+#: Seconds between two signs of life for /healthz.
+BEAT_SECONDS: Final = 10.0
 
 log = logging.getLogger("rescheduler")
 
@@ -33,6 +43,7 @@ class Serving:
     cert: Path | None = None
     ca_cert: Path | None = None
     plaintext: bool = False
+    listen: Address | None = None  #: of /metrics and the probes; None: they are not served
 
 
 def run(settings: Serving, logs: Logging) -> int:
@@ -46,13 +57,19 @@ def run(settings: Serving, logs: Logging) -> int:
         provider = backends.load(named.name, named.config, clock, flags)
         parts.callback(provider.close)
         stop = parts.enter_context(_stopping())
-        port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates))
+        registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
+        if settings.listen is not None:
+            pages = parts.enter_context(serving_pages(application(registry, health), settings.listen))
+            log.log(log_lines.NOTICE, "metrics on http://%s/metrics", pages)
+        report = CallReport(registry)
+        port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates, report))
         address = Address(settings.address.host, port)
         how = "mutual TLS" if certificates else "plain text"
         log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
         if certificates is None and not address.loopback:
             log.warning("whoever reaches %s can delete machines: set --key-cert, --cert and --ca-cert", address)
-        stop.wait()
+        while not clock.wait(BEAT_SECONDS, stop):
+            health.beat()
     return 0
 
 

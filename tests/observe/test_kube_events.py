@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         ],
     ),
     "an end that an earlier drain ordered": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is gone, the Node is deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is going or gone, the Node is deleted", False)],
     ),
     "the end": (
         ended(),
