@@ -143,8 +143,9 @@ def test_an_answer_that_is_lost_is_not_followed_by_an_order_while_it_may_be_at_w
 def test_one_that_ended_before_the_size_was_lowered_is_not_ordered_again() -> None:
     with pool() as world:
         machine = world.machines[0]
-        with pytest.raises(PoolError, match="failed to terminate machine"):
-            world.server.pool.terminate(machine.id(world.clock.now()), decrement=True, fail_before_decrement=True)
+        world.server.pool.failing_terminations = 1
+        with pytest.raises(PoolError, match="failed to terminate i-"):
+            world.server.pool.terminate(machine.id(world.clock.now()), decrement=True)
         assert world.delete(world.node()) in ([AlreadyGone("TERMINATED")], [Deleted("TERMINATED")])
         assert world.states()[0] == "TERMINATED"
 

@@ -389,6 +389,7 @@ def test_a_machine_that_is_requested_is_terminated_without_more_ado(decrement: b
     with world() as made:
         made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
         made.server.pool.set_size(4)
+        made.wait(30)
         machine = made.server.pool.machines()[3]
         assert made.updates.terminate(machine.id(made.clock.now()), decrement=decrement) == ""
         assert machine.id(made.clock.now()) not in made.alive()

@@ -96,9 +96,7 @@ class Updater:
         victims = _victims(listed, -missing, document)
         self._agenda.enter(launched, partial(self._shrink, victims, then, document))
 
-    def _shrink(
-        self, victims: list[str], then: dt.timedelta | None, document: PoolDocument, now: dt.datetime
-    ) -> None:
+    def _shrink(self, victims: list[str], then: dt.timedelta | None, document: PoolDocument, now: dt.datetime) -> None:
         for machine in victims:
             self._end(machine, now)
         blocked = dt.timedelta(seconds=document.end_blocks if victims else 0)
