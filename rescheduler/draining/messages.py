@@ -213,6 +213,7 @@ class Removed:
 
     #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
     unproven: bool = False
+    unshrunk: str = ""  #: why another machine comes in its place; "": none does
 
 
 @dataclass(frozen=True, slots=True)
