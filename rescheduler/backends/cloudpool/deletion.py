@@ -140,7 +140,8 @@ def unshrunk(order: Order | None, desired: int) -> str:
     """
     if order is None or not order.lost:
         return ""
-    if order.desired is not None and desired < order.desired and order.answer is Answer.NONE:
+    unknown = order.answer in {Answer.NONE, Answer.MISSING}  # the size was not read right after it
+    if unknown and order.desired is not None and desired < order.desired:
         return ""
     words = f": {order.words}" if order.words else ""
     return f"{_SAID[order.answer]}{words}; its desired size is still {desired}, so it launches another machine"

@@ -121,7 +121,7 @@ class Pool(Waiting):
                 lacking = _Lacking(size, now, now)
             self._lacking = replace(lacking, last=now)
             if now >= lacking.since + self.config.settle_time:
-                return self.look_since(self.clock.now(), deadline=deadline, stop=stop), size
+                break
             self.pause(f"it wants {size} machines and shows {view.active}; it may be launching others", deadline, stop)
             view = self.look(deadline=deadline)
         return view, size
