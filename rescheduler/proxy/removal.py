@@ -181,12 +181,16 @@ class Removal:
         return Outcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Machines without a Node need no drain."""
+        """Machines without a Node need no drain. All are ordered away before the end of one is awaited."""
         if not machines:
             return
         refs = [NodeRef(one.id, one.id) for one in machines]
         (group,) = provider.groups(deadline=deadline)
-        for name, outcome in provider.delete_nodes(group.id, refs, deadline=deadline).items():
+        outcomes = dict(provider.delete_nodes(group.id, refs, deadline=deadline))
+        ordered = [ref for ref in refs if isinstance(outcomes[ref.name], Accepted)]
+        if ordered:
+            outcomes |= provider.delete_nodes(group.id, ordered, deadline=deadline)
+        for name, outcome in outcomes.items():
             match outcome:
                 case Deleted() | AlreadyGone():
                     self.gone += 1

@@ -9,6 +9,7 @@ from typing import TypeVar
 from rescheduler import errors
 from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cloudpool.client import Observation
+from rescheduler.backends.cloudpool.deletion import Answer
 from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing
@@ -215,6 +216,9 @@ class PoolUpdates:
             if self._pool.ledger.order(machine) is not None:
                 return None
             raise UpdateFailed(404, f"machine {machine} is no member of the pool")
+        order = self._pool.ledger.order(machine)
+        if order is not None and order.answer is Answer.DONE and view.observed_at < order.at:
+            return None  # the pool has taken the order, and its answer is older
         if not (found[0].gone or found[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
         return None if found[0].gone else found[0]
