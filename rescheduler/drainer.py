@@ -13,7 +13,7 @@ from rescheduler.access import PROVIDER_SECONDS, Access
 from rescheduler.acts import Acts
 from rescheduler.backends.base import Refusal
 from rescheduler.course import Course, Standing
-from rescheduler.draining import intent, machine
+from rescheduler.draining import intent, machine, removing
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
 from rescheduler.errors import ReschedulerError
@@ -60,6 +60,15 @@ class _Removal:
     ask_at: float
     wait: float
     absent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A drain whose machine was ordered away, and whose end is still to be awaited."""
+
+    drain: Drain
+    node: Node
+    started: float  #: when the drain began, in monotonic seconds
 
 
 class Drainer:
@@ -134,6 +143,25 @@ class Drainer:
             return None
         self._report(DrainStarted(_ref(node), plan))
         return self._played(node, machine.start(plan, self._limits))
+
+    def order(self, plan: Plan) -> Drain | Ordered | None:
+        """As `drain`, but where the provider has taken the order for the machine, `finish` waits for its end.
+
+        So the next drain can begin meanwhile. The provider must answer as soon as it has taken an order.
+        """
+        if (node := self._view.node(plan.node)) is None:
+            return None
+        self._report(DrainStarted(_ref(node), plan))
+        started = self._access.clock.monotonic()
+        drain = self._play(node, machine.start(plan, replace(self._limits, removal=0)))
+        if drain.handed_over and not drain.stopping:
+            return Ordered(drain, node, started)
+        return self._ended(node, drain, started)
+
+    def finish(self, ordered: Ordered) -> Drain:
+        """Wait for the end of the machine; how the drain ended."""
+        begun = removing.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
+        return self._ended(ordered.node, self._play(ordered.node, begun), ordered.started)
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
@@ -219,9 +247,12 @@ class Drainer:
 
     def _played(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
         """Play a drain to its end, and report it. *resumed*: the drain itself was reported when it ended."""
+        started = self._access.clock.monotonic()
+        return self._ended(node, self._play(node, begun, resumed=resumed), started, resumed=resumed)
+
+    def _ended(self, node: Node, drain: Drain, started: float, *, resumed: bool = False) -> Drain:
+        """Report a drain that has ended."""
         clock = self._access.clock
-        started = clock.monotonic()
-        drain = self._play(node, begun, resumed=resumed)
         if drain.handed_over and not resumed:
             self._removals[node.metadata.uid] = _Removal(
                 clock.monotonic() + FIRST_QUESTION, FIRST_QUESTION, drain.absent
@@ -241,6 +272,7 @@ class Drainer:
                 failure=drain.failure,
                 seconds=clock.monotonic() - started,
                 removed=drain.succeeded and drain.group is not None,
+                unshrunk=drain.unshrunk,
                 handed_over=drain.handed_over,
                 tainted=not drain.released,
                 landing_seconds=drain.landing_seconds,

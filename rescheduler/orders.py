@@ -77,16 +77,24 @@ class MachineOrders:
         told = events.MachineOrdered(self._ref, name, action.group)
         answered = events.MachineAnswered(self._ref, name, type(outcome).__name__.lower(), detail)
         match outcome:
-            case base.Deleted():
-                return Answer(Removed(), (told, answered))
-            case base.AlreadyGone():
-                return Answer(Removed(unproven=self._is_ready()), (told, answered))
+            case base.Deleted(unshrunk=unshrunk):
+                return Answer(Removed(unshrunk=unshrunk), (told, answered, *self._unshrunk(unshrunk)))
+            case base.AlreadyGone(unshrunk=unshrunk):
+                removed = Removed(unproven=self._is_ready(), unshrunk=unshrunk)
+                return Answer(removed, (told, answered, *self._unshrunk(unshrunk)))
             case base.Accepted():
                 return Answer(RemovalPending(detail), (told, answered))
             case base.Refused(reason):  # nothing was ordered
                 return Answer(RemovalFailed(f"{name}: {reason}: {detail}"), (answered,))
             case base.Failed():
                 return Answer(RemovalFailed(f"{name}: {detail}"), (told, answered))
+
+    def _unshrunk(self, why: str) -> tuple[Trouble, ...]:
+        """The warning that the group is not smaller."""
+        if not why:
+            return ()
+        text = f"{self._access.provider.name}: its machine is gone, but the group is not smaller: {why}"
+        return (Trouble(ErrorKind.PROVIDER, text, self._ref.name),)
 
     def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer | None:
         """The answer where no order may leave: the Node does not carry our mark now."""

@@ -207,6 +207,7 @@ class Deleted:
     """The order did it, and the system was seen to agree."""
 
     detail: str = ""
+    unshrunk: str = ""  #: why the target size was not lowered by the machine, so that another one comes; "": it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ class AlreadyGone:
     """There was nothing left to order."""
 
     detail: str = ""
+    unshrunk: str = ""  #: see `Deleted`
 
 
 @dataclass(frozen=True, slots=True)

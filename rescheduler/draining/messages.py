@@ -221,9 +221,8 @@ class Removed:
 
     #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
     unproven: bool = False
-    unseen: bool = (
-        False  #: only the Node is known to be gone: the machine was ordered away before, its end was not seen
-    )
+    unseen: bool = False  #: only the Node is known to be gone; the end of the machine was not seen
+    unshrunk: str = ""  #: why another machine comes in its place; "": none does
 
 
 @dataclass(frozen=True, slots=True)

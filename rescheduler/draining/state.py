@@ -168,6 +168,7 @@ class Drain:
     ordered: bool = False  #: by us, in this drain
     confirmed: bool = False  #: the provider says that the machine is going or gone
     absent: bool = False  #: the provider did not know the machine when it was last asked
+    unshrunk: str = ""  #: why another machine comes in place of the one that is gone; "": none does
     # The end
     deadline: float = NEVER  #: of the phase
     retry_at: float = NEVER  #: of what the phase does again and again

@@ -172,6 +172,7 @@ class DrainEnded:
     failure: Failure | None
     seconds: float
     removed: bool = False  #: the machine is going or gone, the Node is deleted
+    unshrunk: str = ""  #: why another machine comes in place of the removed one; "": none does
     handed_over: bool = False  #: the machine is ordered away, its end was not seen
     tainted: bool = False  #: our taint could not be taken off, or was left for another replica
     #: From the last eviction until every pod that was owed ran again; None where it did not come to that.

@@ -113,6 +113,7 @@ class KubeEvents:
         failure = event.failure
         if failure is None:
             gone = "its machine is taken away" if event.removed or event.handed_over else event.removed_by
+            gone = f"another machine comes in its place: {event.unshrunk}" if event.unshrunk else gone
             text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
             self._record(event.node, RESCHEDULER, "drained the node, its pods run elsewhere")

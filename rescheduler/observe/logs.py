@@ -259,6 +259,9 @@ def _drain_ended(event: DrainEnded) -> None:
         _say(logging.WARNING, text, node=event.node, pod=pod, reason=event.failure.why)
     elif event.handed_over:
         _say(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
+    elif event.unshrunk:
+        text = f"drained {after}, {len(event.evicted)} pods moved; another machine comes in its place: {event.unshrunk}"
+        _say(logging.WARNING, text, node=event.node)
     else:
         end = event.removed_by or (
             "its machine is going or gone, the Node is deleted" if event.removed else "it takes pods again"

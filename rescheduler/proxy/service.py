@@ -17,7 +17,7 @@ from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.drainer import Drainer
+from rescheduler.drainer import Drainer, Ordered
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.kube.client import Client
@@ -126,7 +126,7 @@ class Service:
             one: ProxyView(state, self._clock, self.holder, partial(self._is_ours, one), own_node) for one in Ending
         }
         self._view = views[Ending.SHRINK]
-        providers = {one: CloudpoolProvider([self.pool], one) for one in Ending}
+        providers = {one: CloudpoolProvider([self.pool], one, prompt=True) for one in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers = {one: self._drainer(providers[one], views[one], limits) for one in Ending}
         endings = {one: self._way(self._drainers[one], providers[one]) for one in Ending}
@@ -171,13 +171,18 @@ class Service:
         self._nodes.agree()
 
     def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
-        def drain(plan: Plan) -> Drain | None:
-            ended = drainer.drain(plan)
+        def drain(plan: Plan) -> Drain | Ordered | None:
+            ended = drainer.order(plan)
             if ended is not None:
-                self._failed.note(ended)
+                self._failed.note(ended.drain if isinstance(ended, Ordered) else ended)
             return ended
 
-        return Way(drain, provider)
+        def finish(ordered: Ordered) -> Drain:
+            ended = drainer.finish(ordered)
+            self._failed.note(ended)
+            return ended
+
+        return Way(drain, finish, provider)
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)

@@ -20,6 +20,11 @@ from tests.backends.failing import FailingDeletions
 
 GROUP = "on-demand"
 
+#: What makes elastisys' pool hard to live with, with short times: its answers are older than they say, it does one
+#: thing at a time, and where it finds a machine too many, it ends one that has had pods for the longest time.
+AWKWARD: dict[str, Any] = {"startBlocks": "300ms", "endBlocks": "100ms", "victimSelectionPolicy": "OLDEST"}
+LISTING: dict[str, Any] = {"list_delay": 0.05}
+
 
 def document(**keys: Any) -> PoolDocument:
     """What POST /config takes, by its keys."""

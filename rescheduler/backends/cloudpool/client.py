@@ -38,6 +38,11 @@ class Observation:
     observed_at: dt.datetime
     index: Machines
 
+    @property
+    def active(self) -> int:
+        """How many machines count for the pool's size."""
+        return sum(machine.active for machine in self.machines)
+
 
 class CloudPoolClient:
     """One pool. Every call has a deadline on the clock's `monotonic`; errors are those of `backends.http`."""
