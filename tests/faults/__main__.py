@@ -49,7 +49,7 @@ def main(
     Console(width=140).print(_table(results))
     failed = [result for result in results if result.failed]
     for result in failed:
-        click.echo(_line(result))
+        click.echo(result)
     click.echo(f"{len(results)} runs, {len(failed)} failed")
     sys.exit(bool(failed))
 
@@ -77,20 +77,10 @@ class _Progress:
 
     def __call__(self, result: Result) -> None:
         self._done += 1
-        click.echo(f"{self._done}/{self._total} {_line(result)}", err=True)
+        click.echo(f"{self._done}/{self._total} {result}", err=True)
         if self._log and result.failed:
             with self._log.open("a") as target:
-                target.write("\n".join([_line(result), *result.log, "", ""]))
-
-
-def _line(result: Result) -> str:
-    unreached = "" if result.reached else ", not reached"
-    exits = f", exited {result.exits} ×" if result.exits else ""
-    wrong = "; ".join([*result.ended.why, *result.violations])
-    verdict = "FAILED: " if result.failed else ""
-    return (
-        f"{verdict}{result.trial}: {result.ended.end} after {result.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
-    )
+                target.write("\n".join([str(result), *result.log, "", ""]))
 
 
 def _table(results: Sequence[Result]) -> Table:

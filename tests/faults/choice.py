@@ -5,10 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from deploy.local.faults.calls import ApiCall, http_call
-from deploy.local.faults.catalog import all_faults
-from deploy.local.faults.proxy import FaultProxy
-from deploy.local.faults.upstream import Upstream
+from deploy.local.faults.calls import ApiCall
 from tests.faults.recording import CallOfDrain
 from tests.faults.trials import JUMPS, KILLS, Trial, Trouble
 

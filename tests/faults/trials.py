@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.local.faults.catalog import FaultSeconds, all_faults
+from deploy.local.faults.catalog import FaultSeconds
 from deploy.local.faults.exchange import ProxiedRequest
 from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy
@@ -22,7 +22,7 @@ from tests.faults.scene import Scene, Site, scene
 PATIENCE_SECONDS: Final = 75.0
 _POLL_SECONDS: Final = 0.25
 #: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
-_JUMPS: Final = {"clock-forward": 2400.0, "clock-back": -2400.0}
+_JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
 #: Beside the faults of the proxy.
 JUMPS: Final = tuple(_JUMPS)
@@ -66,13 +66,21 @@ class Result:
     ended: Ended
     violations: list[str]
     seconds: float
-    reached: int  #: of the troubles
+    reached: tuple[Trouble, ...]  #: of its troubles
     exits: int  #: of daemons by themselves
     log: list[str] = field(default_factory=list)  #: the last messages of the daemons, where it failed
 
     @property
     def failed(self) -> bool:
         return self.ended.end == "neither" or bool(self.violations)
+
+    def __str__(self) -> str:
+        """One line."""
+        unreached = "" if self.reached else ", not reached"
+        exits = f", exited {self.exits} ×" if self.exits else ""
+        wrong = "; ".join([*self.ended.why, *self.violations])
+        verdict = "FAILED: " if self.failed else ""
+        return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
 
 
 def play(at: Site, trial: Trial, patience: float = PATIENCE_SECONDS, seconds: FaultSeconds | None = None) -> Result:
@@ -167,11 +175,15 @@ class _Run:
             return Hook("before" if trouble.kind == "killed-before" else "after", kill)
         if trouble.kind in _JUMPS:
             return Hook("before", jump)
-        return all_faults(proxy, seconds)[trouble.kind]
+        return proxy.all_faults(seconds)[trouble.kind]
 
-    def _reached(self) -> int:
+    def _reached(self) -> tuple[Trouble, ...]:
         seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
-        return sum(any(request.fault is fault for request in seen) for fault in self._faults)
+        return tuple(
+            trouble
+            for trouble, fault in zip(self._trial.troubles, self._faults, strict=True)
+            if any(request.fault is fault for request in seen)
+        )
 
     def _messages(self) -> list[str]:
         lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]
