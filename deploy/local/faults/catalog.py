@@ -28,8 +28,11 @@ class FaultSeconds:
     retry_after: int = 1
 
 
+DEFAULT_SECONDS: Final = FaultSeconds()
+
+
 def all_faults(
-    stale: StaleList, expired: ExpiredToken, seconds: FaultSeconds = FaultSeconds()
+    stale: StaleList, expired: ExpiredToken, seconds: FaultSeconds = DEFAULT_SECONDS
 ) -> dict[str, InjectedFault]:
     """Every fault by its name in tables and on the command line; *stale* and *expired* are those of one proxy."""
     return {
