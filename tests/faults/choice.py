@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deploy.local.faults.calls import ApiCall
+from deploy.local.faults.catalog import UNBOUND_FAULTS
 from tests.faults.recording import CallOfDrain
 from tests.faults.trials import JUMPS, KILLS, Trial, Trouble
 
