@@ -5,7 +5,9 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
 from rich.console import Console
@@ -14,7 +16,8 @@ from rich.table import Table
 from deploy.local import cleaning
 from deploy.local.plane import ControlPlane
 from tests.cluster import takeovers
-from tests.faults.choice import every_fault, every_kill
+from tests.faults.choice import covering, every_fault, every_kill
+from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.trials import Result, Trial
 
@@ -23,6 +26,10 @@ _TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader i
 
 @click.command()
 @click.option("--kills", is_flag=True, help="Kill the daemon before and after every call, in place of faults.")
+@click.option(
+    "--program", type=click.Choice(get_args(ProgramName)), default="daemon", show_default=True, help="What drains."
+)
+@click.option("--together", is_flag=True, help="A fault at each call in every run: few runs with many faults each.")
 @click.option("--every-occurrence", is_flag=True, help="Of reads as well, not only of writes.")
 @click.option("--only", default="", help="Only trials whose name contains this: 'patch nodes', '× 503'.")
 @click.option("--limit", type=int, help="So many trials, drawn at random.")
@@ -31,7 +38,17 @@ _TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader i
 @click.option("--takeovers", "stops", default=0, help="Stop a leader so many times in the middle of a drain instead.")
 @click.option("--log", type=click.Path(path_type=Path), help="File for the daemons' last messages of failed trials.")
 def main(
-    *, kills: bool, every_occurrence: bool, only: str, limit: int | None, seed: int, slots: int, stops: int, log: Path
+    *,
+    kills: bool,
+    program: ProgramName,
+    together: bool,
+    every_occurrence: bool,
+    only: str,
+    limit: int | None,
+    seed: int,
+    slots: int,
+    stops: int,
+    log: Path,
 ) -> None:
     """Exit code 1 where a run ended neither finished nor rolled back, or an invariant was broken."""
     chance = random.Random(seed)
@@ -41,9 +58,15 @@ def main(
             click.echo(f"{stops} takeovers: {late} late writes")
             sys.exit(bool(late))
         with sites(plane, Path(folder), slots) as made:
-            calls = recorded(made[0])
-            trials = every_kill(calls) if kills else every_fault(calls, every_occurrence=every_occurrence)
-            trials = _chosen([trial for trial in trials if only in str(trial)], limit, chance)
+            calls = recorded(made[0], program)
+            if kills:
+                trials = every_kill(calls)
+            elif together:
+                trials = covering([call for call in calls if call.writes or call.occurrence == 1], seed=seed)
+            else:
+                trials = every_fault(calls, every_occurrence=every_occurrence)
+            trials = [replace(trial, program=program) for trial in trials if only in str(trial)]
+            trials = _chosen(trials, limit, chance)
             click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
             results = play_all(made, trials, _Progress(len(trials), log))
     Console(width=140).print(_table(results))

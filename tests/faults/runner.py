@@ -9,8 +9,9 @@ from pathlib import Path
 
 from deploy.local.errors import LocalError
 from deploy.local.plane import ControlPlane
+from tests.faults.programs import ProgramName
 from tests.faults.recording import CallOfDrain, record
-from tests.faults.scene import Site, site
+from tests.faults.sites import Site, site
 from tests.faults.trials import PATIENCE_SECONDS, Result, Trial, play
 
 
@@ -22,10 +23,9 @@ def sites(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[Site]]
         yield [stack.enter_context(site(plane, name, folder / name)) for name in names]
 
 
-def recorded(at: Site) -> list[CallOfDrain]:
+def recorded(at: Site, program: ProgramName = "daemon") -> list[CallOfDrain]:
     """The calls of two drains: what one of them did not need counts as well."""
-    first = {(call.name, call.occurrence): call for call in record(at)}
-    second = {(call.name, call.occurrence): call for call in record(at)}
+    first, second = ({(call.name, call.occurrence): call for call in record(at, program)} for _ in range(2))
     return list((second | first).values())
 
 

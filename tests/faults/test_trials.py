@@ -10,7 +10,7 @@ from deploy.local.plane import ControlPlane
 from tests.faults.choice import covering, every_kill, one_of_each_verb
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
-from tests.faults.scene import Site
+from tests.faults.sites import Site
 from tests.faults.trials import JUMPS, Result, Trial
 
 pytestmark = pytest.mark.cluster
