@@ -28,7 +28,8 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --
 
 GRPC := rescheduler/backends/externalgrpc
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance autoscaler proto build up down clean lock release
+.PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean \
+	lock release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +63,9 @@ soak: build ## let two daemons run on a cluster that changes and breaks: make so
 
 bench: build ## measure how fast it is, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
 from rescheduler.backends.certificates import Certificates, of_listener
-from rescheduler.clock import SystemClock
+from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.grpcservice.calls import CallReport
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
@@ -54,7 +54,7 @@ def run(settings: Serving, logs: Logging) -> int:
     with contextlib.ExitStack() as parts:
         named = settings.provider
         flags = GroupFlags(named.nodes, named.cluster_name)
-        provider = backends.load(named.name, named.config, clock, flags)
+        provider = backends.load(named.name, named.config, SteadyClock(clock), flags)
         parts.callback(provider.close)
         stop = parts.enter_context(_stopping())
         registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
