@@ -26,6 +26,7 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.guard import ReadOnly
 from rescheduler.kube.memory import MemoryStore
+from rescheduler.kube.rights import Right, RightsReview, rights_of_a_dry_run, rights_of_the_daemon, told
 from rescheduler.kube.state import ClusterState
 from rescheduler.landings import Landings
 from rescheduler.loop import Actors, Knowledge, Loop, Mode, Outcome
@@ -153,7 +154,13 @@ def _assembled(
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
     interval = running.timing.housekeeping_interval.total_seconds()
-    standing.health = Health(clock, interval, lambda: state.synced, lambda: unfit(state))
+    rights = RightsReview(client, clock, _rights(running))
+    standing.health = Health(
+        clock,
+        interval,
+        lambda: state.synced and not rights.missing,
+        lambda: told(rights.missing) or unfit(state),
+    )
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
     state.start()
@@ -177,10 +184,11 @@ def _assembled(
         running.node_name,
         cooling=recollection.cooling,
         identity=running.identity,
+        rights=rights.why,
     )
     cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
-    records = DrainRecords(recollection, view, clock, report)
+    records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, standing, threads, _limits(running), report, records.failing)
     refusal = drainer.refusal if not running.dry_run else None  # a dry run asks no provider
     actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
@@ -192,6 +200,14 @@ def _assembled(
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)
+
+
+def _rights(running: Running) -> tuple[Right, ...]:
+    if running.dry_run:
+        return rights_of_a_dry_run()
+    lease = running.lease_name if running.leader_elect else ""
+    removes = running.provider.name != "none"
+    return rights_of_the_daemon(running.namespace, running.memory_name, lease, removes_nodes=removes)
 
 
 def _elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:

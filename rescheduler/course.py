@@ -197,7 +197,7 @@ class Course:
         return Seen(
             present=self._view.pods_on(self._node.name),
             replicas=self._replicas(self._drain.states),
-            tainted=self._view.is_tainted(self._node.name),
+            tainted=self._view.is_ours(self._node.name),
             lost=self._view.lost(self._drain.targets) if self._drain.phase is Phase.EVICTING else "",
             stale=bool(self._view.stale()),
             joined=self._view.joined(self._node.name),

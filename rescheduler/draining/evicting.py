@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.following import due, failure, follow, merged_states, read_interval
+from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.messages import (
     Action,
     ControllersRead,
@@ -21,7 +21,7 @@ from rescheduler.draining.messages import (
     PodGone,
     Seen,
 )
-from rescheduler.draining.preparing import controllers_of
+from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, sooner
 from rescheduler.draining.state import (
     NEVER,
@@ -36,7 +36,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.draining.waves import next_step
-from rescheduler.planning.outcome import PodRef, Reason, Rejected, is_removal
+from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
 
 #: Pods that a failure names; the others are counted.
 _PODS_NAMED: Final = 5
@@ -92,6 +92,8 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(without(drain, frozenset(gone)), now)
+    if _is_orphaned(drain):
+        return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
     if event.joined and drain.evicted_all:
         return exits.hand_over(drain, event.joined, now)
@@ -113,6 +115,25 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
     return drain, (*reading, *again, *step)
 
 
+def _is_orphaned(drain: Drain) -> bool:
+    """Whether pods are left whose topmost controller is gone: what is below it may keep them."""
+    return any(
+        victim.controller is not None
+        and victim.owner is not None
+        and victim.controller.uid != victim.owner.uid
+        and victim.controller in drain.states
+        and not drain.states[victim.controller].exists
+        for victim in drain.waiting
+    )
+
+
+def _count_again(drain: Drain, now: float) -> Result:
+    """Read whom the pods belong to now. Evictions that are on their way are answered first."""
+    if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
+        return drain, ()
+    return count(drain, now)
+
+
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     """The next step, if the pods that are left still fit. What is seen next tells whether another tool evicts them."""
     step, drain = drain.step, replace(drain, step=())
@@ -120,8 +141,19 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
         return drain, ()
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
-    drain = replace(drain, targets=targets(event.verdict))
+    drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
     return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+
+
+def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
+    """Pods that somebody else deletes are not evicted, but waited for."""
+    deleted = {pod.uid for pod in plan.leaving}
+    leaves_by = now + drain.limits.grace + drain.limits.headroom
+    leaving = {
+        victim.pod.uid: replace(victim, leaves_by=leaves_by) for victim in drain.waiting if victim.pod.uid in deleted
+    }
+    waiting = tuple(victim for victim in drain.waiting if victim.pod.uid not in leaving)
+    return replace(drain, waiting=waiting, victims={**drain.victims, **leaving})
 
 
 def _no_longer_fits(rejected: Rejected) -> Failure:

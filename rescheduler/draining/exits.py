@@ -81,9 +81,10 @@ def _settled(drain: Drain) -> Result:
 
 def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
     """Past the deadline the marks stay: they are swept in a later round, or by whoever leads next."""
-    if now + RELEASE_INTERVAL < drain.deadline:
+    final = event.lost and not drain.unanswered
+    if not final and now + RELEASE_INTERVAL < drain.deadline:
         return replace(drain, retry_at=now + RELEASE_INTERVAL), ()
-    failure = drain.failure or Failure(Why.API_ERROR, event.why)
+    failure = drain.failure or Failure(Why.MARK_LOST if event.lost else Why.API_ERROR, event.why)
     return replace(drain, phase=Phase.DONE, failure=failure), ()
 
 

@@ -209,7 +209,7 @@ class Seen:
 
     present: frozenset[str]  #: UIDs of the pods on the node, without those that ended
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: as in :class:`ControllersRead`
-    tainted: bool = True  #: our taint is on the node
+    tainted: bool = True  #: our taint and our annotation are on the node
     lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
     stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
     joined: str = ""  #: that another tool removes the node, and how that is known
@@ -259,6 +259,7 @@ class Released:
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
     why: str
+    lost: bool = False  #: the marks are not ours any more, and stay
 
 
 class Cause(enum.Enum):

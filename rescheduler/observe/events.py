@@ -85,9 +85,17 @@ class Observed:
     """The nodes of this round, and how many pods that count (no DaemonSet, no mirror pod) each one runs."""
 
     at: datetime
-    pods: Mapping[str, Mapping[str, int]]  #: label string of the flag → node → pods
+    pods: Mapping[str, Mapping[str, int]]  #: label string of the flag → Ready node → pods
     all_nodes: frozenset[str]
     cooling: Mapping[str, datetime]  #: node → until when it is left alone
+    unmatched: tuple[str, ...] = ()  #: label strings of flags that no node matches
+
+
+@dataclass(frozen=True, slots=True)
+class KeptByGuards:
+    """Nodes stay that k8s-spot-rescheduler would drain: told once, after the start."""
+
+    nodes: Mapping[str, int]  #: by the reason code of the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +243,7 @@ class RoundEnded:
 
 
 #: What concerns this process, what a round tells, and what becomes of single nodes.
-ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges
+ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges | KeptByGuards
 RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted

@@ -115,6 +115,7 @@ class KubeEvents:
             gone = "its machine is taken away" if event.removed or event.handed_over else event.removed_by
             text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
+            self._record(event.node, RESCHEDULER, "drained the node, its pods run elsewhere")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
         self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)

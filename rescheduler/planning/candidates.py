@@ -102,9 +102,17 @@ def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     return None
 
 
-def _control_plane(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
-    label = next((key for key in CONTROL_PLANE if key in node.metadata.labels), None)
-    return Blocker(Reason.CONTROL_PLANE, f"it carries the label {label}") if label else None
+def control_plane_label(node: Node) -> str:
+    """The label by which *node* is part of the control plane, "" where it is not."""
+    return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
+
+
+def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | None:
+    if policy.allow_control_plane or not (label := control_plane_label(node)):
+        return None
+    return Blocker(
+        Reason.CONTROL_PLANE, f"it carries the label {label}; --allow-control-plane lets it be drained, not removed"
+    )
 
 
 def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:

@@ -145,6 +145,23 @@ def test_told_to_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> N
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, Failure(Why.STOPPED, STOPPED, pods), True)
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_marks_that_somebody_else_has_replaced_stay(answered: bool) -> None:
+    lost = ReleaseFailed("the annotation is not ours", lost=True)
+    story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
+    if not answered:
+        story = [
+            *ASKED,
+            (6, MarkFailed("not ours", lost=True), (Release(),)),
+            (7, lost, ()),
+            (9, seen("a b", RUNS), (Release(),)),
+            (9, EvictionSkipped("a"), ()),
+            (10, lost, ()),
+        ]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.phase, drain.released, drain.failure and drain.failure.why) == (Phase.DONE, False, Why.MARK_LOST)
+
+
 #: What becomes of an eviction that is on its way when its drain fails, and which pods the drain has evicted then.
 LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
     "accepted": (EvictionAccepted("a"), (A,)),

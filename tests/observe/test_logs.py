@@ -154,7 +154,10 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "the nodes": (
         observed("a"),
         3,
-        ["INFO the cluster has 1 nodes node-role.kubernetes.io/worker, 1 nodes node-role.kubernetes.io/spot-worker"],
+        [
+            ("INFO the cluster has 1 Ready nodes node-role.kubernetes.io/worker, "
+            "1 Ready nodes node-role.kubernetes.io/spot-worker")
+        ],
     ),
     "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),
 }  # fmt: skip

@@ -115,7 +115,8 @@ def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
 LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "evicted by this drain": (True, ("uid-p",), ["default/p"]),
     "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
-    "deleted by somebody else": (True, ("uid-q",), ["pod-terminating"]),
+    "deleted by somebody else, after the first eviction": (True, ("uid-q",), ["default/p"]),
+    "deleted by somebody else, before it": (True, (), ["pod-terminating"]),
     "deleted by somebody else, and late": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
     "the first look": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
 }
