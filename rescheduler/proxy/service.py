@@ -112,7 +112,7 @@ class Service:
         report: Report,
         own_node: str,
     ) -> None:
-        self.pool = Pool(file.pool(), Path(), SystemClock())
+        self.pool = Pool(file.pool(), Path(), SystemClock(), file.url_password)
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
