@@ -59,6 +59,8 @@ class Acts:
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
         self._before = node.metadata.annotations.get(ANNOTATION)  # what our first mark may replace
         self._marked = False  # our mark was written; from then on only ours may be edited
+        self._step: Step | None = None  # of our mark, as far as it is known to be written
+        self._steps: frozenset[Step | None] = frozenset()  # of our mark: a write that failed may have got through
         self._since: dict[Step, datetime] = {}  # when each step was begun
 
     def perform(
@@ -105,6 +107,7 @@ class Acts:
         written = Intent(access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts)
         taint = intent.taint(access.holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._not_ours)
+        self._steps = frozenset({self._step, mark.step})
         try:
             access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
         except NotLeading:
@@ -113,6 +116,7 @@ class Acts:
             return Answer(MarkFailed(str(error), node_gone=True))
         except ReschedulerError as error:
             return Answer(MarkFailed(str(error), lost=isinstance(error, MarkLost)))
+        self._step, self._steps = mark.step, frozenset({mark.step})
         if isinstance(mark, Renew):
             return Answer(None)
         first, self._marked = not self._marked, True
@@ -124,7 +128,8 @@ class Acts:
         if text == self._before and not self._marked:
             return ""
         written = None if text is None else intent.parse(text)
-        if written is not None and written.holder == self._access.holder and written.identity == self._access.identity:
+        ours = self._access.holder, self._access.identity
+        if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
             return ""
         return "our annotation was removed" if text is None else "the annotation is not ours"
 
@@ -174,8 +179,10 @@ class Acts:
             self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
         except NotLeading:
             raise
-        except (NotFound, MarkLost):  # nothing of ours is left
+        except NotFound:  # nothing of ours is left
             return Answer(Released())
+        except MarkLost as error:
+            return Answer(ReleaseFailed(str(error), lost=True))
         except ReschedulerError as error:
             trouble = Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", self._ref.name)
             return Answer(ReleaseFailed(str(error)), (trouble,))

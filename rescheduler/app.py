@@ -15,7 +15,7 @@ from rescheduler import backends
 from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider, GroupFlags
 from rescheduler.candidates import Candidates
-from rescheduler.clock import Clock, SystemClock
+from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
@@ -26,6 +26,7 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.guard import ReadOnly
 from rescheduler.kube.memory import MemoryStore
+from rescheduler.kube.rights import Right, RightsReview, rights_of_a_dry_run, rights_of_the_daemon, told
 from rescheduler.kube.state import ClusterState
 from rescheduler.landings import Landings
 from rescheduler.loop import Actors, Knowledge, Loop, Mode, Outcome
@@ -105,7 +106,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     standing = Standing(clock)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(standing.told))
-        provider = _provider(running.provider, clock)
+        provider = _provider(running.provider, SteadyClock(clock))
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         loop = _assembled(parts, connect(connection, clock), provider, standing, connection, policy, running, clock)
@@ -153,7 +154,13 @@ def _assembled(
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
     interval = running.timing.housekeeping_interval.total_seconds()
-    standing.health = Health(clock, interval, lambda: state.synced, lambda: unfit(state))
+    rights = RightsReview(client, clock, _rights(running))
+    standing.health = Health(
+        clock,
+        interval,
+        lambda: state.synced and not rights.missing,
+        lambda: told(rights.missing) or unfit(state),
+    )
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
     state.start()
@@ -177,20 +184,29 @@ def _assembled(
         running.node_name,
         cooling=recollection.cooling,
         identity=running.identity,
+        rights=rights.why,
     )
     cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
-    records = DrainRecords(recollection, view, clock, report)
+    records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, standing, threads, _limits(running), report, records.failing)
     actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
     knowledge = Knowledge(
         recollection,
-        Candidates(view, controllers, recollection, policy, clock),
+        Candidates(view, controllers, recollection, policy, clock, drainer.refusal),
         Landings(view, controllers, recollection, report),
         SpotWatch(running.timing.spot_settle),
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)
+
+
+def _rights(running: Running) -> tuple[Right, ...]:
+    if running.dry_run:
+        return rights_of_a_dry_run()
+    lease = running.lease_name if running.leader_elect else ""
+    removes = running.provider.name != "none"
+    return rights_of_the_daemon(running.namespace, running.memory_name, lease, removes_nodes=removes)
 
 
 def _elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:

@@ -21,6 +21,7 @@ from rescheduler.draining.messages import (
     ControllersRead,
     Event,
     Evict,
+    EvictionSkipped,
     LookAgain,
     Looked,
     LookFailed,
@@ -90,7 +91,7 @@ class Course:
         report: Report,
         failing: Callable[[Drain], None] = lambda _: None,
     ) -> None:
-        """*failing* is called before a drain that did not succeed makes the node schedulable again."""
+        """*failing* is called before the marks come off a node whose drain failed or is finished by another tool."""
         self._node = node
         self._acts = acts
         self._clock = clock
@@ -133,7 +134,8 @@ class Course:
         return self._drain
 
     def _announce(self) -> None:
-        if self._drain.phase is Phase.RELEASING and (self._drain.failure is not None or self._drain.rolled_back):
+        drain = self._drain
+        if drain.phase is Phase.RELEASING and (drain.failure is not None or drain.rolled_back or drain.removed_by):
             self._failing(self._drain)
 
     def _start(self, action: Action) -> None:
@@ -159,8 +161,11 @@ class Course:
         """On a request thread: perform *action*, unless it may not be performed any more."""
         if not self._standing.leading:
             self._deposed = True
-        dropped = isinstance(action, Evict) and (self._standing.stopping or not self._evicting)
-        if self._deposed or dropped:
+        if self._deposed:
+            return
+        if isinstance(action, Evict) and (self._standing.stopping or not self._evicting):
+            self._answers.put(Answer(EvictionSkipped(action.pod.uid)))
+            self._wake.set()
             return
         try:
             self._answers.put(self._acts.perform(action, namespaces, siblings))
@@ -192,9 +197,10 @@ class Course:
         return Seen(
             present=self._view.pods_on(self._node.name),
             replicas=self._replicas(self._drain.states),
-            tainted=self._view.is_tainted(self._node.name),
+            tainted=self._view.is_ours(self._node.name),
             lost=self._view.lost(self._drain.targets) if self._drain.phase is Phase.EVICTING else "",
             stale=bool(self._view.stale()),
+            joined=self._view.joined(self._node.name),
         )
 
     def _controllers_read(

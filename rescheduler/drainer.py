@@ -11,6 +11,7 @@ from predicates.objects import Node
 from rescheduler import refs
 from rescheduler.access import PROVIDER_SECONDS, Access
 from rescheduler.acts import Acts
+from rescheduler.backends.base import Refusal
 from rescheduler.course import Course, Standing
 from rescheduler.draining import intent, machine, removing
 from rescheduler.draining.intent import Intent, Step
@@ -28,9 +29,10 @@ from rescheduler.observe.events import (
     Swept,
     Trouble,
 )
+from rescheduler.orders import MachineOrders
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.threads import Threads
 from rescheduler.view import View
 
@@ -70,7 +72,7 @@ class Ordered:
 
 
 class Drainer:
-    """For one thread. *failing* is called before a failed drain makes its node schedulable again."""
+    """For one thread. *failing*: see :class:`~rescheduler.course.Course`."""
 
     def __init__(
         self,
@@ -102,6 +104,22 @@ class Drainer:
         with self._asking():
             provider.refresh(deadline=deadline)
             return provider.notices([refs.ref(node) for node in nodes], deadline=deadline)
+
+    def refusal(self, name: str) -> Blocker | None:
+        """Why the provider keeps the machine of node *name*; None for a machine that it would take, or that is not
+        its own. Raises ProviderSilent.
+        """
+        if not self.takes_machines or (node := self._view.node(name)) is None:
+            return None
+        orders = MachineOrders(self._access, node, refs.rivals(node, self._view.nodes().values()))
+        with self._asking():
+            _, refused = orders.inquire()
+        if refused is None:
+            return None
+        provider = self._access.provider.name
+        if refused.reason is Refusal.BELOW_MINIMUM:
+            return Blocker(Reason.BELOW_MINIMUM, f"{provider}: {refused.detail}")
+        return Blocker(Reason.PROVIDER_REFUSED, f"{provider}: {refused.reason}: {refused.detail}")
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -274,6 +292,7 @@ class Drainer:
                 handed_over=drain.handed_over,
                 tainted=not drain.released,
                 landing_seconds=drain.landing_seconds,
+                removed_by=drain.removed_by,
             )
         )
         return drain

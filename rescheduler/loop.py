@@ -8,6 +8,7 @@ evicted a pod or handed a machine over.
 
 import enum
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -22,6 +23,7 @@ from rescheduler.landings import Landings
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
+    KeptByGuards,
     LeadershipChanged,
     NodeRef,
     Observed,
@@ -32,7 +34,9 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.landing import compare, expect
+from rescheduler.planning.node_info import NodeInfo
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.recollection import Recollection
@@ -156,6 +160,7 @@ class Loop:
         self._clock = clock
         self._report = report
         self._led: bool | None = None
+        self._compared = False  # with k8s-spot-rescheduler
         self._judged_at: float | None = None  # when all nodes were last judged
         self._settled_at: datetime | None = None  # when spot is trusted again after a burst of lost nodes
         self._unwanted: dict[str, _Unwanted] = {}  # by UIDs of nodes that the provider has left
@@ -228,12 +233,15 @@ class Loop:
     def _unfit(self) -> Held | None:
         """Why nothing can be decided now."""
         self._report(WatchAges(self._view.ages()))
-        leading = self._standing.leading
+        missing, leading = self._view.missing_rights(), self._standing.leading
         if leading is not self._led:
             self._led = leading
             self._report(LeadershipChanged(leading))
         if not leading:
             self._recollection.forget()
+        if missing:
+            return Held(Waiting.NOT_SYNCED, missing)
+        if not leading:
             return Held(Waiting.NOT_LEADING, "another replica leads")
         if why := self._view.unfit():
             return Held(Waiting.NOT_SYNCED, why)
@@ -247,9 +255,14 @@ class Loop:
         self._unwanted = {uid: until for uid, until in self._unwanted.items() if uid in uids.values()}
         self._recollection.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
-        self._settled_at = self._spot_watch.look(self._view.spot_nodes(), now)
+        infos = self._view.node_infos()
+        self._settled_at = self._spot_watch.look([info.node for info in infos.spot.values()], now)
         cooling = {node: cooldown.until for node, cooldown in self._recollection.cooling().items()}
-        self._report(Observed(now, self._view.counts(), frozenset(nodes), cooling))
+        self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling))
+        if not self._compared:
+            self._compared = True
+            if kept := self._view.kept_by_guards():
+                self._report(KeptByGuards({str(reason): count for reason, count in kept.items()}))
 
     def _sweep(self) -> bool:
         """Take care of the marks of earlier drains; whether that took the round."""
@@ -285,11 +298,12 @@ class Loop:
         self._view.ending = frozenset()
         try:
             if self._minimum and not self._dry_run:
-                self._view.removed = self._drainer.ending(self._view.on_demand_nodes())
+                on_demand = self._view.node_infos().on_demand.values()
+                self._view.removed = self._drainer.ending(info.node for info in on_demand)
             plan = self._first_plan()
             if plan is None or self._dry_run:
                 return Outcome.IDLE
-            ending = self._drainer.notices(self._view.spot_nodes())
+            ending = self._drainer.notices([info.node for info in self._view.node_infos().spot.values()])
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider cannot be asked now: {error}"))
             return Outcome.BROKEN
@@ -321,8 +335,10 @@ class Loop:
     def _is_offered(self, name: str) -> bool:
         """Whether the provider may want *name* without its pods."""
         node = self._view.node(name)
-        left = self._unwanted.get(node.metadata.uid) if node else None
-        return self._drainer.takes_machines and (left is None or self._clock.monotonic() >= left.until)
+        if node is None or control_plane_label(node) or not self._drainer.takes_machines:
+            return False
+        left = self._unwanted.get(node.metadata.uid)
+        return left is None or self._clock.monotonic() >= left.until
 
     def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()
@@ -343,7 +359,7 @@ class Loop:
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
-        if drain.failure is None and drain.evicted:
+        if drain.failure is None and drain.evicted and not drain.removed_by:
             self._records.landed(compare(expected, self._view.pods().values(), self._view.is_spot))
         self._ended(drain, began)
         if drain.failure is None:
@@ -367,6 +383,19 @@ class Loop:
         if outcome is Outcome.FAILED:
             return min(interval, SETTLE)
         return min(interval, IDLE) if outcome is Outcome.UNFIT else interval
+
+
+def _observed(
+    now: datetime,
+    by_label: Mapping[str, Mapping[str, NodeInfo]],
+    all_nodes: frozenset[str],
+    cooling: Mapping[str, datetime],
+) -> Observed:
+    pods = {
+        label: {name: info.own_pods for name, info in infos.items() if info.ready} for label, infos in by_label.items()
+    }
+    unmatched = tuple(label for label, infos in by_label.items() if not infos)
+    return Observed(now, pods, all_nodes, cooling, unmatched)
 
 
 def _all_judged(planning: Planning) -> bool:

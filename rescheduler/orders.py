@@ -17,6 +17,7 @@ from rescheduler.draining.messages import (
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, NodeRef, Trouble
+from rescheduler.planning.candidates import control_plane_label
 
 
 class MachineOrders:
@@ -29,24 +30,29 @@ class MachineOrders:
         self._ref = NodeRef(node.metadata.name, node.metadata.uid)
 
     def ask(self) -> Answer:
-        """Who owns the machine, and would it be taken?"""
-        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
+        """Who owns the machine, and would it be taken? A machine of the control plane never is."""
+        if control_plane_label(self._node):
+            return Answer(ProviderAnswered(None))
+        name = self._access.provider.name
         try:
-            provider.refresh(deadline=self._deadline())
-            group = provider.group_for(node, deadline=self._deadline())
-            if group is None:
-                return Answer(ProviderAnswered(None))
-            refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
+            group, refused = self.inquire()
         except ReschedulerError as error:
-            return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
+            return Answer(ProviderAnswered(None, f"{name}: {error}"), self._trouble(error))
+        return Answer(ProviderAnswered(group, f"{name}: {refused.reason}: {refused.detail}" if refused else ""))
+
+    def inquire(self) -> tuple[str | None, base.Refused | None]:
+        """The group that owns the machine, and why it would not be given away. Raises ReschedulerError."""
+        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
+        provider.refresh(deadline=self._deadline())
+        group = provider.group_for(node, deadline=self._deadline())
+        if group is None:
+            return None, None
         twins = [one.name for one in self._rivals if one.provider_id and one.provider_id == node.provider_id]
         if twins:
             who = ", ".join(twins)
             why = f"its provider ID is that of {who} too: it cannot be told whose machine would go"
-            return Answer(ProviderAnswered(group.id, why))
-        if refused is not None:
-            return Answer(ProviderAnswered(group.id, f"{provider.name}: {refused.reason}: {refused.detail}"))
-        return Answer(ProviderAnswered(group.id))
+            return group.id, base.Refused(base.Refusal.AMBIGUOUS, why)
+        return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
     def order(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer:
         """Order the machine away, if the Node carries our mark at this moment: *not_ours* says why it is not ours.
@@ -107,7 +113,7 @@ class MachineOrders:
         return None
 
     def _gone(self, action: OrderRemoval, why: str) -> Answer:
-        return Answer(Removed() if action.again else RemovalFailed(why, node_gone=True))
+        return Answer(Removed(unseen=True) if action.again else RemovalFailed(why, node_gone=True))
 
     def _is_ready(self) -> bool:
         """Whether the Node's kubelet still reports; also where that cannot be told."""

@@ -18,7 +18,11 @@ NOT_THE_NODES: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GON
 class DrainRecords:
     """For the loop's thread."""
 
-    def __init__(self, recollection: Recollection, view: View, clock: Clock, report: Report) -> None:
+    def __init__(
+        self, recollection: Recollection, view: View, clock: Clock, report: Report, *, returns_pause: bool = True
+    ) -> None:
+        """*returns_pause*: drains pause after one whose pods mostly came back to on-demand nodes."""
+        self._returns_pause = returns_pause
         self._recollection = recollection
         self._view = view
         self._clock = clock
@@ -38,7 +42,7 @@ class DrainRecords:
         outcomes = {str(outcome): pods for outcome, pods in landed.outcomes.items()}
         self._report(Compared(landed.node, outcomes, landed.returned))
         self._recollection.landing_succeeded()
-        if landed.badly:
+        if landed.badly and self._returns_pause:
             self._recollection.pods_returned()
         else:
             self._recollection.pods_stayed()

@@ -13,16 +13,18 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, is_marked, read
 from rescheduler.errors import Forbidden, ReschedulerError
-from rescheduler.planning.candidates import why_not_target
+from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.node_info import NodeInfo, NodeInfos, label_of, node_infos
+from rescheduler.planning.original import kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+from rescheduler.planning.policy import Circumstances, Policy
 
 #: A new pod that the scheduler has not looked at yet is waited for, but not for longer than this.
 SETTLING: Final = timedelta(minutes=1)
@@ -75,11 +77,12 @@ class View:
         own_node: str = "",
         cooling: Callable[[], Mapping[str, Cooldown]] = dict,
         identity: str = "",
+        rights: Callable[[], str] = str,
     ) -> None:
         """*own_node*: the one that we run on.
 
         *cooling*: the nodes that are left alone now. *identity* is that of our installation; marks that name another
-        one are not ours.
+        one are not ours. *rights* tells which rights are missing, "": none.
         """
         self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: what forbids drains beside the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines end or are gone, by the provider's account
@@ -91,11 +94,16 @@ class View:
         self._own_node = own_node
         self._cooling = cooling
         self._identity = identity
+        self._rights = rights
         self._made: Planner | None = None
 
     def unfit(self) -> str:
         """See :func:`unfit`."""
         return unfit(self._state)
+
+    def missing_rights(self) -> str:
+        """Which rights are missing, in words; "" where none is."""
+        return self._rights()
 
     def ages(self) -> Mapping[str, float]:
         """By kind, seconds since an event, a bookmark or a list last came in."""
@@ -186,10 +194,19 @@ class View:
         """The pods on *node* that have not ended."""
         return self._state.snapshot().pods_on[node].values()
 
-    def is_tainted(self, node: str) -> bool:
-        """Whether *node* carries the taint of a drain."""
+    def is_ours(self, node: str) -> bool:
+        """Whether *node* carries the taint of a drain, and an annotation of this very process."""
         known = self.node(node)
-        return known is not None and any(taint.key == DRAIN_TAINT.key for taint in known.spec.taints)
+        if known is None or all(taint.key != DRAIN_TAINT.key for taint in known.spec.taints):
+            return False
+        written = read(known)
+        return written is not None and (written.holder, written.identity) == (self._holder, self._identity)
+
+    def joined(self, node: str) -> str:
+        """That another tool removes *node*, and how that is known; "" where none does."""
+        known = self.node(node)
+        blocker = removal(known) if known is not None else None
+        return blocker.detail if blocker is not None else ""
 
     def lost(self, targets: Iterable[str]) -> str:
         """Which of *targets* takes no pods any more, and why; "" while all do."""
@@ -224,8 +241,8 @@ class View:
 
     def lag(self, fresh: Fresh, node: str) -> str:
         """What the watched state lacks of what was read consistently, with *node* marked; "" where it lacks nothing."""
-        if not self.is_tainted(node):
-            return f"the taint of node {node} is not watched yet"
+        if not self.is_ours(node):
+            return f"the taint and the annotation of node {node} are not watched yet"
         return lag(fresh, self._state.snapshot())
 
     def pods(self) -> dict[str, Pod]:
@@ -235,40 +252,22 @@ class View:
     def is_spot(self, node: str) -> bool:
         """Whether *node* is there and is spot."""
         found = self.node(node)
-        return found is not None and self._label_of(found) == self._policy.spot_label
+        return found is not None and label_of(found, self._policy) == self._policy.spot_label
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many pods each labelled node runs: label string of the flag → node → pods.
+    def node_infos(self) -> NodeInfos:
+        """The on-demand and the spot nodes as they are now."""
+        return node_infos(self._state.snapshot(), self._policy)
 
-        As in the original, DaemonSet and mirror pods do not count.
-        """
-        snapshot = self._state.snapshot()
-        found: dict[str, dict[str, int]] = {str(self._policy.on_demand_label): {}, str(self._policy.spot_label): {}}
-        for node in sorted(snapshot.nodes, key=lambda one: one.name):
-            if (label := self._label_of(node)) is not None:
-                found[str(label)][node.name] = sum(
-                    not belongs_to_node(pod) for pod in snapshot.pods_on[node.name].values()
-                )
-        return found
-
-    def spot_nodes(self) -> list[Node]:
-        """All spot nodes, by name."""
-        spot = (node for node in self._state.snapshot().nodes if self._label_of(node) == self._policy.spot_label)
-        return sorted(spot, key=lambda node: node.name)
-
-    def on_demand_nodes(self) -> list[Node]:
-        """All on-demand nodes, by name."""
-        return [node for _, node in sorted(self.nodes().items()) if self.is_on_demand(node)]
+    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
+        """The maps of *infos* by the label string of the flag."""
+        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
 
     def is_on_demand(self, node: Node) -> bool:
-        return self._label_of(node) == self._policy.on_demand_label
+        return label_of(node, self._policy) == self._policy.on_demand_label
 
-    def _label_of(self, node: Node) -> NodeLabel | None:
-        """The label that makes the node's type; spot wins."""
-        for label in (self._policy.spot_label, self._policy.on_demand_label):
-            if label.matches(node.metadata.labels):
-                return label
-        return None
+    def kept_by_guards(self) -> Mapping[Reason, int]:
+        """How many nodes stay that k8s-spot-rescheduler would drain, by guard."""
+        return kept_by_guards(self._state.snapshot(), self._policy, self._circumstances())
 
     @property
     def _planner(self) -> Planner:

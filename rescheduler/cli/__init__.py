@@ -28,12 +28,12 @@ _VERSION_FLAGS: Final = ("--version", "-version")
 
 
 class Commands(click.Group):
-    """The commands of :data:`COMMANDS`. A first argument that is a flag means ``run``, as the old daemon had it."""
+    """The commands of :data:`COMMANDS`. No argument, or a flag as the first one, means ``run``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in _VERSION_FLAGS:
             args = ["version"]
-        elif args and args[0].startswith("-") and args[0] not in _OWN_FLAGS:
+        elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -59,7 +59,8 @@ class Commands(click.Group):
 def cli() -> None:
     """Moves pods from on-demand nodes to spot nodes, all of a node or none, and gives the emptied nodes back.
 
-    Options without a command are those of run, so the argument lists of k8s-spot-rescheduler work as they are.
+    Without a command it is run, so the argument lists of k8s-spot-rescheduler work as they are. The program of that
+    name is here, too: it is run with --compat=k8s-spot-rescheduler.
     Every option can be set as RESCHEDULER_… in the environment. COMMAND --help tells more.
     """
 
@@ -69,12 +70,15 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(_status(args))
 
 
+def k8s_spot_rescheduler() -> None:
+    """The entry point of that name: ``run`` with the defaults of k8s-spot-rescheduler, then as :func:`main`."""
+    args = sys.argv[1:]
+    main(args if args and args[0] in _VERSION_FLAGS else ["run", "--compat=k8s-spot-rescheduler", *args])
+
+
 def _status(args: Sequence[str] | None) -> int:
     try:
         result: Any = cli.main(args, prog_name="rescheduler", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
     except BrokenPipeError:
         # Whoever read us has gone; the interpreter must not complain when it flushes on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
@@ -29,6 +30,7 @@ from rescheduler.settings import Connection
 @click.argument("names", nargs=-1, metavar="[NODE | NAMESPACE/POD]...")
 @snapshot_option
 @output_option
+@compat_option
 @policy_options
 @connection_options
 def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: Policy, connection: Connection) -> None:

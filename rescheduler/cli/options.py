@@ -6,6 +6,7 @@ decorators.
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from rescheduler.backends import BACKENDS
-from rescheduler.cli.go_flags import Bool, Duration, Option, Parsed
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
@@ -43,8 +44,23 @@ def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Dec
     return decorate
 
 
-def _policy(planning_timeout: timedelta, move_jobs: str, **values: Any) -> Policy:
-    return Policy(planning_timeout=planning_timeout.total_seconds(), move_jobs=MoveJobs(move_jobs), **values)
+#: As the name of a scheduler: all of them.
+_ANY: Final = "*"
+
+
+def _policy(planning_timeout: timedelta, move_jobs: str, scheduler_names: tuple[str, ...], **values: Any) -> Policy:
+    if values["on_demand_label"] == values["spot_label"]:
+        raise UsageError(
+            f"--on-demand-node-label and --spot-node-label are both {values['spot_label']}: expected two labels"
+        )
+    if "" in scheduler_names:
+        raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
+    return Policy(
+        planning_timeout=planning_timeout.total_seconds(),
+        move_jobs=MoveJobs(move_jobs),
+        scheduler_names=() if _ANY in scheduler_names else scheduler_names,
+        **values,
+    )
 
 
 policy_options = group(
@@ -110,7 +126,8 @@ policy_options = group(
             default=_POLICY.scheduler_names,
             metavar="NAME",
             help="Schedulers whose pods may be evicted, once for each (spec.schedulerName); they replace the default. "
-            "Where pods go is predicted by the default scheduler's rules, so name only others with the same rules.",
+            "Where pods go is predicted by the default scheduler's rules, so name only others with the same rules. "
+            "'*': all schedulers.",
         ),
         Option(
             "--planning-timeout",
@@ -125,6 +142,20 @@ policy_options = group(
             default=False,
             help="Drain also where the pods fit only if the scheduler chooses the planned nodes. Off, a plan must "
             "hold however the scheduler's scoring and its ties fall.",
+        ),
+        Option(
+            "--allow-returning-plans",
+            Bool(),
+            default=False,
+            help="Drain also where, by forecast, the scheduler puts more than half of the pods on nodes that are not "
+            "spot. Such drains are not followed by --failure-pause then.",
+        ),
+        Option(
+            "--allow-control-plane",
+            Bool(),
+            default=False,
+            help="Drain nodes with a control-plane label as well, if they carry the on-demand label. Their machines "
+            "are never removed. Off, they stay.",
         ),
     ),
 )
@@ -147,7 +178,7 @@ def provider_options(what: str) -> Decorator:
             Option("--cloud-provider", click.Choice(list(BACKENDS)), default="none", help=what),
             Option(
                 "--cloud-config",
-                click.Path(path_type=Path),
+                FILE,
                 metavar="FILE",
                 help="Configuration of the cloud provider; its page in docs/ has the keys.",
             ),
@@ -199,6 +230,7 @@ connection_options = group(
     (
         Option(
             "--kubeconfig",
+            FILE_TEXT,
             metavar="FILE",
             help="Kubeconfig with the cluster's address and our credentials. Without it: the ServiceAccount in a "
             "pod, elsewhere $KUBECONFIG or ~/.kube/config.",
@@ -215,15 +247,26 @@ connection_options = group(
     ),
 )
 
+#: The highest verbosity that changes anything.
+_MOST_VERBOSE: Final = 4
+
+
+def _verbosity(text: str) -> int:
+    """Any integer, as glog takes it."""
+    if not re.fullmatch(r"[-+]?[0-9]{1,18}", text):
+        raise ValueError(f"{text!r}: expected an integer")
+    return min(max(int(text), 0), _MOST_VERBOSE)
+
+
 logging_options = group(
     "logs",
     lambda v, log_format: Logging(verbosity=v, format=LogFormat(log_format)),
     (
         Option(
             "--v",
-            click.IntRange(0, 4),
+            Parsed(_verbosity, "integer"),
             short="-v",
-            default=0,
+            default="0",
             help="How much is logged, 0 to 4: 0 drains and what went wrong, 2 what an operator wants (each "
             "round's outcome and reasons; recommended), 3 every eviction and pod, 4 every detail.",
         ),

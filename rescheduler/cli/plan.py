@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
@@ -36,6 +37,7 @@ from rescheduler.settings import Connection
     "evicted pod comes up again: so the daemon does, which waits for that. Without it a budget is spent once in the "
     "whole plan.",
 )
+@compat_option
 @policy_options
 @connection_options
 def command(

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import logging_options, node_name_option
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.settings import Address, Logging
@@ -17,7 +17,7 @@ _PORTS = click.IntRange(0, 65535)
 @click.command("proxy", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
     "--config-file",
-    click.Path(path_type=Path),
+    FILE,
     default="/etc/elastisys/kubeaware-cloudpool-proxy.json",
     metavar="FILE",
     help="The configuration, as kubeaware-cloudpool-proxy's: JSON with server, apiServer and backend.",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, Duration, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
     connection_options,
@@ -164,6 +165,7 @@ def ignored_options(command: Any) -> Any:
 
 
 @click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@compat_option
 @policy_options
 @timing_options
 @soft_taint_option

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.following import due, failure, follow, merged_states, read_interval
+from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.messages import (
     Action,
     ControllersRead,
@@ -21,7 +21,7 @@ from rescheduler.draining.messages import (
     PodGone,
     Seen,
 )
-from rescheduler.draining.preparing import controllers_of
+from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, sooner
 from rescheduler.draining.state import (
     NEVER,
@@ -36,7 +36,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.draining.waves import next_step
-from rescheduler.planning.outcome import PodRef, Reason, Rejected
+from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
 
 #: Pods that a failure names; the others are counted.
 _PODS_NAMED: Final = 5
@@ -60,7 +60,8 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     if victim is None:
         return drain, ()
     if not event.retryable:
-        return exits.give_up(drain, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
+        answered = without(drain, frozenset({event.uid}))
+        return exits.give_up(answered, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
@@ -82,32 +83,77 @@ def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Re
 
 
 def seen(drain: Drain, event: Seen, now: float) -> Result:
-    """What the watched state shows decides the next step."""
+    """What the watched state shows decides the next step.
+
+    While another tool removes the node, it evicts the pods that are left: nothing is evicted beside it.
+    """
     if not event.tainted:
         return exits.mark_lost(drain, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(without(drain, frozenset(gone)), now)
+    if _is_orphaned(drain):
+        return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
+    if event.joined and drain.evicted_all:
+        return exits.hand_over(drain, event.joined, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
+    return _continued(drain, event, now)
+
+
+def _continued(drain: Drain, event: Seen, now: float) -> Result:
     drain, reading = _read(drain, now)
     if event.stale:
         return drain, reading
     if not (drain.waiting or drain.victims or drain.debts):
         return _landed(drain, now)
+    if event.joined:
+        return drain, reading
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
     drain, step = _step(drain, lost=event.lost)
     return drain, (*reading, *again, *step)
 
 
+def _is_orphaned(drain: Drain) -> bool:
+    """Whether pods are left whose topmost controller is gone: what is below it may keep them."""
+    return any(
+        victim.controller is not None
+        and victim.owner is not None
+        and victim.controller.uid != victim.owner.uid
+        and victim.controller in drain.states
+        and not drain.states[victim.controller].exists
+        for victim in drain.waiting
+    )
+
+
+def _count_again(drain: Drain, now: float) -> Result:
+    """Read whom the pods belong to now. Evictions that are on their way are answered first."""
+    if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
+        return drain, ()
+    return count(drain, now)
+
+
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """The next step, if the pods that are left still fit."""
+    """The next step, if the pods that are left still fit. What is seen next tells whether another tool evicts them."""
     step, drain = drain.step, replace(drain, step=())
+    if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
+        return drain, ()
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
-    drain = replace(drain, targets=targets(event.verdict))
+    drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
     return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+
+
+def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
+    """Pods that somebody else deletes are not evicted, but waited for."""
+    deleted = {pod.uid for pod in plan.leaving}
+    leaves_by = now + drain.limits.grace + drain.limits.headroom
+    leaving = {
+        victim.pod.uid: replace(victim, leaves_by=leaves_by) for victim in drain.waiting if victim.pod.uid in deleted
+    }
+    waiting = tuple(victim for victim in drain.waiting if victim.pod.uid not in leaving)
+    return replace(drain, waiting=waiting, victims={**drain.victims, **leaving})
 
 
 def _no_longer_fits(rejected: Rejected) -> Failure:

@@ -190,6 +190,13 @@ class EvictionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionSkipped:
+    """The request was not sent: the drain had left the phase of evictions."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodGone:
     """404, or another pod bears its name."""
 
@@ -202,9 +209,10 @@ class Seen:
 
     present: frozenset[str]  #: UIDs of the pods on the node, without those that ended
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: as in :class:`ControllersRead`
-    tainted: bool = True  #: our taint is on the node
+    tainted: bool = True  #: our taint and our annotation are on the node
     lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
     stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
+    joined: str = ""  #: that another tool removes the node, and how that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +221,7 @@ class Removed:
 
     #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
     unproven: bool = False
+    unseen: bool = False  #: only the Node is known to be gone; the end of the machine was not seen
     unshrunk: str = ""  #: why another machine comes in its place; "": none does
 
 
@@ -249,6 +258,7 @@ class Released:
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
     why: str
+    lost: bool = False  #: the marks are not ours any more, and stay
 
 
 class Cause(enum.Enum):
@@ -273,6 +283,7 @@ Event: TypeAlias = (
     | EvictionAccepted
     | EvictionRefused
     | EvictionFailed
+    | EvictionSkipped
     | PodGone
     | Seen
     | Removed

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from rescheduler.draining import exits, marking
 from rescheduler.draining.following import READ_INTERVAL, merged_states
 from rescheduler.draining.messages import (
@@ -66,7 +68,9 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     )
     known = {victim.pod.uid: victim.controller for victim in (*drain.waiting, *drain.victims.values())}
     controllers = {uid: controller for uid, controller in known.items() if controller is not None}
-    return replace(drain, controllers={**drain.controllers, **controllers}), (marking.mark(drain),)
+    begun = {after for uid, after in controllers.items() if drain.controllers.get(uid) in drain.begun}
+    drain = replace(drain, controllers={**drain.controllers, **controllers}, begun=drain.begun | begun)
+    return drain, (marking.mark(drain),)
 
 
 def _unanswered(drain: Drain, event: ControllersRead) -> str:
@@ -161,11 +165,26 @@ def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
 
 
 def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
-    """What is owed already stands; the controllers of pods that are to move are owed what runs now."""
+    """What is owed already stands; the controllers of pods that are to move are owed what runs now.
+
+    A ReplicaSet that its Deployment has left behind is owed what the Deployment was.
+    """
     debts = dict(drain.debts)
     for controller in sorted(set(event.topmost.values())):
         state = event.states[controller]
         debt = incur(state, event.replicas.get(controller, Replicas()))
+        for before in _predecessors(drain, event, controller):
+            debt = msgspec.structs.replace(
+                debt, ready=max(debt.ready, debts[before].ready), bound=max(debt.bound, debts[before].bound)
+            )
         if controller not in debts and not lapsed(debt, state):
             debts[controller] = debt
     return debts
+
+
+def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) -> set[Controller]:
+    """Controllers that are gone, were owed something, and of which pods belong to *controller* now."""
+    pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
+    now = (victim for victim in pods if _with_controller(victim, event).controller == controller)
+    before = {victim.controller for victim in now if victim.controller is not None}
+    return {each for each in before - {controller} if each in drain.debts and not event.states[each].exists}

@@ -67,7 +67,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
     """A provider that does not know the machine of a Ready node is asked twice before the Node is deleted."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
-    drain = replace(drain, unshrunk=event.unshrunk)
+    drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
     return replace(drain, phase=Phase.DELETING, retry_at=NEVER), (DeleteNode(),)
 
 

@@ -49,6 +49,7 @@ class Call:
     deadline: float  #: by the provider's clock
     metadata: Iterable[tuple[str, str | bytes]] = ()
     trailers: list[tuple[str, str | bytes]] = field(default_factory=list)
+    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: of a deletion, by node
 
 
 class Service:
@@ -152,7 +153,7 @@ class Service:
                 raise errors.UsageError("nodes: expected a provider ID or a name")
             if nodes.setdefault(node.name, node).provider_id != node.provider_id:
                 raise errors.UsageError(f"nodes: {node.name} is there twice, with different provider IDs")
-        found = self._delete(request.id, nodes, call.deadline)
+        call.outcomes = found = self._delete(request.id, nodes, call.deadline)
         call.trailers += outcomes.trailer(found)
         if problem := _problem(found):
             raise problem

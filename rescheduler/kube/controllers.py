@@ -110,7 +110,7 @@ class ControllerReader:
                 below[upper].append(lower)
         states = {one: self._state(one, below.get(one, [])) for one in sorted(set(controllers))}
         self._forget({one for one, state in states.items() if not state.exists})
-        for state in self._counted([one for one in states.values() if one.wanted is None]):
+        for state in self._counted([one for one in states.values() if one.controller.kind not in _KINDS]):
             states[state.controller] = state
         if words:
             for one, state in states.items():
@@ -133,7 +133,7 @@ class ControllerReader:
             case kind if kind in _KINDS:
                 return self._workload(controller, frozenset({controller.uid}))
             case _:
-                return ControllerState(controller, uids | {controller.uid})
+                return self._foreign(controller, below)
 
     def _workload(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
         workload = self._get(controller, Workload)
@@ -146,6 +146,16 @@ class ControllerReader:
             template=digest(workload.spec.template),
             refusal=one_line(workload.refusal),
         )
+
+    def _foreign(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
+        """Of a kind that cannot be read, as its ReplicaSets tell: they want what it wants, and go with it."""
+        replica_sets = list(below)
+        uids = frozenset({controller.uid, *(each.uid for each in replica_sets)})
+        if not replica_sets:
+            return ControllerState(controller, uids)
+        read = (self._get(each, Workload) for each in replica_sets)
+        there = [each for each in read if each is not None and each.metadata.deletion_timestamp is None]
+        return ControllerState(controller, uids, wanted=sum(each.wanted for each in there), exists=bool(there))
 
     def _job(self, controller: Controller) -> ControllerState:
         uids, job = frozenset({controller.uid}), self._get(controller, Job)

@@ -11,10 +11,13 @@ from msgspec import Raw
 from predicates.objects import ObjectMeta, OwnerReference, Wire
 from rescheduler import shapes
 from rescheduler.kube.workloads import WorkloadCondition
-from rescheduler.planning.controllers import JobFacts
+from rescheduler.planning.controllers import Disruption, JobFacts
 
 #: A Job with one of these conditions creates no more pods.
 _FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
+
+#: Actions of a podFailurePolicy that fail the Job, or one of its indexes, whatever the backoff limits are.
+_FAILS: Final = frozenset({"FailJob", "FailIndex"})
 
 #: How the containers of an evicted pod usually end: SIGTERM, SIGKILL.
 _EVICTED_CODES: Final = frozenset({143, 137})
@@ -166,20 +169,26 @@ def facts(job: Job, restarted: int) -> JobFacts:
         backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,
         backoff_limit_per_index=job.spec.backoff_limit_per_index,
         failures=job.status.failed + len(_uncounted(job).failed or ()) + restarted,
-        ignores_disruptions=_ignores_disruptions(job.spec.pod_failure_policy),
+        disruption=_disruption(job.spec.pod_failure_policy),
     )
 
 
-def _ignores_disruptions(policy: FailurePolicy | None) -> bool:
-    """Whether the failure of an evicted pod is ignored: by its condition, before any rule that may count it."""
-    rules = (policy.rules if policy else None) or ()
-    for one in rules:
-        ignored = one.action == "Ignore"
-        if ignored and one.on_exit_codes is not None:
-            continue  # it may match or not: another rule decides
-        if one.match_evicted:
-            return ignored
-    return False
+def _disruption(policy: FailurePolicy | None) -> Disruption:
+    """The effect of an eviction. The first rule that matches decides, and one about exit codes may match or not.
+
+    So an eviction is ignored only where no rule before may count it, and fails the Job where any rule may do so.
+    """
+    certain = True
+    for rule in (policy.rules if policy else None) or ():
+        if not rule.match_evicted:
+            continue
+        if rule.action in _FAILS:
+            return Disruption.FAILS
+        ignored = rule.action == "Ignore"
+        if rule.on_exit_codes is None:
+            return Disruption.IGNORED if ignored and certain else Disruption.COUNTS
+        certain = certain and ignored
+    return Disruption.COUNTS
 
 
 def _uncounted(job: Job) -> UncountedPods:

@@ -85,9 +85,17 @@ class Observed:
     """The nodes of this round, and how many pods that count (no DaemonSet, no mirror pod) each one runs."""
 
     at: datetime
-    pods: Mapping[str, Mapping[str, int]]  #: label string of the flag → node → pods
+    pods: Mapping[str, Mapping[str, int]]  #: label string of the flag → Ready node → pods
     all_nodes: frozenset[str]
     cooling: Mapping[str, datetime]  #: node → until when it is left alone
+    unmatched: tuple[str, ...] = ()  #: label strings of flags that no node matches
+
+
+@dataclass(frozen=True, slots=True)
+class KeptByGuards:
+    """Nodes stay that k8s-spot-rescheduler would drain: told once, after the start."""
+
+    nodes: Mapping[str, int]  #: by the reason code of the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +171,18 @@ class DrainEnded:
     evicted: tuple[PodRef, ...]
     failure: Failure | None
     seconds: float
-    removed: bool = False  #: machine and Node are gone
+    removed: bool = False  #: the machine is going or gone, the Node is deleted
     unshrunk: str = ""  #: why another machine comes in place of the removed one; "": none does
     handed_over: bool = False  #: the machine is ordered away, its end was not seen
     tainted: bool = False  #: our taint could not be taken off, or was left for another replica
     #: From the last eviction until every pod that was owed ran again; None where it did not come to that.
     landing_seconds: float | None = None
+    removed_by: str = ""  #: another tool removes the node: how that is known
 
 
 @dataclass(frozen=True, slots=True)
 class MachineGone:
-    """A machine that an earlier drain ordered is gone, and its Node deleted."""
+    """A machine that an earlier drain ordered is going or gone, and its Node is deleted."""
 
     node: NodeRef
 
@@ -235,7 +244,7 @@ class RoundEnded:
 
 
 #: What concerns this process, what a round tells, and what becomes of single nodes.
-ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges
+ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges | KeptByGuards
 RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted

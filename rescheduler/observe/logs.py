@@ -21,6 +21,7 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     EvictionResult,
     Held,
+    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
@@ -107,15 +108,15 @@ class Logs:
     def __init__(self) -> None:
         self._told: dict[str, object] = {}
         self._held: object = None
+        self._unmatched: tuple[str, ...] = ()
         self._news = logging.INFO  # what becomes of nodes is all that a dry run does, so there it is always told
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges():
+            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
                 self._of_process(event)
-            case Observed(pods=pods):
-                counts = ", ".join(f"{len(nodes)} nodes {label}" for label, nodes in pods.items())
-                _say(DETAIL, f"the cluster has {counts}")
+            case Observed():
+                self._observed(event)
             case Held():
                 self._holds(event)
             case Planned():
@@ -142,6 +143,24 @@ class Logs:
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
             case WatchAges():
                 pass  # a metric shows them; a watch that is too old is the reason of a wait
+
+            case KeptByGuards(nodes):
+                why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
+                _say(
+                    NOTICE,
+                    f"{sum(nodes.values())} on-demand nodes stay that k8s-spot-rescheduler would drain ({why}); "
+                    "--compat=k8s-spot-rescheduler drains them",
+                )
+
+    def _observed(self, event: Observed) -> None:
+        counts = ", ".join(f"{len(nodes)} Ready nodes {label}" for label, nodes in event.pods.items())
+        _say(DETAIL, f"the cluster has {counts}")
+        for label in event.unmatched:
+            if label not in self._unmatched:
+                _say(
+                    logging.WARNING, f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
+                )
+        self._unmatched = event.unmatched
 
     def _holds(self, event: Held) -> None:
         """At verbosity 2 once, until the reason changes."""
@@ -218,7 +237,7 @@ def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPost
             text = f"its machine may have been ordered away; it is not ordered again for now: {failure.detail}"
             _say(logging.WARNING, text, node=node, reason=failure.why)
         case MachineGone(node):
-            _say(NOTICE, "its machine is gone, the Node is deleted", node=node)
+            _say(NOTICE, "its machine is going or gone, the Node is deleted", node=node)
         case MachineOrdered(node, provider, group):
             _say(NOTICE, f"empty: {provider} was asked to take its machine out of group {group}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
@@ -244,7 +263,9 @@ def _drain_ended(event: DrainEnded) -> None:
         text = f"drained {after}, {len(event.evicted)} pods moved; another machine comes in its place: {event.unshrunk}"
         _say(logging.WARNING, text, node=event.node)
     else:
-        end = "machine and Node are gone" if event.removed else "it takes pods again"
+        end = event.removed_by or (
+            "its machine is going or gone, the Node is deleted" if event.removed else "it takes pods again"
+        )
         _say(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)
 
 

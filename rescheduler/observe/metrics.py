@@ -24,6 +24,7 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     EvictionResult,
     Held,
+    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
@@ -111,7 +112,7 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges():
+            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -143,6 +144,8 @@ class Metrics:
                     self._owed.set(0)  # the leader knows
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
+            case KeptByGuards():
+                pass  # told once, in the log
 
     def _of_node(self, event: NodeEvent) -> None:
         match event:

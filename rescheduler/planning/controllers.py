@@ -4,6 +4,7 @@ A Deployment's pod names a ReplicaSet as its controller; the ReplicaSet names th
 replacement pods per topmost controller, because a roll-out or a scale-down acts there.
 """
 
+import enum
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +22,14 @@ class Controller(msgspec.Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.kind}/{self.name}"
 
 
+class Disruption(enum.Enum):
+    """What the eviction of one of its pods does to a Job, by its podFailurePolicy."""
+
+    COUNTS = enum.auto()  #: a failure, which counts against the backoff limits
+    IGNORED = enum.auto()
+    FAILS = enum.auto()  #: the Job, or the pod's index, may fail at once
+
+
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """What decides whether a disrupted pod counts as a failure of its Job."""
@@ -28,7 +37,7 @@ class JobFacts:
     backoff_limit: int = 6  #: pod failures after which the Job fails
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job
     failures: int = 0  #: pod failures so far, with container restarts where ``restartPolicy`` is OnFailure
-    ignores_disruptions: bool = False  #: a podFailurePolicy ignores pods with the condition DisruptionTarget
+    disruption: Disruption = Disruption.COUNTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def foretold(plan: Plan, forecast: Forecast) -> Plan:
     return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(went))
 
 
-def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool) -> Blocker | None:
+def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
     """Why *plan* is better not carried out although there is room, None where nothing speaks against it."""
     pods = len(plan.placements)
     if forecast.stuck and not allow_fragile:
@@ -194,7 +194,7 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool) -> Blocker
             f"({_named(forecast.stuck)}) found no place in up to {worst} of {forecast.plays} play-throughs"
         )
         return Blocker(Reason.FRAGILE, detail)
-    if 2 * forecast.returning > pods:
+    if 2 * forecast.returning > pods and not allow_returning:
         detail = (
             f"at least {forecast.returning} of {pods} pods would go back to nodes that are not spot; "
             "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from predicates.objects import Pod
-from rescheduler.planning.controllers import ControllerState, JobFacts
+from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
 from rescheduler.planning.drainability import of_job
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import MoveJobs
@@ -44,8 +44,11 @@ def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Bl
 
     :attr:`MoveJobs.NEVER` needs no facts: it is a rule of ``drainability``.
     """
-    if not pods or move_jobs is not MoveJobs.TOLERANT or facts.ignores_disruptions:
+    if not pods or move_jobs is not MoveJobs.TOLERANT or facts.disruption is Disruption.IGNORED:
         return None
+    if facts.disruption is Disruption.FAILS:
+        why = "its Job has a podFailurePolicy with a FailJob or FailIndex rule that an eviction may match"
+        return Blocker(Reason.JOB_WOULD_FAIL, f"{why}; {_ADVICE}", pods[0].key)
     left = facts.backoff_limit - facts.failures
     if left < len(pods):
         why = (

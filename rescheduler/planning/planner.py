@@ -101,8 +101,9 @@ class Planner:
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
         """One node judged as by :meth:`first_plan`: asked again once our taint is on it.
 
-        Pods that this drain has *evicted* (UIDs) leave, however long that takes; any other terminating pod is judged
-        as for a new drain.
+        Pods that this drain has *evicted* (UIDs) leave, however long that takes. Once there is one, other terminating
+        pods that are not overdue are waited for as well: a scale-down or a roll-out deletes pods at any time. Before,
+        they are judged as for a new drain.
         """
         ground = self._draining(circumstances, evicted)
         verdict = self._alone(node, ground, self._purse(ground))
@@ -280,7 +281,12 @@ class Planner:
     def _trusted(self, plan: Plan, ground: Ground) -> Verdict:
         """*plan* with its forecast, or why it is better not carried out."""
         forecast = ground.forecaster.forecast(plan)
-        trouble = objection(plan, forecast, allow_fragile=self._policy.allow_fragile_plans)
+        trouble = objection(
+            plan,
+            forecast,
+            allow_fragile=self._policy.allow_fragile_plans,
+            allow_returning=self._policy.allow_returning_plans,
+        )
         return foretold(plan, forecast) if trouble is None else Rejected(plan.node, (trouble,))
 
     def _examined(self, node: str, ground: Ground) -> Candidate | Rejected:
@@ -321,7 +327,8 @@ class Planner:
     def _draining(self, circumstances: Circumstances, evicted: Collection[str]) -> Ground:
         """The ground of a node whose drain has *evicted* pods (UIDs)."""
         ground = self._ground(circumstances)
-        return replace(ground, context=replace(ground.context, evicted=frozenset(evicted)))
+        context = replace(ground.context, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
+        return replace(ground, context=context)
 
     def _new_ground(self, circumstances: Circumstances) -> Ground:
         if self._budgets.made_of != Budgets.version(self._snapshot):

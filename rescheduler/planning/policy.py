@@ -62,6 +62,8 @@ class Policy:
     budgets_in_steps: bool = False  #: a budget that allows one eviction is good for several, one after the other
     planning_timeout: float = 2.0  #: seconds that may be spent on a better answer than first-fit
     allow_fragile_plans: bool = False
+    allow_returning_plans: bool = False  #: also plans by which most pods land on nodes that are not spot
+    allow_control_plane: bool = False  #: nodes with a control-plane label may be drained; their machines stay
     move_jobs: MoveJobs = MoveJobs.TOLERANT
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: whose pods may be evicted; empty: of any scheduler
     pod_eviction_timeout: float = 120.0  #: seconds for each step of a budget that is passed in steps

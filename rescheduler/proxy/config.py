@@ -9,13 +9,14 @@ import json
 import logging
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.config import Duration, Endpoint, Section, plain_http
+from rescheduler.backends.config import INT32, Duration, Endpoint, Section, plain_http
 
 log = logging.getLogger(__name__)
 
@@ -99,18 +100,18 @@ class ProxyFile(Section, frozen=True, kw_only=True):
     @property
     def backend_url(self) -> str:
         """Without user and password."""
-        parts = urlsplit(self._written_url)
+        parts = _split(self._written_url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     @property
     def url_password(self) -> str | None:
         """The password in the backend's URL, `None` where that names no user."""
-        return unquote(urlsplit(self._written_url).password or "") if self.url_user else None
+        return unquote(_split(self._written_url).password or "") if self.url_user else None
 
     @property
     def url_user(self) -> str:
         """The user in the backend's URL; "" where it has none."""
-        return unquote(urlsplit(self._written_url).username or "")
+        return unquote(_split(self._written_url).username or "")
 
     @property
     def _written_url(self) -> str:
@@ -134,18 +135,26 @@ class ProxyFile(Section, frozen=True, kw_only=True):
             backend=endpoint,
             api=self.backend.api,
             min_size=self.min_size,
-            max_size=2**31 - 1,
+            max_size=INT32,
             order_timeout=Duration(self.backend.timeout),
             settle_time=Duration(self.backend.settle_time),
             poll_interval=Duration(self.backend.poll_interval),
         )
 
 
+def _split(url: str) -> SplitResult:
+    """The parts of *url*; what is no URL is a path, which the checks of the file refuse."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", url, "", "")
+
+
 def read(path: Path) -> ProxyFile:
     """The file, checked; ConfigError in one line, from the general to the key."""
-    where = f"configuration {path}"
+    where = f"configuration {files.printable(path)}"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_Pairs)
+        document = json.loads(files.read_text(path), object_pairs_hook=_Pairs)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -178,7 +187,7 @@ def _check(file: ProxyFile, where: str) -> None:
         "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
         != bool(backend.auth.password_path),
         "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
-        "minSize: expected 0 or more": file.min_size < 0,
+        f"minSize: expected 0 to {INT32}": not 0 <= file.min_size <= INT32,
     }
     for complaint, holds in complaints.items():
         if holds:
@@ -192,10 +201,10 @@ def check_files(file: ProxyFile, path: Path) -> None:
     """
     tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
     unused = bool(api.kube_config_path or api.in_cluster)
-    files = {
-        "server.tls.certPath": tls and tls.cert_path,
-        "server.tls.keyPath": tls and tls.key_path,
-        "server.tls.clientCaPath": tls and tls.client_ca_path,
+    named: dict[str, str | None] = {
+        "server.tls.certPath": tls.cert_path if tls else None,
+        "server.tls.keyPath": tls.key_path if tls else None,
+        "server.tls.clientCaPath": tls.client_ca_path if tls else None,
         "server.bearerTokenPath": file.server.bearer_token_path,
         "apiServer.auth.clientCertPath": None if unused else api.client_cert_path,
         "apiServer.auth.clientKeyPath": None if unused else api.client_key_path,
@@ -207,12 +216,13 @@ def check_files(file: ProxyFile, path: Path) -> None:
         "backend.auth.passwordPath": backend.password_path,
         "backend.auth.tokenPath": backend.token_path,
     }
-    for key, name in files.items():
+    for key, name in named.items():
+        if not name:
+            continue
         try:
-            if name:
-                Path(name).open("rb").close()
+            files.check(name)
         except OSError as error:
-            raise ConfigError(f"configuration {path}: {key}: {name}: {error.strerror}") from error
+            raise ConfigError(f"configuration {path}: {key}: {files.printable(name)}: {error.strerror}") from error
 
 
 def _with_defaults(section: Any) -> Any:

@@ -1,6 +1,7 @@
 """Requests handed on as they came, and answers handed back as they came, both streamed."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
@@ -28,6 +29,13 @@ _HOP_BY_HOP: Final = frozenset(
 )
 #: Ours towards the backend: its own name, and no promise of a 100 that the server in front has given already.
 _OURS: Final = frozenset({b"host", b"expect"})
+#: Some servers take a request for one of another method or path where such a header names it. Gateways write the
+#: name's other characters as underscores or dashes, so only its letters and digits count.
+_REWRITING: Final = re.compile(
+    r"(x-)?(http-)?(method|verb|path|url|uri)-override"
+    r"|x-(http-)?(method|verb)"
+    r"|x-(http-)?(original|rewrite|override|overwrite|forwarded|envoy-original)-(method|verb|url|uri|path|prefix)"
+)
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -141,12 +149,20 @@ class Forwarder:
             dropped.add(b"content-length")
         if self._consumes_authorization:
             dropped.add(b"authorization")
-        kept = [(name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped]
+        kept = [
+            (name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped and not rewrites(name)
+        ]
         names = {name for name, _ in kept}
         for name, value in self._credentials.headers().items():
             if name.encode() not in names:
                 kept.append((name.encode(), value.encode()))
         return _with_client(kept, scope)
+
+
+def rewrites(name: bytes) -> bool:
+    """Whether a header of this name changes the method or the path of a request for some servers."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.decode("latin-1").lower())
+    return _REWRITING.fullmatch(words) is not None
 
 
 def raw_path(scope: Scope) -> str:

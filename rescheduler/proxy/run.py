@@ -24,7 +24,7 @@ from rescheduler.observe.server import application
 from rescheduler.observe.server import serving as serving_pages
 from rescheduler.observe.status import Status
 from rescheduler.proxy.app import Patience, Proxy
-from rescheduler.proxy.config import ProxyFile
+from rescheduler.proxy.config import ProxyFile, Server
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
@@ -95,6 +95,8 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
         log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
+        if open_to := _exposed(file.server, Address(host, listening)):
+            log.warning("whoever reaches port %d can remove machines: %s", listening, open_to)
         swept = False
         while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
             standing.beat()
@@ -114,6 +116,17 @@ def _pages(content: Starlette, pages: Address, *, other_port: bool) -> Iterator[
             address = parts.enter_context(serving_pages(content, Address(pages.host, 0)))
             log.log(NOTICE, "%s; /metrics, /healthz and /readyz are served on %s", failure, address)
         yield address
+
+
+def _exposed(server: Server, address: Address) -> str:
+    """What is missing for the clients to be known on *address*; "" for nothing."""
+    if address.loopback:
+        return ""
+    if server.tls is None:
+        return "it is served in plain text; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
+    if not (server.tls.client_ca_path or server.bearer_token_path):
+        return "clients show nothing; set server.tls.clientCaPath or server.bearerTokenPath"
+    return ""
 
 
 def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:

@@ -67,7 +67,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a duration without a unit": (
         {"server": {"timeout": "60"}, "apiServer": API, "backend": POOL},
-        'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
+        'expected a duration such as 10s, 2m30s, 1h or 500ms, got "60" - at `$.server.timeout`',
     ),
     "a kubeconfig that is not there": ({"apiServer": API, "backend": POOL}, "no such file"),
     "another cluster's kubeconfig": (kubeconfig("https://elsewhere", "without-users"), "0 contexts of"),

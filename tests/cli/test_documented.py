@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rescheduler.cli.compat import DEFAULTS, ORIGINAL
 from rescheduler.cli.run import command
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -21,10 +22,38 @@ def test_defaults_of_the_flags() -> None:
         option.opts[0]: _written(option.default) for option in command.params if isinstance(option, click.Option)
     }
     assert documented == {flag: options[flag] for flag in documented}
-    assert len(rows) == 15
+    assert len(rows) == 28
+
+
+def test_every_flag_has_its_line() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
+    pages += (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    flags = [option.opts[0] for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    assert [flag for flag in flags if f"`{flag}" not in pages and f" {flag}" not in pages] == []
+
+
+def test_the_table_of_compat() -> None:
+    page = (PAGE.parent / "upgrading.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `--([a-z-]+)` \| ([^|]+) \| `?([^|`]+)`? \|", page, re.MULTILINE)
+    options = {option.name: _written(option.default) for option in command.params if isinstance(option, click.Option)}
+    rows = {flag.replace("-", "_"): (default, changed.strip()) for flag, default, changed in table}
+    names = {"scheduler_name": "scheduler_names"}
+    assert {names.get(flag, flag): row for flag, row in rows.items()} == {
+        name: (options[name], _written(changed)) for name, changed in DEFAULTS[ORIGINAL].items()
+    }
 
 
 def _written(default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return ",".join(default) if isinstance(default, tuple) else str(default)
+
+
+def test_the_tests_of_the_promises_exist() -> None:
+    root = PAGE.parents[1]
+    section = (root / "README.md").read_text(encoding="utf-8").partition("## What it promises")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and line != "| promise | test |"]
+    named = {row: re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", row) for row in rows}
+    assert rows
+    assert [row for row, paths in named.items() if not paths] == []
+    assert [path for paths in named.values() for path in paths if not (root / path).exists()] == []

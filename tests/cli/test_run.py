@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,9 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(planning_timeout=0.5, min_on_demand_nodes=3, allow_fragile_plans=True),
     ),
     "Jobs": ("--move-jobs=never", 1, Policy(move_jobs=MoveJobs.NEVER)),
+    "the control plane": ("--allow-control-plane", 1, Policy(allow_control_plane=True)),
+    "pods that return": ("--allow-returning-plans", 1, Policy(allow_returning_plans=True)),
+    "all schedulers": ("--scheduler-name=*", 1, Policy(scheduler_names=())),
     "schedulers": (
         "--scheduler-name=default-scheduler --scheduler-name=mine",
         1,
@@ -233,7 +237,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "no name": ("--lease-name=", "name '': expected lower-case letters"),
     "a number": ("--min-on-demand-nodes=x", "'x' is not a valid integer"),
     "a negative number": ("--min-on-demand-nodes=-1", "-1 is not in the range x>=0"),
-    "a verbosity": ("-v=9", "9 is not in the range 0<=x<=4"),
+    "a verbosity": ("-v=high", "'high': expected an integer"),
+    "equal labels": ("--on-demand-node-label=a=b --spot-node-label=a=b", "are both a=b: expected two labels"),
+    "no scheduler": ("--scheduler-name=", "--scheduler-name: expected a name"),
+    "another tool": ("--compat=descheduler", "is not 'k8s-spot-rescheduler'"),
     "an address": ("--listen-address=9235", "address '9235': expected host:port"),
     "a port": ("--listen-address=localhost:99999", "address 'localhost:99999': expected host:port"),
     "an address without brackets": ("--listen-address=::1:80", "address '::1:80': expected host:port"),
@@ -286,9 +293,72 @@ def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == said
 
 
-def test_without_a_command_the_help_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    assert status() == 2
-    assert "Usage: rescheduler" in capfd.readouterr().err
+#: What k8s-spot-rescheduler would empty.
+COMPAT = Policy(
+    skip_nodes_with_local_storage=False,
+    skip_nodes_with_system_pods=False,
+    allow_fragile_plans=True,
+    allow_returning_plans=True,
+    move_jobs=MoveJobs.ALWAYS,
+    scheduler_names=(),
+)
+COMPAT_TIMING = Timing(return_wait=timedelta(), max_moves_per_pod_per_day=0)
+COMPATIBLE: Given = (Connection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
+
+
+def test_no_argument_starts_the_daemon(given: list[Given]) -> None:
+    assert status() == 0
+    assert given == [DEFAULT]
+
+
+def test_compat_changes_defaults(given: list[Given]) -> None:
+    assert status("--compat=k8s-spot-rescheduler") == 0
+    assert given == [COMPATIBLE]
+
+
+def test_compat_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCHEDULER_COMPAT", "k8s-spot-rescheduler")
+    assert status("run") == 0
+    assert given == [COMPATIBLE]
+
+
+def test_flags_and_the_environment_override_compat(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCHEDULER_MOVE_JOBS", "never")
+    flags = "--skip-nodes-with-system-pods --max-moves-per-pod-per-day=2 --scheduler-name=mine"
+    assert status(*flags.split(), "--compat=k8s-spot-rescheduler") == 0
+    connection, policy, running, logs = COMPATIBLE
+    policy = replace(policy, skip_nodes_with_system_pods=True, move_jobs=MoveJobs.NEVER, scheduler_names=("mine",))
+    running = replace(running, timing=replace(COMPAT_TIMING, max_moves_per_pod_per_day=2))
+    assert given == [(connection, policy, running, logs)]
+
+
+#: Arguments of the program k8s-spot-rescheduler, and what starts.
+ORIGINAL: dict[str, tuple[list[str], list[Given]]] = {
+    "none": ([], [COMPATIBLE]),
+    "glog's": (["-v=12", "-logtostderr"], [(*COMPATIBLE[:3], Logging(4))]),
+    "its own deployment's": (
+        ["-v=2", "--running-in-cluster=true", "--namespace=kube-system", "--housekeeping-interval=10s"],
+        [(*COMPATIBLE[:3], Logging(2))],
+    ),
+    "its version": (["--version"], []),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), ORIGINAL.values(), ids=ORIGINAL)
+def test_the_program_k8s_spot_rescheduler(
+    given: list[Given], monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: list[Given]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["k8s-spot-rescheduler", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.k8s_spot_rescheduler()
+    assert caught.value.code == 0
+    assert given == expected
+
+
+@pytest.mark.parametrize(("text", "level"), [("-1", 0), ("0", 0), ("4", 4), ("9", 4), ("+2", 2)])
+def test_any_verbosity_is_taken(given: list[Given], text: str, level: int) -> None:
+    assert status("run", f"-v={text}") == 0
+    assert given[0][3] == Logging(level)
 
 
 def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:

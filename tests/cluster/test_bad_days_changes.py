@@ -8,8 +8,8 @@ import pytest
 from deploy.local.api import Json
 from deploy.local.manifests import deployment, job
 from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node
+from deploy.local.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -20,10 +20,21 @@ CHANGES: Final[dict[str, Callable[[ControlPlane], object]]] = {
     "scaled down": lambda cluster: cluster.api.patch(WEB, {"spec": {"replicas": 2}}),
     "scaled to zero": lambda cluster: cluster.api.patch(WEB, {"spec": {"replicas": 0}}),
     "deleted": lambda cluster: cluster.api.delete(WEB, propagationPolicy="Background"),
+    "orphaned": lambda cluster: cluster.api.delete(WEB, propagationPolicy="Orphan"),
     "rolled out": lambda cluster: cluster.api.patch(
         WEB, {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
     ),
 }
+
+NO_PODS: Final[Json] = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "none", "namespace": "default"},
+    "spec": {"hard": {"pods": "0"}},
+}
+
+#: Evictions of the steps 1, 1 and 2 of a controller: the last of them may be under way when a quota comes.
+MOST_BEFORE_THE_QUOTA: Final = 4
 
 
 def start(observer: Observer, workload: Json, pods: int) -> None:
@@ -36,7 +47,8 @@ def start(observer: Observer, workload: Json, pods: int) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_deployment_changes_in_the_middle_of_a_drain(cluster: ControlPlane, observer: Observer, change: str) -> None:
-    start(observer, deployment("web", 8, annotations=SLOW), pods=8)
+    """Pods take time to end, so those that the change deletes are still there when the next step is planned."""
+    start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         CHANGES[change](cluster)
@@ -51,3 +63,18 @@ def test_a_job_is_suspended_in_the_middle_of_a_drain(cluster: ControlPlane, obse
         cluster.api.patch(WORK, {"spec": {"suspend": True}})
         drained_well(observer)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
+
+
+def test_a_deployment_leaves_its_pods_behind_and_they_cannot_be_replaced(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """Its ReplicaSet goes on alone, and is owed what the Deployment was."""
+    start(observer, deployment("web", 12, annotations=SLOW), pods=12)
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+        cluster.apply([NO_PODS])
+        cluster.api.delete(WEB, propagationPolicy="Orphan")
+        observer.eventually(lambda: observer.events(ONE) & {"DrainFailed"}, "the end of the drain")
+        observer.opened()
+        observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set())
+    assert len(observer.evictions()) <= MOST_BEFORE_THE_QUOTA

@@ -1,15 +1,17 @@
 """A second installation with other labels, in another namespace, starts while the first one drains a node."""
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from deploy.local.manifests import ON_DEMAND, SPOT, namespace
+from deploy.local.manifests import ON_DEMAND, SPOT, deployment, namespace
 from deploy.local.plane import ControlPlane
-from tests.cluster.bad_days import FLAGS, lease_holder
+from rescheduler.draining.intent import ANNOTATION
+from tests.cluster.bad_days import FLAGS, SLOW, lease_holder
 from tests.cluster.daemon import Daemon, let_go, put_stuck, terminating
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import chart
@@ -79,3 +81,37 @@ def test_the_second_installation_leaves_the_firsts_drain_alone(
 def harm(observer: Observer, username: str) -> list[str]:
     """Nodes and pods that *username* has changed."""
     return [event.name for event in observer.audit.writes("nodes", "pods", "pods/eviction", user=username)]
+
+
+#: What somebody writes into the annotation of a node in the middle of its drain.
+REPLACEMENTS: Final[dict[str, Callable[[str], str | None]]] = {
+    "another installation's": lambda written: json.dumps({**json.loads(written), "identity": "x/y", "holder": "z"}),
+    "not readable": lambda _: "{",
+    "removed": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("replacement", REPLACEMENTS)
+def test_a_drain_stops_when_its_annotation_is_replaced(
+    cluster: ControlPlane, observer: Observer, replacement: str
+) -> None:
+    observer.nodes(1, 2)
+    cluster.apply([deployment("web", 8, annotations=SLOW)])
+    observer.running(8)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h"):
+        observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+        [(node, written)] = observer.marks().items()
+        text = REPLACEMENTS[replacement](written)
+        cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}})
+        observer.eventually(lambda: "DrainFailed" in observer.events(node), "the end of the drain")
+        observer.running(8)
+        assert len(observer.evictions()) <= MOST_EVICTIONS
+        if replacement == "another installation's":
+            observer.stays(lambda: observer.marks().get(node), text)
+        else:
+            observer.opened()
+
+
+#: Steps of 1, 1 and 2 pods: the last one may have begun when the annotation is replaced.
+MOST_EVICTIONS: Final = 4

@@ -14,7 +14,7 @@ from rescheduler.errors import Forbidden
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.controllers import ControllerReader
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerState, Disruption
 from tests.cluster.waiting import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -170,7 +170,7 @@ def test_a_job_that_counts_failures_and_restarts(cluster: ControlPlane, reader: 
     cluster.api.patch(f"{path}/status", {"status": {"containerStatuses": statuses}})
     facts = only_state(reader, backup).job
     assert facts is not None
-    assert (facts.backoff_limit, facts.failures, facts.ignores_disruptions) == (4, 2, False)
+    assert (facts.backoff_limit, facts.failures, facts.disruption) == (4, 2, Disruption.COUNTS)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": running[1]["metadata"]["name"]}}
     cluster.api.post(f"{PODS}/{running[1]['metadata']['name']}/eviction", eviction)
     eventually(lambda: (now := only_state(reader, backup).job) is not None and now.failures == 3)
@@ -188,7 +188,7 @@ def test_a_suspended_job_and_one_that_ignores_disruptions(cluster: ControlPlane,
     backup = topmost(reader, pods(cluster, "backup", 2))
     facts = only_state(reader, backup).job
     assert facts is not None
-    assert (facts.backoff_limit, facts.failures, facts.ignores_disruptions) == (6, 0, True)
+    assert (facts.backoff_limit, facts.failures, facts.disruption) == (6, 0, Disruption.IGNORED)
     cluster.api.patch("/apis/batch/v1/namespaces/default/jobs/backup", {"spec": {"suspend": True}})
     suspended = only_state(reader, backup)
     assert (suspended.suspended, suspended.wanted, suspended.exists) == (True, 0, True)
@@ -224,7 +224,7 @@ def test_pods_of_a_controller_of_an_unknown_kind(cluster: ControlPlane, reader: 
     first, _ = pods(cluster, "web", 2)
     web = topmost(reader, [first])
     assert web == Controller("default", "Rollout", "web", "11")
-    expected = ControllerState(web, uids([first]) | {"11"})
+    expected = ControllerState(web, uids([first]) | {"11"}, wanted=2)
     assert only_state(reader, web) == expected
     succeed(cluster, first)
     assert only_state(reader, web).succeeded == 1

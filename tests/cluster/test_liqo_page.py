@@ -123,8 +123,9 @@ def test_the_page_is_true(cluster: ControlPlane, tmp_path: Path) -> None:
         cluster.wait_for(running, "a virtual node", seconds=WAIT_SECONDS)
         [node] = cluster.api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/worker=true")
         assert [node["spec"]["providerID"]] == running()
-        # As much as the cluster says that it has free, up to the group's most.
-        assert node["status"]["allocatable"] == {"cpu": "2", "memory": "3Gi", "pods": "110"}
+        # As much as the cluster says that it has free, up to the group's most, and what the cluster adds.
+        wanted = {"cpu": "2", "memory": "3Gi", "pods": "110", "ephemeral-storage": "20Gi"}
+        assert node["status"]["allocatable"] == wanted
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         gone = provider.delete_nodes("STANDARD", [NodeRef(name, node["spec"]["providerID"], labels)], deadline=within())
         assert gone == {name: Deleted("no longer there")}

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE = f"{ROLES}/{ACCOUNT}"
+NAMESPACED_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
 
 
 @pytest.fixture
@@ -120,3 +122,31 @@ def test_the_proxy_removes_nothing_and_names_the_right(
         cluster.api.patch(role, {"rules": rights_of_the_proxy["rules"]})
         cluster.wait_for(lambda: made.post("/pool/terminate", terminate).status_code == httpx.codes.OK, "the end")
         assert (made.running(), httpx.get(readyz, trust_env=False).text) == (["od-2"], "ok\n")
+
+
+#: What k8s-spot-rescheduler's own manifests granted.
+ORIGINAL: Final[list[Json]] = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "update"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+    {"apiGroups": [""], "resources": ["endpoints"], "verbs": ["create", "get", "update"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets", "replicasets"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["get", "list", "watch"]},
+]
+
+
+def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_one_is_named(cluster: ControlPlane, rights: Json) -> None:
+    """It starts and serves its pages, is not ready, and drains nothing."""
+    look = drainable(cluster)
+    cluster.api.patch(ROLE, {"rules": ORIGINAL})
+    cluster.api.patch(f"{NAMESPACED_ROLES}/{ACCOUNT}", {"rules": []})
+    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
+    with Daemon(cluster, "--namespace=kube-system", "--compat=k8s-spot-rescheduler", kubeconfig=own) as daemon:
+        look.eventually(lambda: waiting(daemon).get("detail", "").startswith("missing rights"), "the missing rights")
+        assert waiting(daemon)["reason"] == "not-synced"
+        for right in ("patch nodes", "create leases.coordination.k8s.io in namespace kube-system", "list namespaces"):
+            assert [line["level"] for line in daemon.told(f"missing right: {right}")] == ["WARNING"]
+        assert httpx.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
+        assert "spot_rescheduler_build_info" in httpx.get(f"{daemon.address}/metrics", trust_env=False).text
+        assert (look.marks(), look.kinds()) == ({}, {"on-demand": 2})

@@ -14,6 +14,7 @@ from rescheduler.draining.messages import (
     PlannedAgain,
     Release,
 )
+from rescheduler.draining.state import Why
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
     ASKED,
@@ -172,3 +173,32 @@ def test_the_first_pods_are_named_and_the_rest_counted() -> None:
     failure = play(begun(made), story).failure
     assert failure is not None
     assert failure.detail == "pods ns/a, ns/b, ns/c, ns/d, ns/e and 3 more could not be evicted within 120 s"
+
+
+class TestPodsThatSomebodyElseDeletes:
+    """A scale-down in the middle of a drain."""
+
+    def test_they_are_waited_for_and_not_evicted(self) -> None:
+        b_leaves = plan(WEB, leaving="b")
+        story: Story = [
+            *OPENING,
+            (5, seen("a b", RUNS), (planning(),)),
+            *step(5, "a", made=PLAN),
+            (7, seen("b", RUNS), (planning(),)),
+            (7, PlannedAgain(b_leaves), ()),
+            (8, seen("b", RUNS), ()),
+            (9, seen("", RUNS), (LookAgain(),)),
+        ]
+        assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]
+
+    def test_they_must_end_in_time(self) -> None:
+        story: Story = [
+            *OPENING,
+            (5, seen("a b", RUNS), (planning(),)),
+            (5, PlannedAgain(plan(WEB, leaving="a")), ()),
+            (94.9, seen("a b", RUNS), ()),
+        ]
+        drain, actions = machine.step(play(machine.start(PLAN, LIMITS), story[:-1]), seen("a b", RUNS), 95)
+        assert actions == (Release(),)
+        assert drain.failure is not None
+        assert drain.failure.why is Why.TERMINATION_TIMEOUT

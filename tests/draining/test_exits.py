@@ -7,15 +7,19 @@ from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import (
     Cause,
     DeleteNode,
+    Event,
     Evict,
     EvictionAccepted,
     EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     LookAgain,
     Looked,
     Marked,
     MarkFailed,
     OrderRemoval,
     PlannedAgain,
+    PodGone,
     Release,
     Released,
     ReleaseFailed,
@@ -61,6 +65,7 @@ def test_a_node_that_goes_while_its_taint_is_removed_is_done() -> None:
         (7, ReleaseFailed("500"), ()),
         (8, MarkFailed("timeout"), ()),
         (9, MarkFailed("no node od", node_gone=True), ()),
+        (10, PodGone("a"), ()),
     ]
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.released) == (Phase.DONE, True)
@@ -134,9 +139,48 @@ def test_told_to_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> N
         (now, Stop(Cause.TERMINATED), ()),
         (now, seen("a b", RUNS), ()),
         (now, Released(), ()),
+        (now, EvictionSkipped("a"), ()),
     ]
     drain = play(machine.start(PLAN, LIMITS), [*story, *after])
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, Failure(Why.STOPPED, STOPPED, pods), True)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_marks_that_somebody_else_has_replaced_stay(answered: bool) -> None:
+    lost = ReleaseFailed("the annotation is not ours", lost=True)
+    story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
+    if not answered:
+        story = [
+            *ASKED,
+            (6, MarkFailed("not ours", lost=True), (Release(),)),
+            (7, lost, ()),
+            (9, seen("a b", RUNS), (Release(),)),
+            (9, EvictionSkipped("a"), ()),
+            (10, lost, ()),
+        ]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.phase, drain.released, drain.failure and drain.failure.why) == (Phase.DONE, False, Why.MARK_LOST)
+
+
+#: What becomes of an eviction that is on its way when its drain fails, and which pods the drain has evicted then.
+LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
+    "accepted": (EvictionAccepted("a"), (A,)),
+    "refused": (EvictionRefused("a", "budget"), ()),
+    "failed": (EvictionFailed("a", "500", retryable=True), ()),
+    "the pod is gone": (PodGone("a"), ()),
+    "not sent": (EvictionSkipped("a"), ()),
+}
+
+
+@pytest.mark.parametrize(("answer", "evicted"), LATE_ANSWERS.values(), ids=LATE_ANSWERS)
+@pytest.mark.parametrize("order", ["before the marks are off", "after it"])
+def test_the_drain_ends_once_each_eviction_is_answered(answer: Event, evicted: tuple[PodRef, ...], order: str) -> None:
+    """Otherwise a pod that is about to be evicted would count as running in the next round."""
+    late: Story = [(6, Released(), ()), (7, answer, ())]
+    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), *(late if order == "after it" else late[::-1])]
+    assert play(machine.start(PLAN, LIMITS), story[:-1]).phase is Phase.RELEASING
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert (drain.phase, drain.released, drain.evicted) == (Phase.DONE, True, evicted)
 
 
 @pytest.mark.parametrize("story", [*(story for story, *_ in STOPS.values()), [*TAKEN, *MOVED, *ORDERED]])

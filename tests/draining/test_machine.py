@@ -13,6 +13,7 @@ from rescheduler.draining.messages import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionSkipped,
     LookAgain,
     Looked,
     LookFailed,
@@ -245,10 +246,6 @@ def test_success(made: Plan, story: Story) -> None:
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
-    "the node is gone when it is looked at for the last time": (
-        [*OPENING, *MOVED, (10, LookFailed("no node od", node_gone=True), ())],
-        Failure(Why.NODE_GONE, "no node od"),
-    ),
     "the last look fails": (
         [*OPENING, *MOVED, (10, LookFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
@@ -263,6 +260,8 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (124.9, seen("a b", RUNS), ()),
             (125, seen("a b", RUNS), (Release(),)),
             *OFF,
+            (144.9, seen("a b", RUNS), ()),
+            (145, seen("a b", RUNS), ()),
         ],
         Failure(Why.EVICTION_TIMEOUT, "pod ns/a could not be evicted within 120 s: would violate web", (A,)),
     ),
@@ -272,6 +271,8 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (124.9, seen("a b", RUNS), (READ, RENEWED)),
             (125, seen("a b", RUNS), (Release(),)),
             *OFF,
+            (144.9, seen("a b", RUNS), ()),
+            (145, seen("a b", RUNS), ()),
         ],
         Failure(Why.EVICTION_TIMEOUT, "pod ns/a could not be evicted within 120 s", (A,)),
     ),
@@ -305,11 +306,16 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ),
     ),
     "the taint is removed": (
-        [*ASKED, (6, seen("a b", RUNS, tainted=False), (Release(),)), *OFF],
+        [*ASKED, (6, seen("a b", RUNS, tainted=False), (Release(),)), *OFF, (8, EvictionSkipped("a"), ())],
         Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
     ),
     "the annotation is replaced": (
-        [*ASKED, (6, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
+        [
+            *ASKED,
+            (6, MarkFailed("the annotation is not ours", lost=True), (Release(),)),
+            (6, EvictionRefused("a", "budget"), ()),
+            *OFF,
+        ],
         Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
     ),
     "the node is gone when the mark is renewed": (
@@ -327,10 +333,6 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     "the mark is not ours any more when the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
-    ),
-    "the node is gone when the intent to remove is written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("no node od", node_gone=True), ())],
-        Failure(Why.NODE_GONE, "no node od"),
     ),
     "a node of the plan is lost, and the others have no room": (
         [

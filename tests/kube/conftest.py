@@ -19,10 +19,10 @@ class HastyClock(SystemClock):
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        self.at: dt.datetime | None = None  #: the time that it tells; None: the real one
+        self.told: dt.datetime | None = None  #: the time that it tells; None: the real one
 
     def now(self) -> dt.datetime:
-        return self.at or super().now()
+        return self.told or super().now()
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         self.waits.append(seconds)

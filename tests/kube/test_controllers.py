@@ -247,10 +247,36 @@ def test_of_kinds_that_cannot_be_read_the_pods_that_succeeded_are_counted(edge: 
     edge.on("GET", PODS, listed(*found))
     first, second = reader.topmost("ns", replica_set), reader.topmost("ns", workflow)
     assert reader.states([first, second]) == {
-        first: ControllerState(first, frozenset({"uid-web", "uid-web-1"}), succeeded=1),
+        first: ControllerState(first, frozenset({"uid-web", "uid-web-1"}), wanted=1, succeeded=1),
         second: ControllerState(second, frozenset({"uid-w"}), succeeded=2),
     }
     assert [one.query for one in edge.seen(path=PODS)] == [{"limit": "500", "fieldSelector": "status.phase=Succeeded"}]
+
+
+#: ReplicaSets of a Rollout, which cannot be read → how many pods it wants, and whether it is there.
+REPLICA_SETS: dict[str, tuple[list[dict[str, Any] | None], int, bool]] = {
+    "scaled": ([{"replicas": 2}, {"replicas": 1}], 3, True),
+    "scaled to zero": ([{"replicas": 0}, None], 0, True),
+    "deleted": ([None, None], 0, False),
+}
+
+
+@pytest.mark.parametrize(("specs", "wanted", "exists"), REPLICA_SETS.values(), ids=REPLICA_SETS)
+def test_replica_sets_tell_what_a_controller_wants_that_cannot_be_read(
+    edge: Edge, reader: ControllerReader, specs: list[dict[str, Any] | None], wanted: int, exists: bool
+) -> None:
+    rollout, names = reference("Rollout", "web", "argoproj.io/v1alpha1"), [f"web-{number}" for number in range(2)]
+    for name, spec in zip(names, specs, strict=True):
+        later = status(404, "gone") if spec is None else thing(name, spec=spec)
+        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, rollout), later)
+    [web] = {reader.topmost("ns", reference("ReplicaSet", name)) for name in names}
+    edge.on("GET", PODS, listed())
+    state = reader.states([web])[web]
+    assert (state.wanted, state.exists, state.owner_uids) == (
+        wanted,
+        exists,
+        frozenset({"uid-web", "uid-web-0", "uid-web-1"}),
+    )
 
 
 def failed_create(name: str, message: str, minutes: float, **times: str | None) -> dict[str, Any]:
@@ -292,7 +318,7 @@ def test_words_for_why_pods_cannot_be_created(
     for address, step in {f"{APPS}/replicasets/web-1": replica_set, EVENTS: listed(), **served}.items():
         edge.on("GET", address, step)
     edge.on("GET", PATHS[WEB], thing("web", spec={"template": TEMPLATE}))
-    clock.at = NOW
+    clock.told = NOW
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
     assert reader.states([WEB])[WEB].refusal == ""
     assert reader.states([WEB], words=True)[WEB].refusal == expected

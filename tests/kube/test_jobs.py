@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
-from rescheduler.planning.controllers import JobFacts
+from rescheduler.planning.controllers import Disruption, JobFacts
 
 Fields = dict[str, Any]
 
@@ -73,7 +73,7 @@ FACTS: dict[str, tuple[Fields, Fields, int, JobFacts]] = {
         {"podFailurePolicy": {"rules": [IGNORE]}},
         {},
         0,
-        JobFacts(ignores_disruptions=True),
+        JobFacts(disruption=Disruption.IGNORED),
     ),
 }
 
@@ -83,38 +83,51 @@ def test_facts(spec: Fields, status: Fields, restarted: int, expected: JobFacts)
     assert facts(job(spec, status), restarted) == expected
 
 
-POLICIES: dict[str, tuple[list[Fields] | None, bool]] = {
-    "no rules": (None, False),
-    "disruptions are ignored": ([IGNORE], True),
+COUNTS, IGNORED, FAILS = Disruption
+
+POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
+    "no rules": (None, COUNTS),
+    "disruptions are ignored": ([IGNORE], IGNORED),
     "the condition's status is the default": (
         [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}],
-        True,
+        IGNORED,
     ),
     "another condition is ignored": (
         [{"action": "Ignore", "onPodConditions": [{"type": "ConfigIssue", "status": "True"}]}],
-        False,
+        COUNTS,
     ),
     "pods that are not disrupted are ignored": (
         [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}],
-        False,
+        COUNTS,
     ),
-    "a code of the program fails the Job first": ([on_codes("FailJob", "In", 42), IGNORE], True),
-    "the code of SIGTERM fails the Job first": ([on_codes("FailJob", "In", 42, 143), IGNORE], False),
-    "any code but 0 counts first": ([on_codes("Count", "NotIn", 0), IGNORE], False),
+    "a code of the program fails the Job first": ([on_codes("FailJob", "In", 42), IGNORE], IGNORED),
+    "the code of SIGTERM fails the Job first": ([on_codes("FailJob", "In", 42, 143), IGNORE], FAILS),
+    "any code but 0 counts first": ([on_codes("Count", "NotIn", 0), IGNORE], COUNTS),
     "codes other than those of signals fail the index first": (
         [on_codes("FailIndex", "NotIn", 0, 137, 143), IGNORE],
-        True,
+        IGNORED,
     ),
-    "a code is ignored first": ([on_codes("Ignore", "In", 143), IGNORE], True),
-    "only a code is ignored": ([on_codes("Ignore", "In", 143)], False),
-    "disruptions count first": ([{"action": "Count", "onPodConditions": [DISRUPTED]}, IGNORE], False),
-    "anything after does not matter": ([IGNORE, on_codes("FailJob", "NotIn", 0)], True),
+    "a code is ignored first": ([on_codes("Ignore", "In", 143), IGNORE], IGNORED),
+    "only a code is ignored": ([on_codes("Ignore", "In", 143)], COUNTS),
+    "disruptions count first": ([{"action": "Count", "onPodConditions": [DISRUPTED]}, IGNORE], COUNTS),
+    "disruptions fail the Job": ([{"action": "FailJob", "onPodConditions": [DISRUPTED]}], FAILS),
+    "disruptions fail the index": ([{"action": "FailIndex", "onPodConditions": [DISRUPTED]}], FAILS),
+    "any code but 0 fails the Job": ([on_codes("FailJob", "NotIn", 0)], FAILS),
+    "a code is ignored, all others fail the Job": (
+        [on_codes("Ignore", "In", 143), on_codes("FailJob", "NotIn", 0, 143)],
+        FAILS,
+    ),
+    "disruptions count before any code but 0 fails the Job": (
+        [{"action": "Count", "onPodConditions": [DISRUPTED]}, on_codes("FailJob", "NotIn", 0)],
+        COUNTS,
+    ),
+    "anything after does not matter": ([IGNORE, on_codes("FailJob", "NotIn", 0)], IGNORED),
 }
 
 
-@pytest.mark.parametrize(("rules", "ignores"), POLICIES.values(), ids=POLICIES)
-def test_whether_disruptions_are_ignored(rules: list[Fields] | None, ignores: bool) -> None:
-    assert facts(job({"podFailurePolicy": {"rules": rules}}), 0).ignores_disruptions is ignores
+@pytest.mark.parametrize(("rules", "disruption"), POLICIES.values(), ids=POLICIES)
+def test_the_effect_of_an_eviction(rules: list[Fields] | None, disruption: Disruption) -> None:
+    assert facts(job({"podFailurePolicy": {"rules": rules}}), 0).disruption is disruption
 
 
 def pod(phase: str, *counts: int, init: int = 0, controller: str = "job") -> JobPod:

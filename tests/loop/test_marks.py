@@ -133,6 +133,22 @@ class TestOurs:
             assert [name for kind, name in here.writes if kind == "evict"] == ["web-1"]
             assert here.now < 31
 
+    def test_a_mark_of_another_step_is_not_edited(self) -> None:
+        """Neither a renewal nor the end of the drain writes over it."""
+        with world(*ALONE) as here:
+            here.replacements["web"] = Replacement.UNREADY
+
+            def move_on() -> None:
+                written = written_on(here)
+                assert written is not None
+                further = replace(written, step=Step.REMOVING, group="workers")
+                here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: further.dump()}))
+
+            here.at(30, move_on)
+            here.loop().round()
+            left = written_on(here)
+            assert (why(here), left and left.step) == ([Why.MARK_LOST], Step.REMOVING)
+
     def test_they_are_renewed_each_minute(self) -> None:
         with world(*ALONE) as here:
             here.replacements["web"] = Replacement.UNREADY

@@ -76,9 +76,15 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         ],
     ),
     "an end that an earlier drain ordered": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is gone, the Node is deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is going or gone, the Node is deleted", False)],
     ),
-    "the end": (ended(), [(OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False)]),
+    "the end": (
+        ended(),
+        [
+            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False),
+            (OD, "Rescheduler", "drained the node, its pods run elsewhere", False),
+        ],
+    ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
         [

@@ -107,7 +107,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "an end that an earlier drain ordered": (
         MachineGone(OD),
         0,
-        ["INFO its machine is gone, the Node is deleted node=od-1"],
+        ["INFO its machine is going or gone, the Node is deleted node=od-1"],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
@@ -128,7 +128,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; machine and Node are gone node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; its machine is going or gone, the Node is deleted node=od-1"],
     ),
     "a node that stays tainted": (
         replace(ended(Why.INTERNAL_ERROR), tainted=True),
@@ -154,7 +154,10 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "the nodes": (
         observed("a"),
         3,
-        ["INFO the cluster has 1 nodes node-role.kubernetes.io/worker, 1 nodes node-role.kubernetes.io/spot-worker"],
+        [
+            ("INFO the cluster has 1 Ready nodes node-role.kubernetes.io/worker, "
+            "1 Ready nodes node-role.kubernetes.io/spot-worker")
+        ],
     ),
     "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),
 }  # fmt: skip

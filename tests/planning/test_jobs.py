@@ -3,7 +3,7 @@
 import pytest
 
 from predicates.objects import Pod
-from rescheduler.planning.controllers import JobFacts
+from rescheduler.planning.controllers import Disruption, JobFacts
 from rescheduler.planning.jobs import INDEX_FAILURES, job_blocker, pods_by_job
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import MoveJobs
@@ -33,13 +33,15 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     "all but one are": (JobFacts(backoff_limit=3, failures=2), ONE, TOLERANT, None),
     "it has failed already": (JobFacts(backoff_limit=3, failures=4), ONE, TOLERANT, "default/p-0"),
     "Kubernetes' default": (JobFacts(), TWO, TOLERANT, None),
-    "disruptions are ignored": (JobFacts(backoff_limit=0, ignores_disruptions=True), TWO, TOLERANT, None),
+    "disruptions are ignored": (JobFacts(backoff_limit=0, disruption=Disruption.IGNORED), TWO, TOLERANT, None),
     "disruptions are ignored, indexes too": (
-        JobFacts(backoff_limit_per_index=0, ignores_disruptions=True),
+        JobFacts(backoff_limit_per_index=0, disruption=Disruption.IGNORED),
         pods("3"),
         TOLERANT,
         None,
     ),
+    "an eviction fails it at once": (JobFacts(disruption=Disruption.FAILS), ONE, TOLERANT, "default/p-0"),
+    "an eviction fails it at once, and may": (JobFacts(disruption=Disruption.FAILS), ONE, ALWAYS, None),
     "an index may not fail at all": (
         JobFacts(backoff_limit=2**31 - 1, backoff_limit_per_index=0),
         pods("0"),

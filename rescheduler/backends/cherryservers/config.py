@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.cherryservers import ini, templates
 from rescheduler.backends.config import Endpoint, check_endpoint
@@ -120,9 +121,9 @@ def _pools(path: Path, groups: Sequence[NodeGroup], cluster_name: str) -> Sequen
 
 def read(path: Path) -> tuple[Definition, Mapping[str, Definition]]:
     """The default definition and those of ``[nodegroupdef "name"]``."""
-    where = f"cloud configuration {path}"
+    where = f"cloud configuration {files.printable(path)}"
     try:
-        found = list(ini.entries(path.read_text(encoding="utf-8")))
+        found = list(ini.entries(files.read_text(path)))
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -145,6 +145,7 @@ class Pool(Waiting):
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
         """Give up *delta* machines that do not run: what was never requested first, then requests.
 
+        BelowMinimum where there are fewer; those are given up.
         Requests are cancelled one by one: told only a number, the pool would choose, and might choose a machine
         that began to run meanwhile, or end another one in place of a request that its answers do not show yet.
         """
@@ -155,8 +156,8 @@ class Pool(Waiting):
             wanted = desired - delta
             requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
             floor = max(self.group.min_size, len(active) - len(requested))
-            if wanted < floor:
-                raise BelowMinimum(f"cloudpool {self.group.id}: {wanted} is below {floor}, which run or must be")
+            short = f"{wanted} is below {floor}, which run or must be" if wanted < floor else ""
+            wanted = min(desired, max(wanted, floor))
             for machine in requested[: max(0, len(active) - wanted)]:
                 self.client.terminate(machine.id, decrement=True, deadline=deadline)
             left = self.desired_size(deadline=deadline)
@@ -164,6 +165,9 @@ class Pool(Waiting):
                 raise BackendUnavailable(f"cloudpool {self.group.id}: requests were cancelled, it wants {left} still")
             if left > wanted:
                 self.client.set_size(wanted, deadline=deadline)
+            if short:
+                given_up = f"{desired - wanted} of {delta} are given up"
+                raise BelowMinimum(f"cloudpool {self.group.id}: {short}; {given_up}")
 
     def template(self) -> NodeTemplate:
         template = self.config.template

@@ -20,7 +20,7 @@ COMMANDS: dict[str, Wrong] = {
     "a flag of nobody, discovery": wrong("liqo discovery --nothing", "--nothing"),
     "a flag of nobody, node-manager": wrong("liqo node-manager --nothing", "--nothing"),
     "an argument too many": wrong("version now", "unexpected extra argument"),
-    "a value in the environment": wrong("run", "--v", "RESCHEDULER_V", environ={"RESCHEDULER_V": "9"}),
+    "a value in the environment": wrong("run", "--v", "RESCHEDULER_V", environ={"RESCHEDULER_V": "high"}),
     "a duration in the environment": wrong(
         "run", "--node-drain-delay", "'soon'", environ={"RESCHEDULER_NODE_DRAIN_DELAY": "soon"}
     ),

@@ -1,0 +1,271 @@
+"""Each right in the shipped manifests is needed: without it there is one clear error, and a full run uses it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditLog
+from deploy.local.manifests import deployment, job, namespace, pod, statefulset
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import COMPLETE_AFTER, NEVER
+from rescheduler.clock import SystemClock
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.settings import LEASE, MEMORY_NAME
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
+from tests.cluster.rendering import composed, kustomization
+from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.rights import Granted, Right, rights, shipped
+from tests.cluster.test_bad_days_replacements import quota
+from tests.proxy.world import World, world
+
+NAMESPACE: Final = "kube-system"
+DAEMON: Final = "spot-rescheduler"
+PROXY: Final = "cloudpool-proxy"
+GET_POD: Final = Right("get", "", "pods")
+GET_NODE: Final = Right("get", "", "nodes")
+#: Reads that reflectors begin side by side: one process tells of all that are missing.
+READS: Final = ("list", "watch")
+OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
+OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
+#: Events are listed for the words of a failure, once replacement pods are refused; and patched when one repeats.
+IN_TROUBLE: Final = frozenset({Right("list", "", "events"), Right("patch", "", "events")})
+
+
+def acts(rights: Sequence[Right]) -> list[Right]:
+    """Those that are taken away one by one."""
+    return [right for right in rights if right.verb not in READS or right in IN_TROUBLE]
+
+
+@pytest.fixture
+def nothing_kept(cluster: ControlPlane) -> Iterator[None]:
+    """What the daemon keeps in its namespace is not there, before and after."""
+    paths = (
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}",
+        f"/api/v1/namespaces/{NAMESPACE}/configmaps/{MEMORY_NAME}",
+    )
+    for path in paths:
+        cluster.api.delete(path)
+    yield
+    for path in paths:
+        cluster.api.delete(path)
+
+
+@pytest.fixture
+def daemon_rights(cluster: ControlPlane, nothing_kept: None, tmp_path: Path) -> Iterator[Granted]:
+    layer = {"resources": ["../base"], "components": ["../components/machines"]}
+    with Granted(cluster, composed(tmp_path, ours=layer)) as granted:
+        yield granted
+
+
+@pytest.fixture
+def proxy_rights(cluster: ControlPlane) -> Iterator[Granted]:
+    with Granted(cluster, kustomization("proxy")) as granted:
+        yield granted
+
+
+def daemon(cluster: ControlPlane, *flags: str) -> Daemon:
+    own = cluster.service_account_kubeconfig(NAMESPACE, DAEMON)
+    return Daemon(cluster, *FLAGS, f"--namespace={NAMESPACE}", *flags, kubeconfig=own)
+
+
+def replication_controller(name: str) -> Json:
+    made = deployment(name, 1)
+    spec = {key: value for key, value in made["spec"].items() if key != "selector"}
+    return {**made, "apiVersion": "v1", "kind": "ReplicationController", "spec": spec}
+
+
+def controllers() -> list[Json]:
+    """A workload of each kind that the daemon looks up."""
+    tolerant = job("batch", annotations={COMPLETE_AFTER: NEVER})
+    return [deployment("web", 1), statefulset("db", 1), replication_controller("old"), tolerant]
+
+
+class TestWithout:
+    """Each right is taken away."""
+
+    @pytest.mark.parametrize("verb", READS)
+    def test_what_the_daemon_reads(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
+        taken = [right for right in OF_THE_DAEMON if right.verb == verb and right not in IN_TROUBLE]
+        daemon_rights.take(*taken)
+        observer = Observer(cluster)
+        observer.nodes(1, 1)
+        with daemon(cluster) as running:
+            for right in taken:
+                observer.eventually(partial(running.told, right.words), str(right))
+            assert observer.evictions() == []
+            assert clear(running.lines, taken)
+
+    @pytest.mark.parametrize("right", acts(OF_THE_DAEMON), ids=str)
+    def test_what_the_daemon_does(
+        self, right: Right, cluster: ControlPlane, daemon_rights: Granted, tmp_path: Path
+    ) -> None:
+        daemon_rights.take(right)
+        if right == GET_POD:
+            assert right.words in after_another_pod(cluster, DAEMON)
+            return
+        with scene(cluster, right, tmp_path) as (observer, flags), daemon(cluster, *flags) as running:
+            observer.eventually(partial(running.told, right.words), str(right))
+            assert clear(running.lines, [right])
+
+    @pytest.mark.parametrize("verb", READS)
+    def test_what_the_proxy_reads(
+        self, verb: str, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
+    ) -> None:
+        taken = [right for right in OF_THE_PROXY if right.verb == verb and right not in IN_TROUBLE]
+        proxy_rights.take(*taken)
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+        with world(cluster, tmp_path, 1, kubeconfig=own) as made:
+            for right in taken:
+                cluster.wait_for(partial(said, made, right), str(right), seconds=100)
+
+    @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
+    def test_what_the_proxy_does(
+        self, right: Right, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
+    ) -> None:
+        proxy_rights.take(right)
+        if right == GET_POD:
+            assert right.words in after_another_pod(cluster, PROXY)
+            return
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+        before = partial(furnished, right=right)
+        with world(cluster, tmp_path, 2, kubeconfig=own, before=before, nodes_stay=True) as made:
+            cluster.wait_for(partial(terminated_without, made, right), str(right), seconds=100)
+
+
+def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
+    """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
+    about = [line["message"] for line in lines if "forbidden" in line["message"].lower()]
+    return bool(about) and all("\n" not in line and any(right.words in line for right in taken) for line in about)
+
+
+@contextlib.contextmanager
+def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[Observer, Sequence[str]]]:
+    """A cluster on which the daemon needs *right*, and its flags."""
+    observer = Observer(cluster)
+    if right == Right("delete", "", "nodes"):
+        with machines(observer, folder, 1, 1) as pool:
+            pool.fill(web=1)
+            observer.running(1)
+            observer.open_all()
+            yield observer, pool.flags
+        return
+    observer.nodes(1, 2)
+    trouble(cluster) if right in IN_TROUBLE else cluster.apply(controllers())
+    observer.running(1 if right in IN_TROUBLE else 4)
+    if right in IN_TROUBLE:
+        cluster.apply([quota("red")])
+    observer.open_spot()
+    yield observer, ()
+
+
+def trouble(cluster: ControlPlane) -> None:
+    cluster.apply([namespace("red"), deployment("web", 1, namespace="red")])
+
+
+def after_another_pod(cluster: ControlPlane, account: str) -> str:
+    """What becomes of the eviction of a pod that another one of its name has replaced."""
+    observer = Observer(cluster)
+    observer.nodes(1, 0)
+    [made] = cluster.apply([pod("web", nodeName="on-demand-1")])
+    own = cluster.service_account_kubeconfig(NAMESPACE, account)
+    ours = Cluster(Client(Kubeconfig(str(own)), SystemClock(), "spot-rescheduler/test"))
+    return repr(ours.evict("default", made["metadata"]["name"], "the-uid-of-another"))
+
+
+def furnished(made: World, right: Right) -> None:
+    """Pods on the machine od-1, for which *right* is needed."""
+    if right in IN_TROUBLE:
+        made.plane.apply([namespace("red")])
+        made.deploy("web", 1, on="od-1", namespace="red")
+        made.plane.apply([quota("red")])
+        return
+    made.cordon("od-2")
+    made.plane.apply(controllers())
+    made.plane.wait_for(lambda: len(made.pods()) == len(controllers()), "the pods")
+    made.cordon("od-2", off=False)
+
+
+def said(made: World, right: Right) -> bool:
+    return any(right.words in line and "Traceback" not in line for line in list(made.lines))
+
+
+def terminated_without(made: World, right: Right) -> bool:
+    """Ask for a termination; whether what is missing was told, in the answer or in the log."""
+    terminate = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+    answer = httpx.post(f"{made.url}/pool/terminate", json=terminate, timeout=120, trust_env=False)
+    return right.words in answer.text.replace('\\"', '"') or said(made, right)
+
+
+class TestAllIsUsed:
+    """The API server's audit log of full runs has every right that is granted."""
+
+    @pytest.mark.usefixtures("nothing_kept")
+    def test_by_the_daemon(self, cluster: ControlPlane, tmp_path: Path) -> None:
+        """With a provider and fencing: a drain that ends well, then some whose replacement pods are refused."""
+        (tmp_path / "kustomize").mkdir()
+        objects = composed(tmp_path / "kustomize", ours=FENCED)
+        observer, installation = Observer(cluster), Installation(cluster)
+        audit = AuditLog(cluster.layout.audit_log)
+        with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
+            observer.start_on("od-1", *controllers(), pods=4)
+            cluster.apply([namespace("red")])
+            observer.start_on("od-2", deployment("web", 5, namespace="red"), pods=5)
+            observer.running(9 + 1)  # and the pod of the replica
+            observer.open_all()
+            with installation.daemon("a", *FLAGS, *pool.flags) as running:
+                observer.eventually(lambda: pool.ordered() == ["od-1"], "the machine ordered away")
+                cluster.apply([quota("red")])
+                used = Right("patch", "", "events")
+                observer.eventually(partial(uses, audit, installation.user, used), str(used), seconds=200)
+                running.terminate()
+                assert running.end() == 0
+            after_another_pod(cluster, DAEMON)
+            assert unused(cluster, audit, installation.user, objects) == set()
+
+    @pytest.mark.usefixtures("proxy_rights")
+    def test_by_the_proxy(self, cluster: ControlPlane, tmp_path: Path) -> None:
+        user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+
+        def before(made: World) -> None:
+            furnished(made, GET_POD)
+            made.plane.apply([namespace("red")])
+            made.deploy("api", 1, on="od-2", namespace="red")
+            made.plane.apply([quota("red")])
+
+        with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as made:
+            for _ in range(3):
+                made.post("/pool/terminate", {"machineId": made.id("od-2"), "decrementDesiredSize": True})
+            answer = made.post("/pool/terminate", {"machineId": made.id("od-1"), "decrementDesiredSize": True})
+            assert (answer.status_code, answer.text) == (200, "")
+            cluster.wait_for(lambda: "od-1" not in made.nodes(), "the Node deleted")
+            assert made.stop() == 0
+        after_another_pod(cluster, PROXY)
+        assert unused(cluster, audit, user, kustomization("proxy")) == set()
+
+
+def uses(audit: AuditLog, user: str, right: Right) -> bool:
+    return (right.verb, right.group, right.resource) in audit.rights_used(user)
+
+
+def unused(cluster: ControlPlane, audit: AuditLog, user: str, objects: Sequence[Json]) -> set[str]:
+    """Rights of *objects* that *user* was granted, and did not use. A watch is in the log a moment after its end."""
+    granted = set(rights(objects))
+
+    def left() -> set[Right]:
+        return {right for right in granted if not uses(audit, user, right)}
+
+    with contextlib.suppress(Exception):
+        cluster.wait_for(lambda: not left(), "every right used", seconds=15)
+    return {str(right) for right in left()}

@@ -1,0 +1,47 @@
+"""A daemon without one of its safeguards is noticed by the observer; the intact one, in the same scene, is not."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.local.plane import ControlPlane
+from tests.cluster.daemon import PROGRAM
+from tests.cluster.observer import Observer
+from tests.invariants.scenes import BROKEN, SCENES, Stage, daemon_of, played
+from tests.invariants.watchdog import Watchdog
+
+
+@pytest.fixture
+def observer(cluster: ControlPlane) -> Observer:
+    return Observer(cluster)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("safeguard", BROKEN)
+def test_a_lost_safeguard_is_noticed(cluster: ControlPlane, observer: Observer, tmp_path: Path, safeguard: str) -> None:
+    invariant, scene = BROKEN[safeguard]
+    program = ("-m", "tests.invariants.broken", safeguard)
+    with ExitStack() as opened:
+        stage = Stage(cluster, observer, tmp_path, program)
+        begun = opened.enter_context(played(scene, stage))
+        watchdog = opened.enter_context(Watchdog(cluster, begun.rules, begun.pool))
+        opened.enter_context(daemon_of(begun, stage))
+        begun.meddle()
+        observer.eventually(lambda: {each.invariant for each in watchdog.violations} & {invariant}, "a violation", 60)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_intact_daemon_violates_nothing(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, scene: str
+) -> None:
+    with ExitStack() as opened:
+        stage = Stage(cluster, observer, tmp_path, PROGRAM)
+        begun = opened.enter_context(played(scene, stage))
+        watchdog = opened.enter_context(Watchdog(cluster, begun.rules, begun.pool))
+        opened.enter_context(daemon_of(begun, stage))
+        begun.meddle()
+        observer.eventually(begun.done, "the end of the scene")
+        watchdog.stop()
+    assert watchdog.violations == []

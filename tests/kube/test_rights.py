@@ -1,0 +1,108 @@
+"""Missing rights are found before they are needed."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from rescheduler.kube import rights
+from rescheduler.kube.client import Client
+from rescheduler.kube.rights import Right, RightsReview, rights_of_a_dry_run, rights_of_the_daemon
+from tests.cluster.rendering import kustomization
+from tests.kube.conftest import HastyClock
+from tests.kube.edge import Edge, Reply, status
+
+NODES = Right("patch", "nodes")
+LEASE = Right("get", "leases", "coordination.k8s.io", "ops", "mover")
+EVICTION = Right("create", "pods/eviction")
+MEMORY = Right("get", "configmaps", "", "ops", "memory")
+
+#: A right → its words, and what the API server is asked.
+RIGHTS: dict[str, tuple[Right, str, dict[str, str]]] = {
+    "a kind": (NODES, "patch nodes", {"verb": "patch", "resource": "nodes"}),
+    "a subresource": (
+        EVICTION,
+        "create pods/eviction",
+        {"verb": "create", "resource": "pods", "subresource": "eviction"},
+    ),
+    "an object": (
+        LEASE,
+        "get leases.coordination.k8s.io mover in namespace ops",
+        {"verb": "get", "group": "coordination.k8s.io", "resource": "leases", "namespace": "ops", "name": "mover"},
+    ),
+}
+
+
+def answer(*, allowed: bool) -> Reply:
+    return Reply({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, 201)
+
+
+@pytest.mark.parametrize(("right", "words", "attributes"), RIGHTS.values(), ids=RIGHTS)
+def test_words_and_question(right: Right, words: str, attributes: dict[str, str], edge: Edge, client: Client) -> None:
+    edge.on("POST", rights.PATH, answer(allowed=False))
+    review = RightsReview(client, HastyClock(), [right])
+    assert review.why() == f"missing rights: {words}"
+    [request] = edge.seen("POST")
+    assert request.body["spec"] == {"resourceAttributes": attributes}
+
+
+def test_each_missing_right_is_one_line_once(
+    edge: Edge, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rights, "REVIEW_SECONDS", 0.0)
+    edge.on("POST", rights.PATH, *(answer(allowed=allowed) for allowed in (False, True, False, True, True, True)))
+    review = RightsReview(client, HastyClock(), [NODES, EVICTION])
+    with caplog.at_level(logging.WARNING):
+        assert [review.why() for _ in range(3)] == ["missing rights: patch nodes", "missing rights: patch nodes", ""]
+    assert [record.getMessage() for record in caplog.records] == ["missing right: patch nodes"]
+
+
+def test_once_nothing_is_missing_nothing_is_asked(edge: Edge, client: Client) -> None:
+    edge.on("POST", rights.PATH, answer(allowed=True))
+    review = RightsReview(client, HastyClock(), [NODES])
+    assert [review.why(), review.why()] == ["", ""]
+    assert len(edge.seen("POST")) == 1
+
+
+def test_the_memory_has_a_reason_of_its_own(edge: Edge, client: Client) -> None:
+    edge.on("POST", rights.PATH, answer(allowed=False))
+    review = RightsReview(client, HastyClock(), [MEMORY])
+    assert (review.why(), review.missing) == ("", (MEMORY,))
+
+
+@pytest.mark.parametrize("reply", [status(403, "no"), Reply({"status": 5}, 201)], ids=["forbidden", "not a review"])
+def test_what_cannot_be_asked_is_not_missing(reply: Reply, edge: Edge, client: Client) -> None:
+    edge.on("POST", rights.PATH, reply)
+    assert RightsReview(client, HastyClock(), [NODES]).why() == ""
+
+
+def shipped(kind: str) -> set[tuple[str, str, str, str]]:
+    """Verb, group, resource and name of what the manifests grant."""
+    rules: list[dict[str, Any]] = [
+        rule for each in kustomization("base") if each["kind"] == kind for rule in each["rules"]
+    ]
+    return {
+        (verb, group, resource, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def needed(*found: Right) -> set[tuple[str, str, str, str]]:
+    return {(right.verb, right.group, right.resource, right.name) for right in found}
+
+
+def test_the_manifests_grant_what_is_asked_for() -> None:
+    asked = rights_of_the_daemon("kube-system", "spot-rescheduler-memory", "k8s-spot-rescheduler", removes_nodes=False)
+    assert needed(*asked) <= shipped("ClusterRole") | shipped("Role")
+    assert needed(*rights_of_a_dry_run()) <= needed(*asked)
+    assert shipped("Role") <= needed(*asked)
+
+
+def test_machines_need_the_right_to_delete_nodes() -> None:
+    asked = rights_of_the_daemon("ns", "memory", removes_nodes=True)
+    assert Right("delete", "nodes") in asked
+    assert not any(right.resource == "leases" for right in asked)

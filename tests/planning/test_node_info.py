@@ -1,0 +1,39 @@
+"""NodeInfo maps of on-demand and spot nodes."""
+
+from typing import Any
+
+from rescheduler.planning.node_info import NodeInfos, node_infos
+from rescheduler.planning.policy import NodeLabel, Policy
+from tests.planning.builders import ON_DEMAND, SPOT, node, pod, snapshot
+
+OTHER = "node-role.kubernetes.io/other"
+
+
+def infos(*objects: Any, policy: Policy | None = None) -> NodeInfos:
+    return node_infos(snapshot(list(objects)), policy or Policy())
+
+
+def test_nodes_are_sorted_by_label_and_spot_wins() -> None:
+    both = node("both", labels={ON_DEMAND: ""})
+    maps = infos(node("od", ON_DEMAND), node("s", SPOT), both, node("other", OTHER))
+    assert (list(maps.on_demand), list(maps.spot)) == (["od"], ["both", "s"])
+
+
+def test_labels_with_values() -> None:
+    policy = Policy(on_demand_label=NodeLabel("kind", "a"), spot_label=NodeLabel("kind", "b"))
+    nodes = [node(name, OTHER, labels={"kind": kind}) for name, kind in (("x", "a"), ("y", "b"), ("z", "c"))]
+    maps = infos(*nodes, policy=policy)
+    assert (list(maps.on_demand), list(maps.spot)) == (["x"], ["y"])
+
+
+def test_what_is_requested_and_free() -> None:
+    pods = [pod("a", "od", cpu="500m"), pod("d", "od", cpu="250m", owner="DaemonSet"), pod("p", cpu="1")]
+    info = infos(node("od", ON_DEMAND), *pods).on_demand["od"]
+    assert sorted(each.key for each in info.pods) == ["default/a", "default/d"]
+    assert (info.requested["cpu"], info.requested["pods"], info.own_pods) == (750, 2, 1)
+    assert {name: info.requested[name] + info.free[name] for name in info.free} == info.allocatable
+    assert (info.name, info.ready) == ("od", True)
+
+
+def test_a_node_that_is_not_ready() -> None:
+    assert not infos(node("od", ON_DEMAND, ready="Unknown")).on_demand["od"].ready
