@@ -209,7 +209,7 @@ def test_of_keys_that_are_there_twice_the_last_one_counts(
 @pytest.mark.parametrize(
     ("url", "user", "password"),
     [
-        ("http://me:secret@pool:9010", "me", "secret"),
+        ("http://me:hidden1@pool:9010", "me", "hidden1"),
         ("http://m%40e:p%3A%20w@pool:9010", "m@e", "p: w"),
         ("http://me@pool:9010", "me", ""),
         ("http://pool:9010", None, None),
