@@ -161,7 +161,15 @@ class Drainer:
     def finish(self, ordered: Ordered) -> Drain:
         """Wait for the end of the machine; how the drain ended."""
         begun = removing.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
-        return self._ended(ordered.node, self._play(ordered.node, begun), ordered.started)
+        drain = self._play(self._with_order(ordered.node), begun)
+        return self._ended(ordered.node, drain, ordered.started)
+
+    def _with_order(self, node: Node) -> Node:
+        """*node* with the mark of our order on it, which further marks may replace; as it was, where that is lost."""
+        fresh = self._fresh(node)
+        written = intent.read(fresh) if fresh is not None else None
+        ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
+        return fresh if fresh is not None and ours else node
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
