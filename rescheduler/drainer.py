@@ -16,7 +16,7 @@ from rescheduler.course import Course, DebtKeeper, NoDebtKeeper, Standing
 from rescheduler.draining import intent, machine, removing
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.observe.events import (
     DrainEnded,
     DrainStarted,
@@ -154,14 +154,22 @@ class Drainer:
         self._report(DrainStarted(_ref(node), plan))
         started = self._access.clock.monotonic()
         drain = self._play(node, machine.start(plan, replace(self._limits, removal=0)))
-        if drain.handed_over and not drain.stopping:
+        if drain.handed_over:
             return Ordered(drain, node, started)
         return self._ended(node, drain, started)
 
     def finish(self, ordered: Ordered) -> Drain:
         """Wait for the end of the machine; how the drain ended."""
         begun = removing.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
-        return self._ended(ordered.node, self._play(ordered.node, begun), ordered.started)
+        drain = self._play(self._with_order(ordered.node), begun)
+        return self._ended(ordered.node, drain, ordered.started)
+
+    def _with_order(self, node: Node) -> Node:
+        """*node* with the mark of our order on it, which further marks may replace; as it was, where that is lost."""
+        fresh = self._fresh(node)
+        written = intent.read(fresh) if fresh is not None else None
+        ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
+        return fresh if fresh is not None and ours else node
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
@@ -182,8 +190,14 @@ class Drainer:
         return swept
 
     def _swept(self, node: Node, *, hurried: bool) -> Drain | None:
-        """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back."""
-        written = intent.read(node)
+        """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back.
+
+        The watched state may lag behind our own last write, so the Node is read again before.
+        """
+        fresh = self._fresh(node)
+        if fresh is None or not intent.is_marked(fresh):
+            return None
+        node, written = fresh, intent.read(fresh)
         if written is not None and self._of_a_proxy(written):
             return self._after_proxy(node, written)
         if written is not None and self._of_another(written):
@@ -196,6 +210,16 @@ class Drainer:
         self._report(Swept(_ref(node), written.holder, Sweep.RESUMED))
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, written.pods, written.debts))
+
+    def _fresh(self, node: Node) -> Node | None:
+        """*node* as the API server has it, `None` where it is gone. Where that cannot be read, as it was."""
+        try:
+            fresh = self._access.cluster.node(node.name)
+        except NotFound:
+            return None
+        except ReschedulerError:
+            return node
+        return fresh if fresh.metadata.uid == node.metadata.uid else None
 
     def _removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
         """Ask once for the machine. One that does not end is asked about ever more rarely, unless somebody waits.

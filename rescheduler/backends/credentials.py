@@ -39,13 +39,13 @@ class Credentials:
     be read later on.
     """
 
-    def __init__(self, endpoint: Endpoint, folder: Path, token: str = "") -> None:
-        """*token* is a bearer token that is not in a file; the files of *endpoint* are not asked for one then."""
+    def __init__(self, endpoint: Endpoint, folder: Path, token: str = "", password: str | None = None) -> None:
+        """*token* is a bearer token, *password* the user's; the files of *endpoint* are not asked for one then."""
 
         def file(name: str | None) -> Path | None:
             return folder / name if name else None
 
-        self._token = token
+        self._token, self._password = token, password
         self._username = endpoint.username
         self._secret_file = file(endpoint.token_file) or file(endpoint.password_file)
         self._ca, self._cert, self._key = (
@@ -120,6 +120,8 @@ class Credentials:
     def _secret(self) -> str | None:
         if self._token:
             return self._token
+        if self._password is not None:
+            return self._password
         if self._secret_file is None:
             return None
         name = "passwordFile" if self._username else "tokenFile"

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -71,7 +70,7 @@ class Forwarder:
     ) -> None:
         self._url, self._patience = url, patience
         self._parsed = httpx.URL(url)
-        self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
+        self._base = self._parsed.raw_path.rstrip(b"/")
         self._credentials = credentials
         self._consumes_authorization = consumes_authorization
         self._timeout = httpx.Timeout(timeout).as_dict()

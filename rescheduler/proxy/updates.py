@@ -51,7 +51,10 @@ class PoolUpdates:
         if size != found.active:
             # Else the pool would grow, or choose victims of its own, while ours are being drained.
             self._asked(lambda: self._pool.client.set_size(found.active, deadline=deadline))
-        removal = self._shrunk(found, found.active - desired, deadline)
+        least = max(desired, self._pool.group.min_size)
+        removal = self._shrunk(found, max(0, found.active - least), deadline)
+        if desired < least <= found.active:
+            removal.failed(500, f"the pool must keep {least}")
         wanted = max(desired, found.active - removal.gone - removal.ordered)
         self._settle(wanted, "; ".join(self._lost(began)), removal, deadline)
         return removal.told(found.active - desired)
@@ -60,6 +63,8 @@ class PoolUpdates:
         """A machine that is gone, or that was ordered away by us, is terminated already."""
         deadline, began = self._deadline(), self._pool.clock.now()
         found = self._machine(machine, deadline)
+        if found is not None and decrement:
+            self._keep_minimum(found, deadline)
         removal = Removal(gone=int(found is None))
         self._end(found, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
@@ -86,9 +91,8 @@ class PoolUpdates:
         found = self._machine(machine, deadline)
         if found is None:
             raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
-        least = self._pool.group.min_size
-        if decrement and found.active and self._asked(lambda: self._pool.desired_size(deadline=deadline)) <= least:
-            raise UpdateFailed(500, f"machine {machine}: the pool must keep {least}")
+        if decrement:
+            self._keep_minimum(found, deadline)
         if node := self._node_of(found, deadline):
             removal = Removal()
             removal.drain(self._viable(node), self._ways.keep)
@@ -205,6 +209,12 @@ class PoolUpdates:
             removal.drain(self._viable(node), way)
         else:
             removal.cancel([machine], way.provider, deadline)
+
+    def _keep_minimum(self, machine: Machine, deadline: float) -> None:
+        """A pool at its minimum is no failure of a drain: none begins."""
+        least = self._pool.group.min_size
+        if machine.active and self._asked(lambda: self._pool.desired_size(deadline=deadline)) <= least:
+            raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
         """The machine, `None` if it is gone or going; 404 if there is none of that id, 500 if the pool protects it."""

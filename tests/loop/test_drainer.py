@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from predicates.objects import Taint
@@ -157,6 +158,23 @@ def test_a_lost_lease_stops_at_once_and_the_next_leader_goes_on() -> None:
         assert here.intents[-1][1].debts == (OWED,)
         assert here.of(DrainEnded)[-1].failure is None
         assert here.marked == []
+
+
+@pytest.mark.parametrize("left", ["the Node", "nothing"])
+def test_marks_that_only_the_watched_state_shows_still_are_no_drain(left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain that has just ended is not resumed, and does not fail because its Node is gone."""
+    without_spot = [one for one in CLUSTER if one["metadata"]["name"] != "spot-1"]
+    with world(*without_spot) as here:
+        here.mark("od-1", Intent("me", Step.REMOVING, START, group="workers", identity=IDENTITY).dump())
+        marked = here.node("od-1")
+        loop = here.loop(provider=Pool([Deleted()]))
+        if left == "nothing":
+            monkeypatch.setattr(World, "node", lambda *_: (_ for _ in ()).throw(NotFound("node od-1 is not there")))
+        else:
+            bare = msgspec.structs.replace(marked, metadata=msgspec.structs.replace(marked.metadata, annotations={}))
+            monkeypatch.setattr(World, "node", lambda *_: bare)
+        loop.round()
+        assert (here.of(Swept), here.of(DrainStarted), here.of(DrainEnded), here.of(MachineGone)) == ([], [], [], [])
 
 
 def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from rescheduler.observe.logs import LEVELS
 from rescheduler.proxy.app import Patience
 from rescheduler.proxy.config import Server, ServerTls
 from rescheduler.proxy.forward import FAILED
@@ -154,6 +155,24 @@ CHAINS: dict[tuple[str, ...], str] = {
     ("10.0.0.1", "10.0.0.2"): "10.0.0.1, 10.0.0.2, 127.0.0.1",
     ("fd00::1",): "fd00::1, 127.0.0.1",
 }
+
+
+def test_a_base_that_is_not_ascii_is_encoded_once(backend: Backend) -> None:
+    for base in ("/p%C3%B6ol", "/p\u00f6ol"):
+        with proxying(f"{backend.url}{base}") as url:
+            assert httpx.get(f"{url}/pool").status_code == 200
+    assert [one.target for one in backend.seen] == [b"/p%C3%B6ol/pool"] * 2
+
+
+def test_each_request_is_logged_at_every_verbosity(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(LEVELS[0])
+    with proxying(backend.url) as url:
+        httpx.get(f"{url}/pool/size?secret=1")
+        backend.status = 502
+        httpx.post(f"{url}/start")
+    lines = [message for message in caplog.messages if " after " in message]
+    assert [line.rpartition(" after ")[0] for line in lines] == ["GET /pool/size: 200", "POST /start: 502"]
+    assert [line[-2:] for line in lines] == [" s", " s"]
 
 
 @pytest.mark.parametrize("chain", CHAINS)

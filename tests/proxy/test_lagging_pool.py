@@ -122,6 +122,19 @@ def test_a_size_that_another_client_sets_meanwhile_is_no_reason_to_end_machines(
         assert ends(made) == (5, 5, [])
 
 
+@pytest.mark.parametrize(("desired", "drained"), [(1, ["pool-1"]), (0, ["pool-1"])])
+def test_a_pool_at_its_minimum_begins_no_drain(desired: int, drained: list[str]) -> None:
+    with world(lagging(), minSize=2) as made:
+        assert made.updates.set_size(desired) == f"1 of {3 - desired} machines were removed: the pool must keep 2"
+        assert (made.drained, made.desired) == (drained, 2)
+        with pytest.raises(UpdateFailed, match=r"^the pool must keep 2$") as caught:
+            made.updates.set_size(desired)
+        assert caught.value.status == 500
+        with pytest.raises(UpdateFailed, match="the pool must keep 2") as caught:
+            made.updates.terminate(machine(made, 2), decrement=True)
+        assert (caught.value.status, made.drained, made.tainted) == (500, drained, drained)
+
+
 def test_no_machine_is_detached_below_the_minimum_of_the_desired_size() -> None:
     with world(lagging(), minSize=3) as made:
         made.server.pool.set_membership(machine(made, 2), active=False, evictable=False)

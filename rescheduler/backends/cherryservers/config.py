@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from rescheduler import files
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
@@ -152,19 +153,24 @@ def _definition_name(entry: ini.Entry, where: str) -> str | None:
 def _add(keys: dict[str, object], entry: ini.Entry, where: str) -> None:
     """One entry under the name of its field; only lists take a key twice."""
     line = f"{where}: line {entry.line}: {entry.key}"
-    if entry.key not in READERS:
+    key = _ALIASES.get(entry.key, entry.key)
+    if key not in READERS:
         raise ConfigError(f"{line}: no such key; expected one of {', '.join(READERS)}")
-    field = entry.key.replace("-", "_")
-    listed = keys.get(field, ()) if entry.key in _LISTS else None
+    field = key.replace("-", "_")
+    listed = keys.get(field, ()) if key in _LISTS else None
     if isinstance(listed, tuple):
         line += f": number {len(listed) + 1}"
     elif field in keys:
         raise ConfigError(f"{line}: is there twice")
     try:
-        value = READERS[entry.key](entry.value)
+        value = READERS[key](entry.value)
     except ValueError as error:
         raise ConfigError(f"{line}: {error}") from error
     keys[field] = (*listed, value) if isinstance(listed, tuple) else value
+
+
+#: Names of keys in the original's README that its program did not take.
+_ALIASES: Final = {"api-server": "api-server-endpoint"}
 
 
 def _number(text: str) -> int:

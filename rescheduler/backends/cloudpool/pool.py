@@ -54,11 +54,12 @@ class _Lacking:
 class Pool(Waiting):
     """Views are values: readers keep what they were given while another thread looks again."""
 
-    def __init__(self, config: PoolSection, folder: Path, clock: Clock) -> None:
+    def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
+        """*password*: see `CloudPoolClient`."""
         super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
-        self.client = CloudPoolClient(config, folder, clock)
+        self.client = CloudPoolClient(config, folder, clock, password)
         self.ledger: Ledger[Order] = Ledger()
         self._view: tuple[float, Observation] | None = None
         self._lacking: _Lacking | None = None
