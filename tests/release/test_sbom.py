@@ -15,6 +15,10 @@ click==8.1.8 \\
 PyYAML==6.0.2 ; sys_platform == 'linux' \\
     --hash=sha256:bb \\
     --hash=sha256:cc
+numpy==2.4.6 ; python_full_version < '3.12' \\
+    --hash=sha256:dd
+numpy==2.5.5 ; python_full_version >= '3.12' \\
+    --hash=sha256:ee
 """
 
 
@@ -42,7 +46,11 @@ def document() -> dict[str, Any]:
 
 
 def test_pins() -> None:
-    assert sbom.pins(LOCK) == {"click": "8.1.8", "pyyaml": "6.0.2"}
+    assert sbom.pins(LOCK) == {
+        "click": frozenset({"8.1.8"}),
+        "pyyaml": frozenset({"6.0.2"}),
+        "numpy": frozenset({"2.4.6", "2.5.5"}),
+    }
 
 
 @pytest.mark.parametrize("lock", ["", "click==8.1.8\n"], ids=["nothing", "without a hash"])
@@ -83,7 +91,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "another version": (lambda bill: bill["components"][0].update(version="9"), "component click 9: expected .* 8.1.8"),
     "a stranger": (
         lambda bill: bill["components"].append(component("evil", "1")),
-        "component evil 1: expected .* None",
+        "component evil 1: .* nothing",
     ),
     "no dependencies": (lambda bill: bill.pop("dependencies"), "dependencies: missing"),
     "a path": (lambda bill: bill["components"][0].update(url="file:///home/me"), "path of this machine"),
