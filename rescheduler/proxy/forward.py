@@ -32,10 +32,10 @@ _HOP_BY_HOP: Final = frozenset(
 _OURS: Final = frozenset({b"host", b"expect"})
 #: Some servers take a request for one of another method or path where such a header names it: one of the first words,
 #: and beside it only words of the second. Gateways write other characters of a name as underscores or dashes.
-_TARGETS: Final = frozenset("method verb path prefix uri url".split())
+_TARGETS: Final = frozenset(b"method verb path prefix uri url".split())
 _QUALIFIERS: Final = frozenset(
-    "x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
-    " unencoded raw envoy arr ms waws".split()
+    b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
+    b" unencoded raw envoy arr ms waws".split()
 )
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -162,7 +162,7 @@ class Forwarder:
 
 def rewrites(name: bytes) -> bool:
     """Whether a header of this name changes the method or the path of a request for some servers."""
-    words = set(re.findall(r"[a-z0-9]+", name.decode("latin-1").lower()))
+    words = set(re.findall(rb"[a-z0-9]+", name.lower()))
     return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 
 
