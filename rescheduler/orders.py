@@ -31,8 +31,6 @@ class MachineOrders:
 
     def ask(self) -> Answer:
         """Who owns the machine, and would it be taken? A machine of the control plane never is."""
-        if control_plane_label(self._node):
-            return Answer(ProviderAnswered(None))
         name = self._access.provider.name
         try:
             group, refused = self.inquire()
