@@ -15,7 +15,7 @@ from deploy.local.faults.rules import FaultRule
 from rescheduler.clock import SystemClock
 from tests.faults import jumping_clock
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
-from tests.faults.programs import ProgramName, started
+from tests.faults.programs import MAY_BE_MISSING, ProgramName, started
 from tests.faults.recording import CallOfDrain
 from tests.faults.scene import Scene, scene
 from tests.faults.sites import Site
@@ -90,7 +90,8 @@ class Result:
 def play(at: Site, trial: Trial, patience: float = PATIENCE_SECONDS, seconds: FaultSeconds | None = None) -> Result:
     """Let a new scene be drained, with the troubles of *trial*."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
-    with scene(at, before_pods=lambda made: _list_before(made, stale)) as made:
+    allowed = MAY_BE_MISSING[trial.program]
+    with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
         run = _Run(made, trial, seconds or FaultSeconds())
         try:
             return run.play(patience)
