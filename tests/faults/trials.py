@@ -22,7 +22,7 @@ from tests.faults.sites import Site
 
 #: A drain that was hit is tried again and finished well within this time.
 PATIENCE_SECONDS: Final = 75.0
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.4
 #: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
 _JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
@@ -129,7 +129,7 @@ class _Run:
         began = self._clock.monotonic()
         while True:
             now = ended(self._scene)
-            self._wrong += too_many_missing(self._scene)
+            self._wrong += too_many_missing(self._scene, now)
             spent = self._clock.monotonic() - began
             if now.end == "finished" or spent > patience:
                 break
