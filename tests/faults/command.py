@@ -1,6 +1,7 @@
 """``make faults``: every call of a drain fails with every fault, or the daemon is killed at every call."""
 
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -48,9 +49,10 @@ def main(
     seed: int,
     slots: int,
     stops: int,
-    log: Path,
+    log: Path | None,
 ) -> None:
     """Exit code 1 where a run ended neither finished nor rolled back, or an invariant was broken."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and control plane end as well
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         if stops:

@@ -57,7 +57,11 @@ def play_all(
         return result
 
     with ThreadPoolExecutor(len(at)) as threads:
-        return list(threads.map(played, trials))
+        try:
+            return list(threads.map(played, trials))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)  # those that were begun end first
+            raise
 
 
 def _played(here: Site, trial: Trial, patience: float) -> Result:
