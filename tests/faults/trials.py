@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.local.faults.catalog import FaultSeconds
+from deploy.local.faults.catalog import DEFAULT_SECONDS, FaultSeconds
 from deploy.local.faults.exchange import ProxiedRequest
 from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy
@@ -62,6 +62,17 @@ class Trial:
         return of + " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A run that has not finished after *patience* seconds is judged as it is; *seconds* of the faults."""
+
+    patience: float = PATIENCE_SECONDS
+    seconds: FaultSeconds = DEFAULT_SECONDS
+
+
+DEFAULT_PACE: Final = Pace()
+
+
 @dataclass(slots=True)
 class Result:
     """What became of a trial."""
@@ -87,14 +98,14 @@ class Result:
         return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
 
 
-def play(at: Site, trial: Trial, patience: float = PATIENCE_SECONDS, seconds: FaultSeconds | None = None) -> Result:
+def play(at: Site, trial: Trial, pace: Pace) -> Result:
     """Let a new scene be drained, with the troubles of *trial*."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
     with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
-        run = _Run(made, trial, seconds or FaultSeconds())
+        run = _Run(made, trial, pace.seconds)
         try:
-            return run.play(patience)
+            return run.play(pace.patience)
         finally:
             run.end()
 
