@@ -66,9 +66,9 @@ class Trouble:
             (workloads.add, 2),
             (workloads.delete, 2),
             (workloads.add_job, 2),
-            (workloads.break_one, 1),
-            (workloads.mend, 3),
             (workloads.budget, 2),
+            (self._close_budget, 1),
+            (self._break, 1.5),
             (fleet.add_spot, 3),
             (fleet.add_on_demand, 1),
             (self._push_back, 14),
@@ -82,6 +82,17 @@ class Trouble:
 
     def _after(self, seconds: float, what: str, end: Callable[[], object]) -> None:
         heapq.heappush(self._later, (self.now + seconds, next(self._count), what, end))
+
+    def _break(self) -> str:
+        done = self.workloads.break_one()
+        self._after(self.rng.uniform(15, 45), "mend a workload", self.workloads.mend)
+        return done
+
+    def _close_budget(self) -> str:
+        team, name = self.workloads.close_budget()
+        path = f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets/{name}"
+        self._after(self.rng.uniform(5, 20), f"delete the budget of {team}/{name}", lambda: self.plane.api.delete(path))
+        return f"a budget of {team}/{name} allows no eviction"
 
     def _push_back(self) -> str:
         done = self.fleet.push_back(self.rng.randint(2, 8))
