@@ -25,7 +25,7 @@ WORKERS ?= 4
 
 GRPC := rescheduler/backends/externalgrpc
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance autoscaler proto build up down clean
+.PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ soak: build ## let two daemons run on a cluster that changes and breaks: make so
 
 bench: build ## measure how fast it is, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)

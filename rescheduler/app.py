@@ -15,7 +15,7 @@ from rescheduler import backends
 from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider, GroupFlags
 from rescheduler.candidates import Candidates
-from rescheduler.clock import Clock, SystemClock
+from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
@@ -105,7 +105,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     standing = Standing(clock)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(standing.told))
-        provider = _provider(running.provider, clock)
+        provider = _provider(running.provider, SteadyClock(clock))
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         loop = _assembled(parts, connect(connection, clock), provider, standing, connection, policy, running, clock)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
 from rescheduler.backends.certificates import Certificates, File
-from rescheduler.clock import SystemClock
+from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
@@ -40,7 +40,7 @@ def run(settings: Serving, logs: Logging) -> int:
     with contextlib.ExitStack() as parts:
         named = settings.provider
         flags = GroupFlags(named.nodes, named.cluster_name)
-        provider = backends.load(named.name, named.config, clock, flags)
+        provider = backends.load(named.name, named.config, SteadyClock(clock), flags)
         parts.callback(provider.close)
         stop = parts.enter_context(_stopping())
         port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates))

@@ -16,7 +16,7 @@ from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
-from rescheduler.clock import Clock, SystemClock
+from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
@@ -112,7 +112,7 @@ class Service:
         report: Report,
         own_node: str,
     ) -> None:
-        self.pool = Pool(file.pool(), Path(), SystemClock())
+        self.pool = Pool(file.pool(), Path(), SteadyClock(SystemClock()))
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)

@@ -15,6 +15,7 @@ from rescheduler.backends.cloudpool.config import CloudpoolFile, PoolSection
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.config import shaped
+from rescheduler.clock import Clock
 from tests.backends.clocks import StepClock
 from tests.backends.failing import FailingDeletions
 
@@ -33,7 +34,7 @@ def settings(**changes: Any) -> Settings:
 
 
 @contextlib.contextmanager
-def serving(of: Settings, clock: StepClock, folder: Path = Path()) -> Iterator[Server]:
+def serving(of: Settings, clock: Clock, folder: Path = Path()) -> Iterator[Server]:
     with Server(of, folder, clock).running() as server:
         yield server
 
@@ -46,7 +47,7 @@ def section(url: str, **changes: Any) -> PoolSection:
 
 
 @contextlib.contextmanager
-def providing(server: Server, clock: StepClock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
+def providing(server: Server, clock: Clock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
     provider = CloudpoolProvider([Pool(section(server.url, **changes), folder, clock)])
     try:
         yield provider

@@ -5,10 +5,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from deploy.local.faults.calls import ApiCall, http_call
-from deploy.local.faults.catalog import all_faults
-from deploy.local.faults.proxy import FaultProxy
-from deploy.local.faults.upstream import Upstream
+from deploy.local.faults.calls import ApiCall
+from deploy.local.faults.catalog import UNBOUND_FAULTS
 from tests.faults.recording import CallOfDrain
 from tests.faults.trials import JUMPS, KILLS, Trial, Trouble
 
@@ -25,9 +23,9 @@ _REPEATED: Final = {"create events": 1, "get configmaps": 2, "get leases": 2, "p
 
 def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]:
     """The faults that mean anything for each of *calls*."""
-    faults = all_faults(FaultProxy(Upstream(""), http_call))
     return {
-        call: [*(name for name, fault in faults.items() if fault.applies(_api_call(call))), *JUMPS] for call in calls
+        call: [*(name for name, fault in UNBOUND_FAULTS.items() if fault.applies(_api_call(call))), *JUMPS]
+        for call in calls
     }
 
 

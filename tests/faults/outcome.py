@@ -52,7 +52,8 @@ def violations(scene: Scene) -> list[str]:
 def too_many_missing(scene: Scene) -> list[str]:
     """More pods missing at this moment than the budget allows."""
     missing = scene.lacking().get(WEB, 0)
-    return [f"{missing} pods of {WEB} missing at once, its budget allows 1"] if missing > 1 else []
+    allowed = scene.may_be_missing
+    return [f"{missing} pods of {WEB} missing at once, its budget allows {allowed}"] if missing > allowed else []
 
 
 def _uid(eviction: dict[str, dict[str, dict[str, str]]] | None) -> str | None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from deploy.local.errors import LocalError
 from deploy.local.plane import ControlPlane
+from tests.faults.programs import ProgramName
 from tests.faults.recording import CallOfDrain, record
-from tests.faults.scene import Site, site
-from tests.faults.trials import Result, Trial, play
+from tests.faults.sites import Site, site
+from tests.faults.trials import PATIENCE_SECONDS, Result, Trial, play
 
 
 @contextlib.contextmanager
@@ -22,19 +23,23 @@ def sites(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[Site]]
         yield [stack.enter_context(site(plane, name, folder / name)) for name in names]
 
 
-def recorded(at: Site) -> list[CallOfDrain]:
+def recorded(at: Site, program: ProgramName = "daemon") -> list[CallOfDrain]:
     """The calls of two drains: what one of them did not need counts as well."""
-    first = {(call.name, call.occurrence): call for call in record(at)}
-    second = {(call.name, call.occurrence): call for call in record(at)}
+    first, second = ({(call.name, call.occurrence): call for call in record(at, program)} for _ in range(2))
     return list((second | first).values())
 
 
 def play_all(
-    at: list[Site], trials: Iterable[Trial], report: Callable[[Result], None], attempts: int = 2
+    at: list[Site],
+    trials: Iterable[Trial],
+    report: Callable[[Result], None],
+    *,
+    patience: float = PATIENCE_SECONDS,
 ) -> list[Result]:
     """Play the *trials*, one at a time on each site; *report* is called after each, by one thread at a time.
 
-    A trial is played again where the local control plane did not do its part; it raises when *attempts* are used up.
+    A trial is played a second time where the local control plane did not do its part. Raises LocalError where it
+    fails to do it twice.
     """
     free: queue.SimpleQueue[Site] = queue.SimpleQueue()
     for one in at:
@@ -44,7 +49,7 @@ def play_all(
     def played(trial: Trial) -> Result:
         here = free.get()
         try:
-            result = _played(here, trial, attempts)
+            result = _played(here, trial, patience)
         finally:
             free.put(here)
         with lock:
@@ -55,8 +60,7 @@ def play_all(
         return list(threads.map(played, trials))
 
 
-def _played(here: Site, trial: Trial, attempts: int) -> Result:
-    for _ in range(attempts - 1):
-        with contextlib.suppress(LocalError):
-            return play(here, trial)
-    return play(here, trial)
+def _played(here: Site, trial: Trial, patience: float) -> Result:
+    with contextlib.suppress(LocalError):
+        return play(here, trial, patience)
+    return play(here, trial, patience)

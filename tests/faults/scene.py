@@ -1,17 +1,10 @@
-"""A small cluster of its own in the local control plane: one machine of a cloudpool to drain, and two spot nodes.
-
-Several scenes live side by side in one control plane: each has its namespace, its labels, its installation of the
-daemon with the rights of the shipped chart, its pool, and its proxies.
-"""
+"""A small cluster for one run: one machine of a cloudpool to drain, with its pods, and two spot nodes."""
 
 import contextlib
 import itertools
-import json
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,118 +15,27 @@ from deploy.local.cloudpool.pool import Pool
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
 from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.proxy import FaultProxy, before_api_server, before_cloudpool, redirected
-from deploy.local.manifests import deployment, namespace, pdb, spot
-from deploy.local.plane import ControlPlane
+from deploy.local.faults.proxy import FaultProxy, before_cloudpool
+from deploy.local.manifests import deployment, pdb, spot
 from rescheduler.backends.config import Duration
 from rescheduler.clock import SystemClock
-from tests.acceptance.program import Program
 from tests.backends.cloudpools import document
-from tests.cluster.daemon import QUICK
 from tests.cluster.observer import ready
-from tests.cluster.rendering import chart
-from tests.faults import jumping_clock
+from tests.faults.sites import KEY, Site, clean
 
-WEB: Final = "web"  #: two pods, of which a budget allows one to be missing
+WEB: Final = "web"  #: two pods with a budget
 WORKER: Final = "worker"  #: one pod without a budget
 PODS: Final = {WEB: 2, WORKER: 1}
-
-_RIGHTS: Final = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
-_KEY: Final = "faults.local/scene"
-
-#: A drain that failed is followed by the next try within a second.
-_FLAGS: Final = (
-    "--node-drain-delay=0",
-    "--failure-pause=1s",
-    "--failure-pause-max=1s",
-    "--node-cooldown=1s",
-    "--node-cooldown-max=1s",
-    "--landing-timeout=20s",
-    "--pod-eviction-timeout=15s",
-    "--max-moves-per-pod-per-day=0",
-    "--return-wait=0",
-)
-
-_CLEANED: Final = (
-    "/apis/apps/v1/namespaces/{0}/deployments",
-    "/apis/apps/v1/namespaces/{0}/replicasets",
-    "/apis/policy/v1/namespaces/{0}/poddisruptionbudgets",
-    "/api/v1/namespaces/{0}/pods",
-    "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where scenes take place: namespace and labels, the rights of an installation, and a proxy for its daemons."""
-
-    name: str  #: of the namespace, of the release, and the value of the labels
-    plane: ControlPlane
-    proxy: FaultProxy
-    folder: Path
-    runs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def user(self) -> str:
-        """The user name of the daemons."""
-        return f"system:serviceaccount:{self.name}:{_account(self.name)}"
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Of all nodes of the site."""
-        return {_KEY: self.name}
-
-    def write_kubeconfig(self) -> Path:
-        """With a new token."""
-        direct = self.plane.service_account_kubeconfig(self.name, _account(self.name))
-        return redirected(direct, self.proxy, self.folder / "kubeconfig")
-
-
-def _account(release: str) -> str:
-    return f"{release}-spot-rescheduler"
-
-
-@contextlib.contextmanager
-def site(plane: ControlPlane, name: str, folder: Path) -> Iterator[Site]:
-    """A site of that *name* in the *plane*; its files are in the new *folder*."""
-    folder.mkdir()
-    rights = [item for item in chart({"cloudProvider": {"name": "cloudpool"}}, name, name) if item["kind"] in _RIGHTS]
-    plane.apply([namespace(name), *rights])
-    try:
-        with before_api_server(plane) as proxy:
-            made = Site(name, plane, proxy, folder)
-            yield made
-            clean(made)
-    finally:
-        for item in rights:
-            plane.api.delete(plane.api.path(item))
-
-
-def clean(at: Site) -> None:
-    """Delete what scenes left behind, and wait until it is gone."""
-    api, selector = at.plane.api, f"{_KEY}={at.name}"
-    paths = [path.format(at.name) for path in _CLEANED]
-
-    def gone() -> bool:
-        for path in paths:
-            api.delete(path, gracePeriodSeconds=0, propagationPolicy="Background")
-        api.delete("/api/v1/nodes", labelSelector=selector)
-        return not any(api.items(path) for path in paths) and not api.items("/api/v1/nodes", labelSelector=selector)
-
-    at.proxy.forget()
-    at.plane.wait_for(gone, f"an empty {at.name}")
-    for item in api.items(f"/api/v1/namespaces/{at.name}/configmaps"):
-        if not item["metadata"]["name"].startswith("kube-"):
-            api.delete(api.path({"apiVersion": "v1", "kind": "ConfigMap", **item}))
 
 
 class Scene:
     """One cluster for one run, and what can be seen of it from outside."""
 
-    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str) -> None:
+    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
         self.site, self.pool, self.pool_proxy, self.name = at, pool, pool_proxy, name
         self.plane, self.proxy = at.plane, at.proxy
         self.audit = AuditLog(at.plane.layout.audit_log)
+        self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
         self.ordered_with_pods: list[
             str
@@ -142,7 +44,7 @@ class Scene:
         self.clock_offset.write_text("0")
         self._logs = itertools.count(1)
 
-    # -- the daemon
+    # -- the programs
 
     @property
     def log(self) -> Path:
@@ -151,37 +53,8 @@ class Scene:
 
     @property
     def clock_offset(self) -> Path:
-        """The file with the seconds by which the wall clock of the daemon is ahead of ours."""
+        """The file with the seconds by which the wall clock of the programs is ahead of ours."""
         return self.site.folder / "clock-offset"
-
-    def daemon(self) -> Program:
-        return Program(self.log, *self.command(), main=partial(jumping_clock.forked, str(self.clock_offset)))
-
-    def command(self) -> tuple[str, ...]:
-        pool: dict[str, Any] = {
-            "id": self.name,
-            "backend": {"url": self.pool_proxy.url, "timeout": "3s"},
-            "refreshInterval": "100ms",
-            "pollInterval": "200ms",
-            "cacheAge": "1s",
-            "orderTimeout": "2s",
-            "settleTime": "1s",
-        }
-        config = self.site.folder / "cloud.json"
-        config.write_text(json.dumps({"pools": [pool]}))
-        name = self.site.name
-        return (
-            "run",
-            f"--kubeconfig={self.kubeconfig}",
-            *QUICK,
-            *_FLAGS,
-            f"--namespace={name}",
-            f"--memory-name={_account(name)}-memory",
-            f"--on-demand-node-label={_KEY}-on-demand={name}",
-            f"--spot-node-label={_KEY}-spot={name}",
-            "--cloud-provider=cloudpool",
-            f"--cloud-config={config}",
-        )
 
     @property
     def trusted(self) -> ssl.SSLContext:
@@ -201,7 +74,7 @@ class Scene:
         return [pod for pod in found if pod["status"]["phase"] not in ("Succeeded", "Failed")]
 
     def nodes(self) -> dict[str, Json]:
-        selector = f"{_KEY}={self.site.name}"
+        selector = f"{KEY}={self.site.name}"
         return {
             node["metadata"]["name"]: node for node in self.plane.api.items("/api/v1/nodes", labelSelector=selector)
         }
@@ -238,17 +111,17 @@ class Scene:
         """The pods start on the node to be drained; then the spot nodes open."""
         name, wait = self.site.name, self.plane.wait_for
         spots = [f"{self.name}-spot-{number}" for number in (1, 2)]
-        labels = {**self.site.labels, f"{_KEY}-spot": name}
+        labels = {**self.site.labels, f"{KEY}-spot": name}
         self.plane.apply(spot(node, labels=labels, unschedulable=True) for node in spots)
         wait(lambda: {*self.nodes()} == {self.node, *spots}, "the nodes of the scene")
         before_pods(self)
-        self.plane.apply([pdb(WEB, namespace=name, max_unavailable=1)])
+        self.plane.apply([pdb(WEB, namespace=name, max_unavailable=self.may_be_missing)])
         self.plane.apply(self._deployment(app, count) for app, count in PODS.items())
         wait(lambda: not self.lacking(), "the pods of the scene")
         for node in spots:
             self.plane.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
         wait(lambda: not any(map(unusable, self.nodes().values())), "nodes of the scene that take pods")
-        wait(lambda: self._budget_allows() == 1, "the budget of the scene")
+        wait(lambda: self._budget_allows() == self.may_be_missing, "the budget of the scene")
 
     def _budget_allows(self) -> int:
         path = f"/apis/policy/v1/namespaces/{self.site.name}/poddisruptionbudgets/{WEB}"
@@ -272,13 +145,16 @@ def unusable(node: Mapping[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def scene(at: Site, before_pods: Callable[["Scene"], None] = lambda _: None) -> Iterator[Scene]:
+def scene(
+    at: Site, before_pods: Callable[["Scene"], None] = lambda _: None, *, may_be_missing: int = 1
+) -> Iterator[Scene]:
     """A new scene with its pods; what it left behind is deleted at the end.
 
-    *before_pods* is called when all nodes are there and no pods.
+    *before_pods* is called when all nodes are there and no pods. The budget allows that so many pods of WEB
+    *may_be_missing*.
     """
     clock, name = SystemClock(), f"{at.name}-r{next(at.runs)}"
-    label = {f"{_KEY}-on-demand": at.name}
+    label = {f"{KEY}-on-demand": at.name}
     settings = Settings(
         pool=document(name=name, labels={**at.labels, **label}),
         desired_size=1,
@@ -292,7 +168,7 @@ def scene(at: Site, before_pods: Callable[["Scene"], None] = lambda _: None) -> 
         cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
         cluster.start()
         stack.callback(cluster.close)
-        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name)
+        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
         made.pool_proxy.watcher = made.watch_order
         stack.callback(clean, at)
         made.build(before_pods)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.local.faults.catalog import FaultSeconds, all_faults
+from deploy.local.faults.catalog import FaultSeconds
 from deploy.local.faults.exchange import ProxiedRequest
 from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy
@@ -15,13 +15,16 @@ from deploy.local.faults.rules import FaultRule
 from rescheduler.clock import SystemClock
 from tests.faults import jumping_clock
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
+from tests.faults.programs import MAY_BE_MISSING, ProgramName, started
 from tests.faults.recording import CallOfDrain
-from tests.faults.scene import Scene, Site, scene
+from tests.faults.scene import Scene, scene
+from tests.faults.sites import Site
 
 #: A drain that was hit is tried again and finished well within this time.
 PATIENCE_SECONDS: Final = 75.0
 _POLL_SECONDS: Final = 0.25
-_JUMPS: Final = {"clock-forward": 7200.0, "clock-back": -7200.0}
+#: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
+_JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
 #: Beside the faults of the proxy.
 JUMPS: Final = tuple(_JUMPS)
@@ -48,13 +51,15 @@ KILLS: Final = ("killed-before", "killed-after")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What goes wrong in a run, and whether a pod arrives while no daemon runs."""
+    """What goes wrong in a run of *program*, and whether a pod arrives while none runs."""
 
     troubles: tuple[Trouble, ...]
     late_pod: bool = False
+    program: ProgramName = "daemon"
 
     def __str__(self) -> str:
-        return " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
+        of = "" if self.program == "daemon" else f"{self.program}: "
+        return of + " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
 
 
 @dataclass(slots=True)
@@ -65,7 +70,7 @@ class Result:
     ended: Ended
     violations: list[str]
     seconds: float
-    reached: int  #: of the troubles
+    reached: tuple[Trouble, ...]  #: of its troubles
     exits: int  #: of daemons by themselves
     log: list[str] = field(default_factory=list)  #: the last messages of the daemons, where it failed
 
@@ -73,11 +78,20 @@ class Result:
     def failed(self) -> bool:
         return self.ended.end == "neither" or bool(self.violations)
 
+    def __str__(self) -> str:
+        """One line."""
+        unreached = "" if self.reached else ", not reached"
+        exits = f", exited {self.exits} ×" if self.exits else ""
+        wrong = "; ".join([*self.ended.why, *self.violations])
+        verdict = "FAILED: " if self.failed else ""
+        return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
+
 
 def play(at: Site, trial: Trial, patience: float = PATIENCE_SECONDS, seconds: FaultSeconds | None = None) -> Result:
     """Let a new scene be drained, with the troubles of *trial*."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
-    with scene(at, before_pods=lambda made: _list_before(made, stale)) as made:
+    allowed = MAY_BE_MISSING[trial.program]
+    with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
         run = _Run(made, trial, seconds or FaultSeconds())
         try:
             return run.play(patience)
@@ -98,22 +112,21 @@ class _Run:
     def __init__(self, made: Scene, trial: Trial, seconds: FaultSeconds) -> None:
         self._scene, self._trial = made, trial
         self._clock = SystemClock()
-        self._lock = threading.Lock()  #: of the daemon that runs, which hooks kill
+        self._lock = threading.Lock()  #: of the program that runs, which hooks kill
         self._killed = False
         self._exits = 0
-        self._daemon = made.daemon()
         self._wrong: list[str] = []
-        self._programs = [self._daemon]
         self._faults: list[InjectedFault] = []
         for trouble in trial.troubles:
             call, proxy = trouble.call, made.pool_proxy if trouble.call.of_pool else made.proxy
             fault = self._fault(trouble, proxy, seconds)
             proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
             self._faults.append(fault)
+        self._program = started(trial.program, made)
+        self._programs = [self._program]
 
     def play(self, patience: float) -> Result:
         began = self._clock.monotonic()
-        self._daemon.__enter__()
         while True:
             now = ended(self._scene)
             self._wrong += too_many_missing(self._scene)
@@ -130,10 +143,10 @@ class _Run:
         return result
 
     def end(self) -> None:
-        self._daemon.kill()
+        self._program.kill()
 
     def _tend(self) -> None:
-        """What the kubelet does for the daemon's pod: it is started again, and has tokens that are valid."""
+        """What the kubelet does for the program's pod: it is started again, and has tokens that are valid."""
         if self._scene.proxy.has_expired_tokens:
             self._scene.site.write_kubeconfig()
         if self._killed:
@@ -142,19 +155,18 @@ class _Run:
             if self._trial.late_pod:
                 self._scene.add_late_pod()
             self._restart()
-        elif not self._daemon.running:
+        elif not self._program.running:
             self._exits += 1
             self._restart()
 
     def _restart(self) -> None:
-        self._daemon = self._scene.daemon()
-        self._programs.append(self._daemon)
-        self._daemon.__enter__()
+        self._program = started(self._trial.program, self._scene)
+        self._programs.append(self._program)
 
     def _fault(self, trouble: Trouble, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
         def kill(_: ProxiedRequest) -> bool:
             with self._lock:
-                self._daemon.kill()
+                self._program.kill()
                 self._killed = True
             return False
 
@@ -166,11 +178,15 @@ class _Run:
             return Hook("before" if trouble.kind == "killed-before" else "after", kill)
         if trouble.kind in _JUMPS:
             return Hook("before", jump)
-        return all_faults(proxy, seconds)[trouble.kind]
+        return proxy.all_faults(seconds)[trouble.kind]
 
-    def _reached(self) -> int:
+    def _reached(self) -> tuple[Trouble, ...]:
         seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
-        return sum(any(request.fault is fault for request in seen) for fault in self._faults)
+        return tuple(
+            trouble
+            for trouble, fault in zip(self._trial.troubles, self._faults, strict=True)
+            if any(request.fault is fault for request in seen)
+        )
 
     def _messages(self) -> list[str]:
         lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]

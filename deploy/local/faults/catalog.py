@@ -1,19 +1,21 @@
 """All faults by name, for runs that try each of them and for random ones."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from deploy.local.faults.injected import (
     ChangedEvents,
+    ExpiredToken,
     HalfBody,
     InjectedFault,
     Refusal,
     Reset,
     SilentWatch,
     SlowBytes,
+    StaleList,
     Stall,
     WatchError,
 )
-from deploy.local.faults.proxy import FaultProxy
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,13 @@ class FaultSeconds:
     retry_after: int = 1
 
 
-def all_faults(proxy: FaultProxy, seconds: FaultSeconds = FaultSeconds()) -> dict[str, InjectedFault]:
-    """Every fault of *proxy* by its name in tables and on the command line."""
+DEFAULT_SECONDS: Final = FaultSeconds()
+
+
+def all_faults(
+    stale: StaleList, expired: ExpiredToken, seconds: FaultSeconds = DEFAULT_SECONDS
+) -> dict[str, InjectedFault]:
+    """Every fault by its name in tables and on the command line; *stale* and *expired* are those of one proxy."""
     return {
         "401": Refusal(401),
         "403": Refusal(403),
@@ -43,11 +50,15 @@ def all_faults(proxy: FaultProxy, seconds: FaultSeconds = FaultSeconds()) -> dic
         "stall": Stall(seconds.stall),
         "stall-after": Stall(seconds.stall, arrived=True),
         "slow-bytes": SlowBytes(seconds.slow),
-        "stale-list": proxy.stale_list(),
+        "stale-list": stale,
         "watch-410": WatchError(410),
         "watch-410-later": WatchError(410, after=1),
         "repeated-events": ChangedEvents("repeat"),
         "reordered-events": ChangedEvents("reorder"),
         "silent-watch": SilentWatch(seconds.silent),
-        "expired-token": proxy.expired_token(),
+        "expired-token": expired,
     }
+
+
+#: The names of all faults, and which calls they mean anything for; not to be played.
+UNBOUND_FAULTS: Final = all_faults(StaleList(lambda _: None), ExpiredToken(lambda _: None))

@@ -13,6 +13,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any, Final, Self
 
 from deploy.local.faults.calls import ApiCall, Identify, http_call, kubernetes_call
+from deploy.local.faults.catalog import DEFAULT_SECONDS, FaultSeconds, all_faults
 from deploy.local.faults.exchange import ConnectionEnded, ProxiedRequest
 from deploy.local.faults.injected import ExpiredToken, InjectedFault, Refusal, StaleList
 from deploy.local.faults.rules import FaultRules
@@ -110,6 +111,10 @@ class FaultProxy:
     def expired_token(self) -> ExpiredToken:
         """A fault: the token of the request is refused from then on, until `forget`."""
         return ExpiredToken(self._expired.add)
+
+    def all_faults(self, seconds: FaultSeconds = DEFAULT_SECONDS) -> dict[str, InjectedFault]:
+        """Every fault by its name, for rules of this proxy."""
+        return all_faults(self.stale_list(), self.expired_token(), seconds)
 
     # -- for the threads of connections
 

@@ -45,6 +45,7 @@ class Removal:
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
         self._limits = Limits(settle, back_off=dt.timedelta(seconds=pool.config.poll_interval))
+        self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}  #: times in the future, and when we saw them first
 
     def delete(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Never raises: what cannot be known or done in time is an outcome, too."""
@@ -116,7 +117,9 @@ class Removal:
             return Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
         before = None
         if node.ordered_at is not None:
-            before = Order(node.ordered_at, Answer.NONE, "ordered by an earlier process", ours=False)
+            before = Order(
+                self._by_our_clock(node.name, node.ordered_at), Answer.NONE, "ordered by an earlier process", ours=False
+            )
         if machine is not None:
             return _Target(machine, self._ledger.order(machine.id) or before)
         remembered = self._ledger.machine_of(node)
@@ -125,6 +128,13 @@ class Removal:
         if unsure and before is not None and self._clock.now() < before.at + self._limits.settle:
             return Accepted(f"{before.words}: {unsure}")
         return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
+
+    def _by_our_clock(self, node: str, ordered_at: dt.datetime) -> dt.datetime:
+        """When an earlier process ordered; where its clock was ahead of ours, no later than we first heard of it."""
+        now = self._clock.now()
+        if ordered_at > now:
+            return self._ahead.setdefault((node, ordered_at), now)
+        return self._ahead.get((node, ordered_at), ordered_at)
 
     def _advance(
         self, node: NodeRef, target: _Target | Refused | Accepted, view: Observation, deadline: float
