@@ -74,8 +74,8 @@ class Trouble:
             (self._push_back, 14),
             (self._interrupt, 2),
             (self._refuse, 1.5),
-            (self._kill, 3),
-            (self._pause, 2),
+            (self._kill, 1.2),
+            (self._pause, 1),
             (self._faults, 3),
             (self._pool_faults, 1),
         ]
