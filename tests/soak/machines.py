@@ -13,6 +13,7 @@ from deploy.local.cloudpool.errors import PoolError
 from deploy.local.cloudpool.pool import Pool
 from deploy.local.errors import ApiError
 from deploy.local.plane import ControlPlane
+from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
 
 POOL: Final = "od"
@@ -86,6 +87,11 @@ class Fleet:
         for pod in chosen:
             self._delete_pod(pod)
         return f"push {len(chosen)} pods back to on-demand nodes" + (f", {added}" if added else "")
+
+    def drained(self) -> bool:
+        """Whether somebody drains a node now."""
+        nodes = self.plane.api.items("/api/v1/nodes")
+        return any(taint["key"] == DRAIN_TAINT.key for node in nodes for taint in node["spec"].get("taints", ()))
 
     def cordon(self, *, closed: bool) -> None:
         for name in self.spot():

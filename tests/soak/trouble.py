@@ -95,6 +95,8 @@ class Trouble:
         return f"a budget of {team}/{name} allows no eviction"
 
     def _push_back(self) -> str:
+        if self.fleet.drained() and self.rng.random() < 0.8:
+            return ""  # without a spot node every drain fails: now and then only
         done = self.fleet.push_back(self.rng.randint(2, 8))
         if done:
             self._after(3, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
