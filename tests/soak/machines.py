@@ -22,7 +22,7 @@ GUARD: Final = "guard"  #: a Deployment whose pods must not be evicted
 MOST_SPOT: Final = 9
 LEAST_SPOT: Final = 3
 MOST_ON_DEMAND: Final = 6
-FEW_ON_DEMAND: Final = 3
+FEW_ON_DEMAND: Final = 4
 IDLE_SECONDS: Final = 25.0
 PENDING_SECONDS: Final = 4.0
 
@@ -114,7 +114,7 @@ class Fleet:
             return ""
         self.pending_since = dict.fromkeys(waiting, now)
         first, second = self.add_spot, self.add_on_demand
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.25:
             first, second = second, first
         done = first() or second()
         return f"autoscaler: {done}" if done else ""

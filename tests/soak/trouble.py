@@ -70,7 +70,6 @@ class Trouble:
             (self._close_budget, 1),
             (self._break, 1.5),
             (fleet.add_spot, 3),
-            (fleet.add_on_demand, 1),
             (self._push_back, 14),
             (self._interrupt, 2),
             (self._refuse, 1.5),
@@ -97,9 +96,9 @@ class Trouble:
     def _push_back(self) -> str:
         if self.fleet.drained() and self.rng.random() < 0.8:
             return ""  # without a spot node every drain fails: now and then only
-        done = self.fleet.push_back(self.rng.randint(2, 8))
+        done = self.fleet.push_back(self.rng.randint(4, 10))
         if done:
-            self._after(3, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
+            self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
 
     def _interrupt(self) -> str:
