@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.local.faults.catalog import FaultSeconds
 from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
 from deploy.local.faults.rules import RandomFaults
 from rescheduler.clock import SystemClock
@@ -90,7 +89,7 @@ class Replica:
 
 def disturb(replica: Replica, rate: float, seed: int) -> None:
     """Faults for this share of the replica's requests; 0: none."""
-    faults = [fault for name, fault in replica.proxy.all_faults(FaultSeconds()).items() if name not in _UNFAIR]
+    faults = [fault for name, fault in replica.proxy.all_faults().items() if name not in _UNFAIR]
     replica.proxy.rules.randomly(RandomFaults(faults, rate, seed) if rate else None)
 
 
