@@ -11,6 +11,6 @@ def test_a_drain_that_another_tool_finishes() -> None:
     told = "another tool removes it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
     drain = Drain("od-1", limits, Phase.DONE, released=True, removed_by=told)
     removal = Removal()
-    outcome = removal.drain(Plan("od-1", ()), Way(lambda _: drain, NoProvider()))
+    outcome = removal.drain(Plan("od-1", ()), Way(lambda _: drain, lambda ordered: ordered.drain, NoProvider()))
     assert (outcome, removal.gone, removal.ordered, removal.status) == (Outcome.BROKEN, 0, 0, 500)
     assert removal.failures == [f"node od-1: {told}: its machine was not ordered away"]
