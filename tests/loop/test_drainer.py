@@ -347,6 +347,17 @@ class TestProvider:
             assert [(one.provider, one.outcome) for one in here.of(MachineAnswered)] == [("pool", "deleted")]
             assert pool.orders == [MachineRef("od-1")]
 
+    def test_a_group_that_is_not_smaller_is_told_and_counted(self) -> None:
+        with world(*CLUSTER) as here:
+            here.loop(provider=Pool([Deleted(unshrunk="502: the size is still 3")])).round()
+            assert (ended(here).removed, ended(here).unshrunk) == (True, "502: the size is still 3")
+            assert [(one.kind, one.detail) for one in here.of(Trouble)] == [
+                (
+                    ErrorKind.PROVIDER,
+                    "pool: its machine is gone, but the group is not smaller: 502: the size is still 3",
+                )
+            ]
+
     def test_an_empty_node_is_given_away_too(self) -> None:
         with world(*CLUSTER[:2]) as here:
             here.loop(provider=Pool([AlreadyGone()])).round()

@@ -79,6 +79,11 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
     "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it takes pods again node=od-1"]),
+    "the end of a machine that another one comes for": (
+        replace(ended(), removed=True, unshrunk="502: no"),
+        0,
+        ["WARNING drained after 12.5 s, 1 pods moved; another machine comes in its place: 502: no node=od-1"],
+    ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
         0,
