@@ -209,7 +209,7 @@ def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[O
 
 
 def trouble(cluster: ControlPlane) -> None:
-    cluster.apply([namespace("red"), deployment("web", 1, namespace="red")])
+    cluster.apply([namespace("red"), statefulset("web", 1, namespace="red")])
 
 
 def client(cluster: ControlPlane, account: str, clock: Clock) -> Client:
@@ -279,7 +279,7 @@ def in_trouble(made: World, node: str) -> None:
     """A pod on *node* whose replacement will be refused."""
     observer = Observer(made.plane)
     made.plane.apply([namespace("red")])
-    observer.start_on(node, deployment("api", 1, namespace="red"), pods=1)
+    observer.start_on(node, statefulset("api", 1, namespace="red"), pods=1)
     observer.running(1, "api")
     made.plane.apply([quota("red")])
     for name in observer.node_names():
@@ -315,7 +315,7 @@ class TestAllIsUsed:
         with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
             observer.start_on("od-1", *controllers(), pods=4)
             cluster.apply([namespace("red")])
-            observer.start_on("od-2", deployment("web", 5, namespace="red"), pods=5)
+            observer.start_on("od-2", statefulset("web", 5, namespace="red"), pods=5)
             observer.running(9 + 1)  # and the pod of the replica
             observer.open_all()
             with installation.daemon("a", *FLAGS, *pool.flags) as running:
