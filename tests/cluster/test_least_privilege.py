@@ -269,10 +269,11 @@ def furnished(made: World, right: Right) -> None:
     if right in IN_TROUBLE:
         in_trouble(made, "od-1")
         return
-    made.cordon("od-2")
+    others = [name for name in made.nodes() if name != "od-1"]
+    made.cordon(*others)
     made.plane.apply(controllers())
     made.plane.wait_for(lambda: len(made.pods()) == len(controllers()), "the pods")
-    made.cordon("od-2", off=False)
+    made.cordon(*others, off=False)
 
 
 def in_trouble(made: World, node: str) -> None:
