@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import StringIO
@@ -128,7 +129,9 @@ class TestWithout:
             assert right.words in RARE[right](cluster, DAEMON)
             return
         with scene(cluster, right, tmp_path) as (observer, flags), daemon(cluster, *flags) as running:
-            observer.eventually(partial(running.told, right.words), str(right))
+            observer.eventually(
+                lambda: any(right.named_in(line["message"]) for line in list(running.lines)), str(right)
+            )
             assert clear(running.lines, [right])
 
     @pytest.mark.parametrize("verb", READS)
@@ -163,8 +166,8 @@ class TestWithout:
 
 def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
     """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
-    about = [line["message"] for line in lines if "forbidden" in line["message"].lower()]
-    return bool(about) and all("\n" not in line and any(right.words in line for right in taken) for line in about)
+    about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
+    return bool(about) and all("\n" not in line and any(right.named_in(line) for right in taken) for line in about)
 
 
 def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], told: Callable[[], str]) -> None:
@@ -173,7 +176,7 @@ def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right
 
     def named() -> set[Right]:
         text = told()
-        return {right for right in left if right.words in text}
+        return {right for right in left if right.named_in(text)}
 
     while left:
         left -= cluster.wait_for(named, f"one of {sorted(map(str, left))} to be named", seconds=100)
