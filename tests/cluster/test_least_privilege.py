@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import StringIO
@@ -128,7 +129,9 @@ class TestWithout:
             assert right.words in RARE[right](cluster, DAEMON)
             return
         with scene(cluster, right, tmp_path) as (observer, flags), daemon(cluster, *flags) as running:
-            observer.eventually(partial(running.told, right.words), str(right))
+            observer.eventually(
+                lambda: any(right.named_in(line["message"]) for line in list(running.lines)), str(right)
+            )
             assert clear(running.lines, [right])
 
     @pytest.mark.parametrize("verb", READS)
@@ -163,8 +166,8 @@ class TestWithout:
 
 def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
     """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
-    about = [line["message"] for line in lines if "forbidden" in line["message"].lower()]
-    return bool(about) and all("\n" not in line and any(right.words in line for right in taken) for line in about)
+    about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
+    return bool(about) and all("\n" not in line and any(right.named_in(line) for right in taken) for line in about)
 
 
 def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], told: Callable[[], str]) -> None:
@@ -173,7 +176,7 @@ def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right
 
     def named() -> set[Right]:
         text = told()
-        return {right for right in left if right.words in text}
+        return {right for right in left if right.named_in(text)}
 
     while left:
         left -= cluster.wait_for(named, f"one of {sorted(map(str, left))} to be named", seconds=100)
@@ -209,7 +212,7 @@ def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[O
 
 
 def trouble(cluster: ControlPlane) -> None:
-    cluster.apply([namespace("red"), deployment("web", 1, namespace="red")])
+    cluster.apply([namespace("red"), statefulset("web", 1, namespace="red")])
 
 
 def client(cluster: ControlPlane, account: str, clock: Clock) -> Client:
@@ -269,17 +272,18 @@ def furnished(made: World, right: Right) -> None:
     if right in IN_TROUBLE:
         in_trouble(made, "od-1")
         return
-    made.cordon("od-2")
+    others = [name for name in made.nodes() if name != "od-1"]
+    made.cordon(*others)
     made.plane.apply(controllers())
     made.plane.wait_for(lambda: len(made.pods()) == len(controllers()), "the pods")
-    made.cordon("od-2", off=False)
+    made.cordon(*others, off=False)
 
 
 def in_trouble(made: World, node: str) -> None:
     """A pod on *node* whose replacement will be refused."""
     observer = Observer(made.plane)
     made.plane.apply([namespace("red")])
-    observer.start_on(node, deployment("api", 1, namespace="red"), pods=1)
+    observer.start_on(node, statefulset("api", 1, namespace="red"), pods=1)
     observer.running(1, "api")
     made.plane.apply([quota("red")])
     for name in observer.node_names():
@@ -315,7 +319,7 @@ class TestAllIsUsed:
         with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
             observer.start_on("od-1", *controllers(), pods=4)
             cluster.apply([namespace("red")])
-            observer.start_on("od-2", deployment("web", 5, namespace="red"), pods=5)
+            observer.start_on("od-2", statefulset("web", 5, namespace="red"), pods=5)
             observer.running(9 + 1)  # and the pod of the replica
             observer.open_all()
             with installation.daemon("a", *FLAGS, *pool.flags) as running:

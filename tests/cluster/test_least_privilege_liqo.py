@@ -106,7 +106,9 @@ class TestAllIsUsed:
         with site(cluster, tmp_path, {"rome": 1}, own=own, start=False) as here:
             here.start(CONFIG)
             scale_up(here)
-            here.eventually(here.nodes, "a virtual node")
+            here.eventually(
+                lambda: [node for node in here.nodes().values() if node["spec"].get("providerID")], "a virtual node"
+            )
             here.eventually(lambda: scale_down(here) == "" and not here.nodes(), "the virtual node to leave")
         roles = [one for one in kustomization("liqo") if one["metadata"]["name"] == MANAGER]
         assert unused(cluster, audit, of(MANAGER), roles) == set()
