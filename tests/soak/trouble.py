@@ -15,7 +15,7 @@ from deploy.local.faults.rules import RandomFaults
 from deploy.local.plane import ControlPlane
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
-from tests.soak.machines import Fleet
+from tests.soak.machines import ChangingNodes
 from tests.soak.replicas import Replica, disturb
 from tests.soak.workloads import TEAMS, Workloads
 
@@ -24,14 +24,14 @@ RATES: Final = (0.02, 0.05, 0.1)
 
 
 @dataclass(slots=True)
-class Trouble:
+class RandomTrouble:
     """Actions, and what ends each of them later. Times in seconds since the begin."""
 
     plane: ControlPlane
     rng: Random
     journal: Journal
     workloads: Workloads
-    fleet: Fleet
+    fleet: ChangingNodes
     replicas: list[Replica]
     pool_proxy: FaultProxy
     now: float = 0.0
