@@ -70,7 +70,7 @@ class RandomTrouble:
             (self._close_budget, 1),
             (self._break, 1.5),
             (fleet.add_spot, 3),
-            (self._push_back, 14),
+            (self._push_back, 9),
             (self._interrupt, 2),
             (self._refuse, 1.5),
             (self._kill, 1.2),
@@ -96,7 +96,7 @@ class RandomTrouble:
     def _push_back(self) -> str:
         if self.fleet.drained() and self.rng.random() < 0.8:
             return ""  # without a spot node every drain fails: now and then only
-        done = self.fleet.push_back(self.rng.randint(4, 10))
+        done = self.fleet.push_back(self.rng.randint(5, 12))
         if done:
             self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
