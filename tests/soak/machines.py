@@ -28,7 +28,7 @@ PENDING_SECONDS: Final = 4.0
 
 
 @dataclass(slots=True)
-class Fleet:
+class ChangingNodes:
     """The nodes. `look` plays autoscaler and garbage collector, so call it every few seconds."""
 
     plane: ControlPlane

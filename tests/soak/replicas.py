@@ -106,7 +106,7 @@ def replicas(
             account = plane.service_account_kubeconfig(
                 installation.namespace, installation.account, pod=name, seconds=TOKEN_SECONDS
             )
-            config = redirected(account, proxy, folder / f"kubeconfig-{name}")
+            config = redirected(account, proxy, plane.layout.folder / f"kubeconfig-replica-{name}")
             own = (f"--namespace={installation.namespace}", f"--lease-name={installation.lease}", f"--pod-name={name}")
             command = [sys.executable, "-m", "rescheduler", "run", f"--kubeconfig={config}", *own, *flags]
             replica = Replica(name, command, folder / f"replica-{name}.log", proxy)

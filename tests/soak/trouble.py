@@ -15,7 +15,7 @@ from deploy.local.faults.rules import RandomFaults
 from deploy.local.plane import ControlPlane
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
-from tests.soak.machines import Fleet
+from tests.soak.machines import ChangingNodes
 from tests.soak.replicas import Replica, disturb
 from tests.soak.workloads import TEAMS, Workloads
 
@@ -24,14 +24,14 @@ RATES: Final = (0.02, 0.05, 0.1)
 
 
 @dataclass(slots=True)
-class Trouble:
+class RandomTrouble:
     """Actions, and what ends each of them later. Times in seconds since the begin."""
 
     plane: ControlPlane
     rng: Random
     journal: Journal
     workloads: Workloads
-    fleet: Fleet
+    fleet: ChangingNodes
     replicas: list[Replica]
     pool_proxy: FaultProxy
     now: float = 0.0
@@ -70,7 +70,7 @@ class Trouble:
             (self._close_budget, 1),
             (self._break, 1.5),
             (fleet.add_spot, 3),
-            (self._push_back, 14),
+            (self._push_back, 9),
             (self._interrupt, 2),
             (self._refuse, 1.5),
             (self._kill, 1.2),
@@ -96,7 +96,7 @@ class Trouble:
     def _push_back(self) -> str:
         if self.fleet.drained() and self.rng.random() < 0.8:
             return ""  # without a spot node every drain fails: now and then only
-        done = self.fleet.push_back(self.rng.randint(4, 10))
+        done = self.fleet.push_back(self.rng.randint(5, 12))
         if done:
             self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
