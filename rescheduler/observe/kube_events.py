@@ -116,7 +116,8 @@ class KubeEvents:
             gone = f"another machine comes in its place: {event.unshrunk}" if event.unshrunk else gone
             text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
-            self._record(event.node, RESCHEDULER, "drained the node, its pods run elsewhere")
+            how = "its pods are evicted, another tool removes it" if event.removed_by else "its pods run elsewhere"
+            self._record(event.node, RESCHEDULER, f"drained the node, {how}")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
         self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)
