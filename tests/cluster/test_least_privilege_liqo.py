@@ -65,6 +65,16 @@ def named(here: Site, right: Right) -> bool:
     return right.words in said.replace('\\"', '"') or any(right.words in line for line in lines)
 
 
+def told_at_the_end(folder: Path, part: str) -> list[str]:
+    """What a program that could not start says for a person, beside its log."""
+    lines = [line for file in folder.glob(f"{part}*") for line in _text(file).splitlines()]
+    return [line for line in lines if line.startswith("rescheduler")]
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.suffix in {"", ".log"} else ""
+
+
 class TestWithout:
     @pytest.mark.parametrize("right", OF_THE_MANAGER, ids=str)
     def test_what_the_node_manager_does(
@@ -74,6 +84,11 @@ class TestWithout:
         if right != DELETE:
             granted.take(right)
         with site(cluster, tmp_path, {"rome": 2}, own=own, start=False) as here:
+            if right.verb == "list":
+                with pytest.raises(AssertionError):
+                    here.start(CONFIG)
+                assert [right.words in line for line in told_at_the_end(tmp_path, MANAGER)] == [True]
+                return
             here.start(CONFIG)
             if right == DELETE:
                 here.eventually(lambda: scale_up(here) is not None and here.nodes(), "a virtual node")
@@ -84,6 +99,10 @@ class TestWithout:
     def test_what_discovery_reads(self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path) -> None:
         granted.take(right)
         with discovery(cluster, tmp_path) as program:
+            if right.verb == "list":
+                assert program.end() == 1
+                assert [right.words in line for line in told_at_the_end(tmp_path, "log")] == [True]
+                return
             cluster.wait_for(lambda: program.told(right.words), str(right), seconds=120)
             assert not program.told("Traceback")
 
