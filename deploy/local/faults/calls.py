@@ -24,7 +24,7 @@ class ApiCall:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something at the server. Reviews, of access or of tokens, are created to be answered."""
+        """Whether it may change something at the server. A review, of access or of a token, stores nothing."""
         asks = self.dry_run or self.resource.endswith("reviews")
         return self.verb.lower() not in ("get", "list", "watch", "head") and not asks
 
