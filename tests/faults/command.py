@@ -40,7 +40,9 @@ _TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader i
 @click.option("--stall", default=4.0, show_default=True, help="Seconds without an answer; clients wait up to 30.")
 @click.option("--patience", default=PATIENCE_SECONDS, show_default=True, help="Seconds for a run to finish.")
 @click.option("--takeovers", "stops", default=0, help="Stop a leader so many times in the middle of a drain instead.")
-@click.option("--log", type=click.Path(path_type=Path), help="File for the daemons' last messages of failed trials.")
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="File for the messages of trials that did not finish or failed."
+)
 def main(
     *,
     kills: bool,
@@ -109,7 +111,7 @@ class _Progress:
     def __call__(self, result: Result) -> None:
         self._done += 1
         click.echo(f"{self._done}/{self._total} {result}", err=True)
-        if self._log and result.failed:
+        if self._log and result.log:
             with self._log.open("a") as target:
                 target.write("\n".join([str(result), *result.log, "", ""]))
 

@@ -70,6 +70,7 @@ def test_names_of_objects(target: str, name: str) -> None:
         ("PATCH", "/api/v1/nodes/n", True),
         ("POST", EVICTION, True),
         ("POST", f"{EVICTION}?dryRun=All", False),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", False),
     ],
 )
 def test_what_writes(method: str, target: str, writes: bool) -> None:

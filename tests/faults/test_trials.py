@@ -39,7 +39,7 @@ def played(places: list[Site], trials: Sequence[Trial]) -> list[Result]:
 
 
 def test_a_drain_makes_these_calls(calls: list[CallOfDrain]) -> None:
-    assert {call.name for call in calls} == {
+    assert {call.name for call in calls} >= {
         "list pods",
         "watch pods",
         "get nodes",

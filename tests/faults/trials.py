@@ -83,7 +83,7 @@ class Result:
     seconds: float
     reached: tuple[Trouble, ...]  #: of its troubles
     exits: int  #: of daemons by themselves
-    log: list[str] = field(default_factory=list)  #: the last messages of the daemons, where it failed
+    log: list[str] = field(default_factory=list)  #: the messages of the programs, where it failed or did not finish
 
     @property
     def failed(self) -> bool:
@@ -149,7 +149,7 @@ class _Run:
             self._clock.wait(_POLL_SECONDS, threading.Event())
         wrong = sorted({*self._wrong, *violations(self._scene)})
         result = Result(self._trial, now, wrong, spent, self._reached(), self._exits)
-        if result.failed:
+        if result.failed or now.end != "finished":
             result.log = self._messages()
         return result
 

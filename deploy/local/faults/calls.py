@@ -24,8 +24,9 @@ class ApiCall:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something at the server."""
-        return self.verb.lower() not in ("get", "list", "watch", "head") and not self.dry_run
+        """Whether it may change something at the server. A review, of access or of a token, stores nothing."""
+        asks = self.dry_run or self.resource.endswith("reviews")
+        return self.verb.lower() not in ("get", "list", "watch", "head") and not asks
 
 
 #: Names the call of a request: method, target (path and query) and body.
