@@ -189,11 +189,12 @@ def _assembled(
     cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
     records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
-    drainer = Drainer(access, view, standing, threads, _limits(running), report, records.failing)
+    drainer = Drainer(access, view, standing, threads, _limits(running), report, records)
+    refusal = drainer.refusal if not running.dry_run else None  # a dry run asks no provider
     actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
     knowledge = Knowledge(
         recollection,
-        Candidates(view, controllers, recollection, policy, clock, drainer.refusal),
+        Candidates(view, controllers, recollection, policy, clock, refusal),
         Landings(view, controllers, recollection, report),
         SpotWatch(running.timing.spot_settle),
     )

@@ -41,9 +41,9 @@ class Candidates:
         recollection: Recollection,
         policy: Policy,
         clock: Clock,
-        refusal: Callable[[str], Blocker | None] = lambda _: None,
+        refusal: Callable[[str], Blocker | None] | None = None,
     ) -> None:
-        """*refusal*: why the provider keeps the machine of a node; it may raise ReschedulerError."""
+        """*refusal*: why the provider keeps the machine of a node; it may raise ReschedulerError. None: not asked."""
         self._view = view
         self._controllers = controllers
         self._recollection = recollection
@@ -64,7 +64,7 @@ class Candidates:
         Raises ReschedulerError where a controller cannot be read, or the provider cannot be asked. A controller that
         can be read and not decoded concerns this node only.
         """
-        refused = self._refusal(plan.node)
+        refused = self._refusal(plan.node) if self._refusal is not None else None
         blockers = (refused,) if refused is not None else self._of_controllers(plan)
         self._veto(plan.node, blockers)
         return blockers

@@ -6,7 +6,7 @@ added. What the requests bring back waits in one queue.
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from rescheduler.draining.messages import (
     LookAgain,
     Looked,
     LookFailed,
+    Marked,
     MarkFailed,
     PlanAgain,
     PlannedAgain,
@@ -77,6 +78,28 @@ class _Reading:
     again: bool = False  #: a further read was asked for
 
 
+class DebtKeeper(Protocol):
+    """Keeps what a drain owes where it survives this process, and the Node."""
+
+    def noted(self, drain: Drain) -> bool:
+        """Store what *drain* will owe, before its first eviction; whether it is stored."""
+        ...
+
+    def failing(self, drain: Drain) -> None:
+        """Store what *drain* owes, before the marks come off a node whose drain failed or another tool finishes."""
+        ...
+
+
+class NoDebtKeeper:
+    """Debts are on the node only."""
+
+    def noted(self, _: Drain) -> bool:
+        return True
+
+    def failing(self, _: Drain) -> None:
+        pass
+
+
 class Course:
     """One drain in progress."""
 
@@ -89,9 +112,8 @@ class Course:
         standing: Standing,
         threads: Threads,
         report: Report,
-        failing: Callable[[Drain], None] = lambda _: None,
+        debts: DebtKeeper,
     ) -> None:
-        """*failing* is called before the marks come off a node whose drain failed or is finished by another tool."""
         self._node = node
         self._acts = acts
         self._clock = clock
@@ -99,7 +121,7 @@ class Course:
         self._standing = standing
         self._threads = threads
         self._report = report
-        self._failing = failing
+        self._debts = debts
         self._answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._evicting = False  # evictions that wait for a thread are dropped when this turns False
@@ -136,7 +158,7 @@ class Course:
     def _announce(self) -> None:
         drain = self._drain
         if drain.phase is Phase.RELEASING and (drain.failure is not None or drain.rolled_back or drain.removed_by):
-            self._failing(self._drain)
+            self._debts.failing(self._drain)
 
     def _start(self, action: Action) -> None:
         if isinstance(action, PlanAgain):
@@ -256,6 +278,8 @@ class Course:
                     return self._controllers_read(states, topmost)
                 case None:
                     continue
+                case Marked() if self._drain.phase is Phase.NOTING and not self._debts.noted(self._drain):
+                    return MarkFailed("what the drain will owe could not be stored in the memory")
                 case event:
                     return event
         return None

@@ -12,7 +12,7 @@ from rescheduler import refs
 from rescheduler.access import PROVIDER_SECONDS, Access
 from rescheduler.acts import Acts
 from rescheduler.backends.base import Refusal
-from rescheduler.course import Course, Standing
+from rescheduler.course import Course, DebtKeeper, NoDebtKeeper, Standing
 from rescheduler.draining import intent, machine, removing
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
@@ -72,7 +72,7 @@ class Ordered:
 
 
 class Drainer:
-    """For one thread. *failing*: see :class:`~rescheduler.course.Course`."""
+    """For one thread. *debts*: see :class:`~rescheduler.course.Course`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Drainer:
         threads: Threads,
         limits: Limits,
         report: Report,
-        failing: Callable[[Drain], None] = lambda _: None,
+        debts: DebtKeeper | None = None,
     ) -> None:
         self._access = access
         self._view = view
@@ -90,7 +90,7 @@ class Drainer:
         self._threads = threads
         self._limits = limits
         self._report = report
-        self._failing = failing
+        self._debts = debts or NoDebtKeeper()
         self._removals: dict[str, _Removal] = {}  # by UID of the Node
 
     @property
@@ -320,7 +320,7 @@ class Drainer:
         access = replace(self._access, provider_seconds=QUESTION_SECONDS) if resumed else self._access
         acts = Acts(access, node, refs.rivals(node, self._view.nodes().values()))
         return Course(
-            node, acts, self._access.clock, self._view, self._standing, self._threads, self._report, self._failing
+            node, acts, self._access.clock, self._view, self._standing, self._threads, self._report, self._debts
         )
 
 

@@ -31,8 +31,6 @@ class MachineOrders:
 
     def ask(self) -> Answer:
         """Who owns the machine, and would it be taken? A machine of the control plane never is."""
-        if control_plane_label(self._node):
-            return Answer(ProviderAnswered(None))
         name = self._access.provider.name
         try:
             group, refused = self.inquire()
@@ -41,7 +39,12 @@ class MachineOrders:
         return Answer(ProviderAnswered(group, f"{name}: {refused.reason}: {refused.detail}" if refused else ""))
 
     def inquire(self) -> tuple[str | None, base.Refused | None]:
-        """The group that owns the machine, and why it would not be given away. Raises ReschedulerError."""
+        """The group that owns the machine, and why it would not be given away. Raises ReschedulerError.
+
+        A machine of the control plane is nobody's.
+        """
+        if control_plane_label(self._node):
+            return None, None
         provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
         provider.refresh(deadline=self._deadline())
         group = provider.group_for(node, deadline=self._deadline())

@@ -37,6 +37,14 @@ class DrainRecords:
             self._recollection.owe(drain.node, drain.debts.values())
             self._recollection.save()
 
+    def noted(self, drain: Drain) -> bool:
+        """Store what a drain will owe before its first eviction: the Node may be lost with its mark.
+
+        Whether it is stored.
+        """
+        self._recollection.owe(drain.node, drain.debts.values())
+        return self._recollection.save()
+
     def landed(self, landed: Landed) -> None:
         """Where the replacement pods of a successful drain are."""
         outcomes = {str(outcome): pods for outcome, pods in landed.outcomes.items()}

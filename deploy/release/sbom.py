@@ -30,7 +30,7 @@ def subject(document: Json, version: str) -> Json:
     return {**document, "metadata": {**document.get("metadata", {}), "component": about}, "components": others}
 
 
-def check(document: Json, locked: Mapping[str, str]) -> None:
+def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
     """See that nothing is missing: required fields, a purl for each component, each pinned package that is installed.
 
     *locked* is as of `pins`. Raises ReleaseError.
@@ -47,8 +47,9 @@ def check(document: Json, locked: Mapping[str, str]) -> None:
         for key in ("type", "name", "version", "purl", "bom-ref"):
             _expect(bool(one.get(key)), f"component {name}: expected {key}")
         _expect(
-            locked.get(_plain(name)) == one["version"],
-            f"component {name} {one['version']}: expected what the lock file pins: {locked.get(_plain(name))}",
+            one["version"] in locked.get(_plain(name), ()),
+            f"component {name} {one['version']}: expected what the lock file pins: "
+            f"{', '.join(sorted(locked.get(_plain(name), ()))) or 'nothing'}",
         )
     references = {about["bom-ref"], *(one["bom-ref"] for one in components)}
     named = {one["ref"] for one in document.get("dependencies", ())}
@@ -56,14 +57,18 @@ def check(document: Json, locked: Mapping[str, str]) -> None:
     _expect("file://" not in repr(document), "a path of this machine is in it")
 
 
-def pins(lock: str) -> dict[str, str]:
-    """Normalised name → version of each package in a lock file. Raises ReleaseError for one without hashes."""
+def pins(lock: str) -> dict[str, frozenset[str]]:
+    """Normalised name → versions of each package in a lock file: more than one where they differ between Pythons.
+
+    Raises ReleaseError for a package without hashes.
+    """
     blocks = re.split(r"\n(?=[A-Za-z0-9])", lock)
-    found = {}
+    found: dict[str, frozenset[str]] = {}
     for block in blocks:
         if match := _PIN.match(block):
             _expect("--hash=sha256:" in block, f"lock file: {match[1]} has no hash")
-            found[_plain(match[1])] = match[2]
+            name = _plain(match[1])
+            found[name] = found.get(name, frozenset()) | {match[2]}
     _expect(bool(found), "lock file: it pins nothing")
     return found
 

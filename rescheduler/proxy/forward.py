@@ -29,12 +29,12 @@ _HOP_BY_HOP: Final = frozenset(
 )
 #: Ours towards the backend: its own name, and no promise of a 100 that the server in front has given already.
 _OURS: Final = frozenset({b"host", b"expect"})
-#: Some servers take a request for one of another method or path where such a header names it. Gateways write the
-#: name's other characters as underscores or dashes, so only its letters and digits count.
-_REWRITING: Final = re.compile(
-    r"(x-)?(http-)?(method|verb|path|url|uri)-override"
-    r"|x-(http-)?(method|verb)"
-    r"|x-(http-)?(original|rewrite|override|overwrite|forwarded|envoy-original)-(method|verb|url|uri|path|prefix)"
+#: Some servers take a request for one of another method or path where such a header names it: one of the first words,
+#: and beside it only words of the second. Gateways write other characters of a name as underscores or dashes.
+_TARGETS: Final = frozenset(b"method verb path prefix uri url".split())
+_QUALIFIERS: Final = frozenset(
+    b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
+    b" unencoded raw envoy arr ms waws".split()
 )
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -161,8 +161,8 @@ class Forwarder:
 
 def rewrites(name: bytes) -> bool:
     """Whether a header of this name changes the method or the path of a request for some servers."""
-    words = re.sub(r"[^a-z0-9]+", "-", name.decode("latin-1").lower())
-    return _REWRITING.fullmatch(words) is not None
+    words = set(re.findall(rb"[a-z0-9]+", name.lower()))
+    return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 
 
 def raw_path(scope: Scope) -> str:

@@ -175,7 +175,7 @@ class Removal:
             self.failed(_STATUS.get(failure.why, 500), f"node {node}: {failure.why}: {failure.detail}{pods}")
             return Outcome.STAYS if failure.why in _OF_THE_NODE else Outcome.BROKEN
         if drain.removed_by:
-            self.failed(503, f"node {node}: {drain.removed_by}: its machine was not ordered away")
+            self.failed(500, f"node {node}: {drain.removed_by}: its machine was not ordered away")
             return Outcome.BROKEN
         if drain.handed_over:
             self.going(node)

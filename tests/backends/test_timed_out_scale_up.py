@@ -1,7 +1,7 @@
 """A scale-up of two that times out when one machine runs: Cluster Autoscaler takes the whole increase back.
 
-Since 1.36 it calls ``NodeGroupDecreaseTargetSize`` with all that it had asked for, whatever has registered
-(kubernetes/autoscaler#9132), and goes on with a warning where that fails.
+Newer ones (kubernetes/autoscaler#9132) call ``NodeGroupDecreaseTargetSize`` with all that they had asked for, whatever
+has registered, and warn where that fails.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
 """The rights that a ServiceAccount is granted, one by one, as the shipped manifests have them."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -27,8 +28,13 @@ class Right:
         """How the API server names it where it is missing."""
         return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
 
+    def named_in(self, text: str) -> bool:
+        """Whether *text* tells that it is missing: in the API server's words, or in those of the daemon's review."""
+        return self.words in text or re.search(rf"missing right: {re.escape(str(self))}(?![\w./-])", text) is not None
+
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}" + (f".{self.group}" if self.group else "")
+        resource, slash, subresource = self.resource.partition("/")
+        return f"{self.verb} {resource}" + (f".{self.group}" if self.group else "") + slash + subresource
 
 
 def shipped(*files: str) -> list[Right]:

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.local.manifests import deployment
 from deploy.local.plane import ControlPlane
-from tests.cluster.bad_days import FLAGS
+from tests.cluster.bad_days import FLAGS, ONE, lease_holder, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Marking, Observer
 
@@ -81,3 +81,24 @@ def waited(observer: Observer) -> list[float]:
         for drain in drains
         if any(moment < drain for moment in deletions)
     ]
+
+
+def test_what_is_owed_is_known_even_if_the_node_is_lost_with_its_mark(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """Killed after an eviction whose replacement pod finds no scheduler; then the Node goes."""
+    observer.nodes(2, 2)
+    observer.start_on(ONE, deployment("web", 2), pods=2)
+    next_node(observer)
+    observer.running(4)
+    observer.open_all()
+    cluster.stop_component("kube-scheduler")
+    with Daemon(cluster, *FLAGS) as daemon:
+        observer.eventually(observer.evictions, "an eviction")
+        daemon.kill()
+    cluster.api.delete(f"/api/v1/nodes/{ONE}")
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: lease_holder(cluster), "the new daemon's Lease")
+        observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set(), seconds=8)
+        cluster.start_component("kube-scheduler")
+        next_node_drained(observer)

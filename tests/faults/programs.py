@@ -31,6 +31,9 @@ DAEMON_FLAGS: Final = (
     "--return-wait=0",
 )
 
+#: How many pods the budget lets be missing. The proxy removes no node whose pods may not all be evicted at once.
+MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2}
+
 _POOL_PACE: Final = {"settleTime": "1s", "pollInterval": "200ms"}
 _RETRY_SECONDS: Final = 0.5
 _ANSWER_SECONDS: Final = 60.0

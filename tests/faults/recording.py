@@ -8,7 +8,7 @@ from typing import Final
 from deploy.local.faults.proxy import SeenRequest
 from rescheduler.clock import SystemClock
 from tests.faults.outcome import ended
-from tests.faults.programs import ProgramName, running
+from tests.faults.programs import MAY_BE_MISSING, ProgramName, running
 from tests.faults.scene import Scene, scene
 from tests.faults.sites import Site
 
@@ -38,7 +38,7 @@ class CallOfDrain:
 def record(at: Site, program: ProgramName) -> list[CallOfDrain]:
     """The calls of the *program* until the machine and its Node are gone, those of the API server first."""
     clock = SystemClock()
-    with scene(at) as made, running(program, made):
+    with scene(at, may_be_missing=MAY_BE_MISSING[program]) as made, running(program, made):
         until = clock.monotonic() + _SECONDS
         while (seen := ended(made)).end != "finished":
             if clock.monotonic() > until:

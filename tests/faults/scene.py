@@ -23,7 +23,7 @@ from tests.backends.cloudpools import document
 from tests.cluster.observer import ready
 from tests.faults.sites import KEY, Site, clean
 
-WEB: Final = "web"  #: two pods, of which a budget allows one to be missing
+WEB: Final = "web"  #: two pods with a budget
 WORKER: Final = "worker"  #: one pod without a budget
 PODS: Final = {WEB: 2, WORKER: 1}
 
@@ -31,14 +31,13 @@ PODS: Final = {WEB: 2, WORKER: 1}
 class Scene:
     """One cluster for one run, and what can be seen of it from outside."""
 
-    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str) -> None:
+    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
         self.site, self.pool, self.pool_proxy, self.name = at, pool, pool_proxy, name
         self.plane, self.proxy = at.plane, at.proxy
         self.audit = AuditLog(at.plane.layout.audit_log)
+        self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
-        self.ordered_with_pods: list[
-            str
-        ] = []  #: pods that should have moved, and were there when their machine was ordered
+        self.ordered_with_pods: list[str] = []  #: pods that were still there when their machine was ordered away
         self.kubeconfig = at.write_kubeconfig()
         self.clock_offset.write_text("0")
         self._logs = itertools.count(1)
@@ -114,13 +113,13 @@ class Scene:
         self.plane.apply(spot(node, labels=labels, unschedulable=True) for node in spots)
         wait(lambda: {*self.nodes()} == {self.node, *spots}, "the nodes of the scene")
         before_pods(self)
-        self.plane.apply([pdb(WEB, namespace=name, max_unavailable=1)])
+        self.plane.apply([pdb(WEB, namespace=name, max_unavailable=self.may_be_missing)])
         self.plane.apply(self._deployment(app, count) for app, count in PODS.items())
         wait(lambda: not self.lacking(), "the pods of the scene")
         for node in spots:
             self.plane.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
         wait(lambda: not any(map(unusable, self.nodes().values())), "nodes of the scene that take pods")
-        wait(lambda: self._budget_allows() == 1, "the budget of the scene")
+        wait(lambda: self._budget_allows() == self.may_be_missing, "the budget of the scene")
 
     def _budget_allows(self) -> int:
         path = f"/apis/policy/v1/namespaces/{self.site.name}/poddisruptionbudgets/{WEB}"
@@ -144,10 +143,13 @@ def unusable(node: Mapping[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def scene(at: Site, before_pods: Callable[["Scene"], None] = lambda _: None) -> Iterator[Scene]:
+def scene(
+    at: Site, before_pods: Callable[["Scene"], None] = lambda _: None, *, may_be_missing: int = 1
+) -> Iterator[Scene]:
     """A new scene with its pods; what it left behind is deleted at the end.
 
-    *before_pods* is called when all nodes are there and no pods.
+    *before_pods* is called when all nodes are there and no pods. The budget allows that so many pods of WEB
+    *may_be_missing*.
     """
     clock, name = SystemClock(), f"{at.name}-r{next(at.runs)}"
     label = {f"{KEY}-on-demand": at.name}
@@ -164,7 +166,7 @@ def scene(at: Site, before_pods: Callable[["Scene"], None] = lambda _: None) -> 
         cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
         cluster.start()
         stack.callback(cluster.close)
-        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name)
+        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
         made.pool_proxy.watcher = made.watch_order
         stack.callback(clean, at)
         made.build(before_pods)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from tests.invariants.history import seconds
 from tests.invariants.judging import JudgedMoment
-from tests.invariants.missing import Shortage
+from tests.invariants.missing import OwnerShortage
 from tests.invariants.moments import HistoryMoment, PodEvicted
 from tests.invariants.replay import OwnerKey, SeenDrain, named
 from tests.invariants.rules import Violation
@@ -54,7 +54,7 @@ class LandsInTime:
         return new
 
 
-def _lacks(owner: OwnerKey, shortage: Shortage) -> str:
+def _lacks(owner: OwnerKey, shortage: OwnerShortage) -> str:
     pods = ", ".join(pod.key for pod in shortage.pods[:3])
     return (
         f"{named(owner)} lacks {shortage.missing} Ready pods for those that were evicted from node "

@@ -18,6 +18,7 @@ class LeaseTimes:
 
     at: Sequence[datetime]
     holders: Sequence[str]
+    since: Sequence[datetime]  #: of each write: since when its holder has held the Lease without a gap
 
     @classmethod
     def of(cls, writes: Sequence[SentWrite]) -> "LeaseTimes":
@@ -25,7 +26,12 @@ class LeaseTimes:
             ((write.handled, write.holder) for write in writes if write.holder is not None and write.accepted),
             key=lambda pair: pair[0],
         )
-        return cls([at for at, _ in mine], [holder for _, holder in mine])
+        since: list[datetime] = []
+        for index, (at, holder) in enumerate(mine):
+            before, holder_before = mine[index - 1] if index else (at, "")
+            steady = holder == holder_before and at <= before + seconds(LEASE_SECONDS)
+            since.append(since[-1] if steady and since else at)
+        return cls([at for at, _ in mine], [holder for _, holder in mine], since)
 
     def holder(self, at: datetime) -> str | None:
         """Who held it then: "" for nobody, None where that was not seen."""
@@ -41,10 +47,4 @@ class LeaseTimes:
         index = bisect_right(self.at, at) - 1
         if index < 0 or not self.holders[index] or at > self.at[index] + seconds(LEASE_SECONDS):
             return None
-        while (
-            index > 0
-            and self.holders[index - 1] == self.holders[index]
-            and self.at[index] <= self.at[index - 1] + seconds(LEASE_SECONDS)
-        ):
-            index -= 1
-        return self.at[index]
+        return self.since[index]

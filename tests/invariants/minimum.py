@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tests.invariants.history import seconds
 from tests.invariants.judging import JudgedMoment
-from tests.invariants.moments import HistoryMoment, Wrote
+from tests.invariants.moments import HistoryMoment, PodEvicted, Wrote
 from tests.invariants.objects import SeenNode
 from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules, Violation
@@ -18,17 +18,17 @@ class KeepsMinimum:
     _kept: deque[tuple[datetime, frozenset[str]]] = field(default_factory=deque)  #: which nodes counted, and since when
 
     def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
-        if not isinstance(moment, Wrote):
-            return
-        node = moment.revision.object
-        if isinstance(node, SeenNode):
-            drain = scene.now.drains.get(node.metadata.name)
-            if drain is not None and drain.number == moment.revision.number:
-                yield from _on_demand(node, moment.at, scene)
-            if drain is not None and moment.revision.number in (drain.number, drain.draining_ended):
-                yield from self._enough(drain, moment.at, scene)
-        if scene.rules.minimum:
-            self._note(moment.at, scene)
+        match moment:
+            case PodEvicted(_, pod, _):
+                drain = scene.drain_of(pod)
+                if drain is not None and len(drain.evicted) == 1:
+                    yield from self._enough(drain, moment.at, scene)
+            case Wrote(revision):
+                drain = scene.now.drains.get(revision.object.metadata.name)
+                if isinstance(revision.object, SeenNode) and drain is not None and drain.number == revision.number:
+                    yield from _on_demand(revision.object, moment.at, scene)
+                if scene.rules.minimum:
+                    self._note(moment.at, scene)
 
     def end(self, _: JudgedMoment) -> Iterator[Violation]:
         return iter(())
@@ -41,13 +41,11 @@ class KeepsMinimum:
             self._kept.popleft()
 
     def _enough(self, drain: SeenDrain, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
-        """Judged by the best that the daemon can have seen lately; a node without pods may always go."""
+        """Judged by the best that the daemon can have seen lately. Without an eviction, a mark takes nothing away."""
         wanted = scene.rules.minimum
-        if not wanted or not (scene.now.keeps_pods(drain.node) or drain.evicted):
-            return
         others = max((len(counted - {drain.node}) for _, counted in self._kept), default=wanted)
         if others < wanted:
-            what = f"node {drain.node} was taken with {others} other on-demand nodes that keep pods"
+            what = f"node {drain.node} was emptied with {others} other on-demand nodes that keep pods"
             yield Violation(7, at, f"{what}; {wanted} must remain")
 
 

@@ -26,7 +26,7 @@ def is_ready(pod: SeenPod) -> bool:
 
 
 @dataclass(slots=True)
-class Shortage:
+class OwnerShortage:
     """What one owner lacks."""
 
     drain: SeenDrain  #: that evicted the first one
@@ -45,7 +45,7 @@ class MissingPods:
     """By one measure, for all owners."""
 
     measure: Measure
-    shortages: dict[OwnerKey, Shortage] = field(default_factory=dict)
+    shortages: dict[OwnerKey, OwnerShortage] = field(default_factory=dict)
     paid: dict[tuple[int, OwnerKey], int] = field(default_factory=dict)  #: by drain: evictions that were made good
     landings: list[float] = field(default_factory=list)  #: seconds from an owner's eviction until it lacked none
 
@@ -56,7 +56,7 @@ class MissingPods:
         shortage = self.shortages.get(owner)
         if shortage is None:
             before = sum(self.measure(other) for other in now.pods_of(owner))
-            shortage = Shortage(drain, number, before, now.succeeded(owner), now.template(owner), at)
+            shortage = OwnerShortage(drain, number, before, now.succeeded(owner), now.template(owner), at)
             self.shortages[owner] = shortage
         shortage.pods.append(pod)
         shortage.missing += 1

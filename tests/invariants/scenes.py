@@ -41,7 +41,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Played:
+class RunningScene:
     """A scene that has begun: the daemons run in it."""
 
     rules: Rules
@@ -52,17 +52,17 @@ class Played:
     daemons: Callable[[], Daemon] | None = None  #: where more than one runs
 
 
-def slow_pods(stage: Stage) -> Iterator[Played]:
+def slow_pods(stage: Stage) -> Iterator[RunningScene]:
     """Pods that take a second to become Ready: the steps of a drain can be seen."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 5, annotations=SLOW)])
     observer.running(5)
     observer.open_spot()
-    yield Played(QUICK, lambda: observer.kinds() == {"spot": 5} and not observer.marks())
+    yield RunningScene(QUICK, lambda: observer.kinds() == {"spot": 5} and not observer.marks())
 
 
-def never_ready(stage: Stage) -> Iterator[Played]:
+def never_ready(stage: Stage) -> Iterator[RunningScene]:
     """The first node's pods do not become Ready on spot nodes; those of the second node would."""
     observer = stage.observer
     observer.nodes(2, 2)
@@ -71,7 +71,7 @@ def never_ready(stage: Stage) -> Iterator[Played]:
     observer.running(4)
     observer.open_all()
     flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
-    yield Played(QUICK, lambda: _gave_up(observer), flags=flags)
+    yield RunningScene(QUICK, lambda: _gave_up(observer), flags=flags)
 
 
 def _gave_up(observer: Observer) -> bool:
@@ -81,19 +81,19 @@ def _gave_up(observer: Observer) -> bool:
     return True
 
 
-def empty_machines(stage: Stage) -> Iterator[Played]:
+def empty_machines(stage: Stage) -> Iterator[RunningScene]:
     """Machines that the pool takes back once their nodes are empty."""
     with machines(stage.observer, stage.folder, 2, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "8s"}), pods=1)
         stage.observer.start_on("od-2", deployment("keep", 2, annotations={SAFE: "false"}), pods=2)
         stage.observer.running(3)
         stage.observer.open_all()
-        yield Played(
+        yield RunningScene(
             PATIENT, lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
         )
 
 
-def late_pod(stage: Stage) -> Iterator[Played]:
+def late_pod(stage: Stage) -> Iterator[RunningScene]:
     """A pod that must not be evicted is put on the node during the drain: it tolerates the taint."""
     with machines(stage.observer, stage.folder, 1, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "5s"}), pods=1)
@@ -106,14 +106,14 @@ def late_pod(stage: Stage) -> Iterator[Played]:
             stage.plane.apply([late])
 
         done = _drain_ended(stage.observer)
-        yield Played(PATIENT, done, pool.server, pool.flags, meddle)
+        yield RunningScene(PATIENT, done, pool.server, pool.flags, meddle)
 
 
 def _drain_ended(observer: Observer) -> Callable[[], bool]:
     return lambda: bool(observer.evictions()) and not observer.marks()
 
 
-def two_nodes(stage: Stage) -> Iterator[Played]:
+def two_nodes(stage: Stage) -> Iterator[RunningScene]:
     """Two on-demand nodes, both of which must remain."""
     observer = stage.observer
     observer.nodes(2, 2)
@@ -122,7 +122,7 @@ def two_nodes(stage: Stage) -> Iterator[Played]:
     observer.running(4)
     observer.open_all()
     rules = Rules(minimum=2, namespace=NAMESPACE, lag=3.0, slack=8.0)
-    yield Played(rules, lambda: _rests(observer), flags=("--min-on-demand-nodes=2",))
+    yield RunningScene(rules, lambda: _rests(observer), flags=("--min-on-demand-nodes=2",))
 
 
 def _rests(observer: Observer) -> bool:
@@ -131,17 +131,17 @@ def _rests(observer: Observer) -> bool:
     return True
 
 
-def protected(stage: Stage) -> Iterator[Played]:
+def protected(stage: Stage) -> Iterator[RunningScene]:
     """A node with a pod that must not be evicted."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 1), deployment("keep", 1, annotations={SAFE: "false"})])
     observer.running(2)
     observer.open_spot()
-    yield Played(QUICK, lambda: _rests(observer))
+    yield RunningScene(QUICK, lambda: _rests(observer))
 
 
-def few_moves(stage: Stage) -> Iterator[Played]:
+def few_moves(stage: Stage) -> Iterator[RunningScene]:
     """Two pods of one owner, of which one may be moved in a day."""
     observer = stage.observer
     observer.nodes(1, 2)
@@ -149,10 +149,10 @@ def few_moves(stage: Stage) -> Iterator[Played]:
     observer.running(2)
     observer.open_spot()
     rules = Rules(moves_per_pod_and_day=0.5, namespace=NAMESPACE, lag=3.0, slack=8.0)
-    yield Played(rules, lambda: _rests(observer), flags=("--max-moves-per-pod-per-day=0.5",))
+    yield RunningScene(rules, lambda: _rests(observer), flags=("--max-moves-per-pod-per-day=0.5",))
 
 
-def lost_target(stage: Stage) -> Iterator[Played]:
+def lost_target(stage: Stage) -> Iterator[RunningScene]:
     """The only spot node is about to be interrupted in the middle of a drain; its pods tolerate that."""
     observer = stage.observer
     observer.nodes(1, 1)
@@ -166,10 +166,10 @@ def lost_target(stage: Stage) -> Iterator[Played]:
         taint = {"key": INTERRUPTED, "effect": "NoSchedule"}
         stage.plane.api.patch("/api/v1/nodes/spot-1", {"spec": {"taints": [taint]}})
 
-    yield Played(PATIENT, _drain_ended(observer), meddle=meddle)
+    yield RunningScene(PATIENT, _drain_ended(observer), meddle=meddle)
 
 
-def two_replicas(stage: Stage) -> Iterator[Played]:
+def two_replicas(stage: Stage) -> Iterator[RunningScene]:
     """Two replicas with tokens of their own; only one of them leads."""
     observer = stage.observer
     observer.nodes(3, 2)
@@ -183,14 +183,14 @@ def two_replicas(stage: Stage) -> Iterator[Played]:
         flags = (*FLAGS, "--max-moves-per-pod-per-day=0")
         second = installation.daemon("b", *flags, program=stage.program)
         with second:
-            yield Played(
+            yield RunningScene(
                 own,
                 lambda: observer.kinds().get("spot") == 9 and not observer.marks(),
                 daemons=lambda: installation.daemon("a", *flags, program=stage.program),
             )
 
 
-SCENES: Final[dict[str, Callable[[Stage], Iterator[Played]]]] = {
+SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
     scene.__name__.replace("_", " "): scene
     for scene in (
         slow_pods,
@@ -226,14 +226,14 @@ BROKEN: Final = {
 
 
 @contextmanager
-def played(name: str, stage: Stage) -> Iterator[Played]:
+def played(name: str, stage: Stage) -> Iterator[RunningScene]:
     """The scene *name* with its daemons running, for the length of the block."""
     with ExitStack() as opened:
         scene = opened.enter_context(contextmanager(SCENES[name])(stage))
         yield scene
 
 
-def daemon_of(scene: Played, stage: Stage) -> Daemon:
+def daemon_of(scene: RunningScene, stage: Stage) -> Daemon:
     if scene.daemons is not None:
         return scene.daemons()
     timeout = f"--landing-timeout={scene.rules.landing_timeout:g}s"

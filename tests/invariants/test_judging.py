@@ -233,6 +233,7 @@ def test_the_minimum(others: int, violated: set[int]) -> None:
         script.pod(f"more-{number}", f"other-{number}")
     script.after(10)
     script.mark()
+    script.evict("web-0")
     assert script.violated() == violated
 
 

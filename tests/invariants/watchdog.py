@@ -31,6 +31,7 @@ class Watchdog:
         self._writes = DaemonWrites(plane.layout.audit_log, rules)
         self._watches, self._pool = Watches(plane), recorded(pool)
         self._since = self._clock.now()
+        self._last: History | None = None
         self._ended: Judgement | None = None
 
     def __enter__(self) -> Self:
@@ -55,10 +56,13 @@ class Watchdog:
         if self._pool is not None:
             self._pool.stop()
         self._watches.stop()
+        self._last = self.history()
         self._ended = self._judged()
 
     def history(self) -> History:
-        """What was seen so far."""
+        """What was seen so far, and until `stop`."""
+        if self._last is not None:
+            return self._last
         pool = self._pool
         return History(
             since=self._since,

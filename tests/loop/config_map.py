@@ -13,7 +13,7 @@ class ConfigMap:
         self.created = False  # by the Lease's word
         self.elected = elected  # there is a Lease
         self.unreadable = ""
-        self.refusals: list[ReschedulerError] = []  # of the next writes
+        self.refusals: list[ReschedulerError | None] = []  # of the next writes; None: it is taken
         self.writes = 0
         self.attempts = 0
         self._version = 0
@@ -28,8 +28,8 @@ class ConfigMap:
 
     def write(self, content: bytes, summary: str, version: str) -> str:
         self.attempts += 1
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.refusals and (refusal := self.refusals.pop(0)) is not None:
+            raise refusal
         if version and self.stored is None:
             raise NotFound("patch configmap: not found (404)")
         if version != (self.stored.version if self.stored else ""):

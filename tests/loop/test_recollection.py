@@ -9,7 +9,7 @@ from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.eviction import Failed
 from rescheduler.loop import Outcome
-from rescheduler.observe.events import DrainStarted, ErrorKind, Held, Planned, RoundEnded, Trouble, Waiting
+from rescheduler.observe.events import DrainEnded, DrainStarted, ErrorKind, Held, Planned, RoundEnded, Trouble, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
@@ -222,6 +222,15 @@ class TestRefusedWrites:
             assert loop.round() is Outcome.DRAINED
             assert here.of(RoundEnded)[-1].succeeded
 
+    def test_nothing_is_evicted_where_the_debts_cannot_be_stored(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(Memory()))
+            here.config_map.refusals = [Retryable("patch configmap: busy (503)")]
+            assert here.loop().round() is Outcome.FAILED
+            [ended] = here.of(DrainEnded)
+            assert (ended.evicted, ended.tainted) == ((), False)
+            assert ended.failure == Failure(Why.API_ERROR, "what the drain will owe could not be stored in the memory")
+
     def test_conflicts_without_end(self) -> None:
         with world() as here:
             ours = recollection(here)
@@ -305,7 +314,7 @@ class TestOthers:
     def test_a_deposed_leader_forgets_what_it_has_not_stored(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.put(dump(Memory()))
-            here.config_map.refusals = [Retryable("patch configmap: busy (503)")]
+            here.config_map.refusals = [None, Retryable("patch configmap: busy (503)")]
             loop = here.loop()
             assert loop.round() is Outcome.DRAINED
             here.leading = False

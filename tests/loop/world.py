@@ -316,7 +316,7 @@ class World:
         access = Access(self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading)
         records = DrainRecords(recollection, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
-        drainer = Drainer(access, view, self, threads, limits, self.report, records.failing)
+        drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         knowledge = Knowledge(
             recollection,

@@ -138,6 +138,7 @@ FORWARDED = [
     ("POST", "/pool/serviceState"),
     ("PUT", "/pool/size"),
     ("OPTIONS", "/pool/terminate"),
+    ("POST", "/POOL/SIZES"),
 ]
 
 

@@ -126,9 +126,23 @@ REWRITING = (
     "X-Forwarded-Path",
     "X-Forwarded-Prefix",
     "X-Envoy-Original-Path",
+    "X-MS-Original-URL",
+    "X-Request-Method",
+    "X-Real-Path",
+    "X-Proxy-URL",
+    "X-Forwarded-Original-Path",
+    "Request-URI",
+    "X-HTTP-Method-Overrides",
 )
 #: Headers that are like those, and change nothing.
-HARMLESS = ("X-Original-Forwarded-For", "X-Method-Name", "X-Url", "X-Forwarded-Host", "X-Request-Id", "Override")
+HARMLESS = (
+    "X-Original-Forwarded-For",
+    "X-Method-Name",
+    "X-Callback-Url",
+    "X-Forwarded-Host",
+    "X-Request-Id",
+    "Override",
+)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

@@ -28,10 +28,10 @@ from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
 from tests.invariants.watchdog import Watchdog
 from tests.soak.journal import Journal
-from tests.soak.machines import POOL, Fleet
+from tests.soak.machines import POOL, ChangingNodes
 from tests.soak.replicas import Replica, replicas
 from tests.soak.results import Results, write_report
-from tests.soak.trouble import Trouble
+from tests.soak.trouble import RandomTrouble
 from tests.soak.workloads import Workloads
 
 LANDING_SECONDS: Final = 30
@@ -48,8 +48,8 @@ FLAGS: Final = (
     "--failure-pause-max=10s",
     "--node-cooldown=5s",
     "--node-cooldown-max=20s",
-    "--return-wait=1s",
-    "--return-wait-max=5s",
+    "--return-wait=0",
+    "--return-wait-max=0",
     "--spot-settle=10s",
     f"--max-moves-per-pod-per-day={MOVES}",
     f"--min-on-demand-nodes={MINIMUM}",
@@ -84,8 +84,8 @@ class Soak:
 
     plane: ControlPlane
     journal: Journal
-    fleet: Fleet
-    trouble: Trouble
+    fleet: ChangingNodes
+    trouble: RandomTrouble
     replicas: list[Replica]
     seconds: float
     rng: Random
@@ -154,16 +154,16 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         objects = rendered(fenced=True)
         installation = opened.enter_context(installed(Installation(plane), objects))
         server, proxy = opened.enter_context(pool(plane, folder))
-        fleet = Fleet(plane, rng, server.pool)
+        fleet = ChangingNodes(plane, rng, server.pool)
         for _ in range(SPOT_NODES):
             fleet.add_spot()
         plane.wait_for(lambda: len(fleet.on_demand()) == ON_DEMAND_NODES, "the machines' nodes")
         workloads = Workloads(plane, rng)
         workloads.start(WORKLOADS)
         watchdog = opened.enter_context(Watchdog(plane, RULES, server))
-        flags = (*FLAGS, *_cloud_flags(proxy.url, folder))
+        flags = (*FLAGS, *_cloud_flags(proxy.url, plane.layout.folder))
         running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
-        trouble = Trouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy)
+        trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy)
         Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
         watchdog.stop()
         watchdog.recorded().save(folder / "history.json.gz")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.local.faults.catalog import FaultSeconds, all_faults
 from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
 from deploy.local.faults.rules import RandomFaults
 from rescheduler.clock import SystemClock
@@ -90,7 +89,7 @@ class Replica:
 
 def disturb(replica: Replica, rate: float, seed: int) -> None:
     """Faults for this share of the replica's requests; 0: none."""
-    faults = [fault for name, fault in all_faults(replica.proxy, FaultSeconds()).items() if name not in _UNFAIR]
+    faults = [fault for name, fault in replica.proxy.all_faults().items() if name not in _UNFAIR]
     replica.proxy.rules.randomly(RandomFaults(faults, rate, seed) if rate else None)
 
 
@@ -107,7 +106,7 @@ def replicas(
             account = plane.service_account_kubeconfig(
                 installation.namespace, installation.account, pod=name, seconds=TOKEN_SECONDS
             )
-            config = redirected(account, proxy, folder / f"kubeconfig-{name}")
+            config = redirected(account, proxy, plane.layout.folder / f"kubeconfig-replica-{name}")
             own = (f"--namespace={installation.namespace}", f"--lease-name={installation.lease}", f"--pod-name={name}")
             command = [sys.executable, "-m", "rescheduler", "run", f"--kubeconfig={config}", *own, *flags]
             replica = Replica(name, command, folder / f"replica-{name}.log", proxy)

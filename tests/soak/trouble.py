@@ -15,7 +15,7 @@ from deploy.local.faults.rules import RandomFaults
 from deploy.local.plane import ControlPlane
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
-from tests.soak.machines import Fleet
+from tests.soak.machines import ChangingNodes
 from tests.soak.replicas import Replica, disturb
 from tests.soak.workloads import TEAMS, Workloads
 
@@ -24,14 +24,14 @@ RATES: Final = (0.02, 0.05, 0.1)
 
 
 @dataclass(slots=True)
-class Trouble:
+class RandomTrouble:
     """Actions, and what ends each of them later. Times in seconds since the begin."""
 
     plane: ControlPlane
     rng: Random
     journal: Journal
     workloads: Workloads
-    fleet: Fleet
+    fleet: ChangingNodes
     replicas: list[Replica]
     pool_proxy: FaultProxy
     now: float = 0.0
@@ -66,16 +66,15 @@ class Trouble:
             (workloads.add, 2),
             (workloads.delete, 2),
             (workloads.add_job, 2),
-            (workloads.break_one, 1),
-            (workloads.mend, 3),
             (workloads.budget, 2),
+            (self._close_budget, 1),
+            (self._break, 1.5),
             (fleet.add_spot, 3),
-            (fleet.add_on_demand, 1),
-            (self._push_back, 14),
+            (self._push_back, 9),
             (self._interrupt, 2),
             (self._refuse, 1.5),
-            (self._kill, 3),
-            (self._pause, 2),
+            (self._kill, 1.2),
+            (self._pause, 1),
             (self._faults, 3),
             (self._pool_faults, 1),
         ]
@@ -83,10 +82,23 @@ class Trouble:
     def _after(self, seconds: float, what: str, end: Callable[[], object]) -> None:
         heapq.heappush(self._later, (self.now + seconds, next(self._count), what, end))
 
+    def _break(self) -> str:
+        done = self.workloads.break_one()
+        self._after(self.rng.uniform(15, 45), "mend a workload", self.workloads.mend)
+        return done
+
+    def _close_budget(self) -> str:
+        team, name = self.workloads.close_budget()
+        path = f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets/{name}"
+        self._after(self.rng.uniform(5, 20), f"delete the budget of {team}/{name}", lambda: self.plane.api.delete(path))
+        return f"a budget of {team}/{name} allows no eviction"
+
     def _push_back(self) -> str:
-        done = self.fleet.push_back(self.rng.randint(2, 8))
+        if self.fleet.drained() and self.rng.random() < 0.8:
+            return ""  # without a spot node every drain fails: now and then only
+        done = self.fleet.push_back(self.rng.randint(5, 12))
         if done:
-            self._after(3, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
+            self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
 
     def _interrupt(self) -> str:

@@ -9,6 +9,7 @@ from deploy.local.errors import ApiError
 from deploy.local.manifests import deployment, job, namespace, pdb, statefulset
 from deploy.local.plane import ControlPlane
 from deploy.local.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
+from tests.soak.machines import GUARD
 
 TEAMS: Final = ("red", "blue", "green")
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -25,14 +26,14 @@ class Workloads:
     plane: ControlPlane
     rng: Random
     deployments: dict[str, Json] = field(default_factory=dict)  #: also StatefulSets; by `namespace/name`
-    broken: set[str] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)
     made: int = 0
 
     def start(self, count: int) -> None:
         self.plane.apply(namespace(team) for team in TEAMS)
         for _ in range(count):
             self.add()
-        guard = deployment("guard", 1, namespace=TEAMS[0], annotations={SAFE_TO_EVICT: "false"})
+        guard = deployment(GUARD, 1, namespace=TEAMS[0], annotations={SAFE_TO_EVICT: "false"})
         self.plane.apply([guard])
 
     # -- actions; each tells what it did
@@ -71,7 +72,7 @@ class Workloads:
         team, name = key.split("/")
         self.plane.api.delete(f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets/{name}")
         del self.deployments[key]
-        self.broken.discard(key)
+        self._forget(key)
         return f"delete {key}"
 
     def scale(self) -> str:
@@ -88,15 +89,16 @@ class Workloads:
     def break_one(self) -> str:
         """New pods of a workload never become Ready."""
         key = self._any()
-        self.broken.add(key)
+        self.broken.append(key)
         self._template(key, {START_AFTER: NEVER})
         return f"break {key}: its new pods never become Ready"
 
     def mend(self) -> str:
+        """The workload that is broken for the longest."""
         if not self.broken:
             return ""
-        key = self.rng.choice(sorted(self.broken))
-        self.broken.discard(key)
+        key = self.broken[0]
+        self._forget(key)
         self._template(key, {START_AFTER: "1s"})
         self.delete_pods(key)
         return f"mend {key}"
@@ -104,12 +106,19 @@ class Workloads:
     def budget(self) -> str:
         key = self._any()
         team, name = key.split("/")
-        allowed = self.rng.choice((0, 1, 1, 2))
         if self.rng.random() < 0.3:
             self.plane.api.delete(f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets/{name}")
             return f"delete the budget of {key}"
+        allowed = self.rng.choice((1, 1, 2, 3))
         self.plane.apply([pdb(name, namespace=team, max_unavailable=allowed)])
         return f"set the budget of {key} to {allowed} unavailable"
+
+    def close_budget(self) -> tuple[str, str]:
+        """A budget that allows no eviction; its namespace and name."""
+        key = self._any()
+        team, name = key.split("/")
+        self.plane.apply([pdb(name, namespace=team, max_unavailable=0)])
+        return team, name
 
     def calm(self) -> None:
         """Everything is mended, and budgets allow evictions."""
@@ -125,6 +134,9 @@ class Workloads:
             ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
             if not ready:
                 self.plane.api.delete(f"/api/v1/namespaces/{team}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+
+    def _forget(self, key: str) -> None:
+        self.broken = [broken for broken in self.broken if broken != key]
 
     def _any(self) -> str:
         return self.rng.choice(sorted(self.deployments))

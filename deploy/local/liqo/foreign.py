@@ -34,6 +34,8 @@ def status(parts: Parts) -> Json:
             "offloading": _module(offloading if parts.virtual_nodes else {}, enabled=parts.virtual_nodes),
         },
     }
+    if parts.tenant is not None:
+        made["tenantNamespace"] = {"local": parts.tenant["metadata"]["namespace"]}
     if parts.identity is not None:
         made["apiServerUrl"] = parts.identity["spec"]["authParams"]["apiServer"]
         made["tenantNamespace"] = {"local": parts.identity["metadata"]["namespace"]}

@@ -112,4 +112,5 @@ class Peering:
             self._liqoctl.unpeer(cluster)
             self._ports.store.unpeered(cluster.name)
             self._made.pop(cluster.name, None)
+        log.info("cluster %s: the peering has ended", cluster.name)
         self._unused.pop(cluster.name, None)

@@ -1,0 +1,66 @@
+"""Users of k8s-spot-rescheduler: what it drained, and what it did with the control plane."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from rescheduler.planning.candidates import CONTROL_PLANE
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
+
+CACHE: Final[Json] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+COMPAT: Final = "--compat=k8s-spot-rescheduler"
+
+#: A pod that we leave alone by default → the guard that keeps it.
+KEPT: Final[dict[str, tuple[Json, str]]] = {
+    "local storage": (deployment("web", 2, **CACHE), "2 local-storage"),
+    "a system pod": (deployment("dns", 1, namespace="kube-system"), "1 kube-system-pod"),
+}
+
+
+@pytest.mark.parametrize(("workload", "told"), KEPT.values(), ids=KEPT)
+def test_nodes_that_only_our_guards_keep(cluster: ControlPlane, observer: Observer, workload: Json, told: str) -> None:
+    """They are told once, in one line, and drained with --compat."""
+    count = workload["spec"]["replicas"]
+    observer.nodes(count, 2)
+    cluster.apply([workload])
+    observer.running(count)
+    nodes = len({node for node in observer.places() if node})
+    observer.open_all()
+    with Daemon(cluster, *FLAGS) as daemon:
+        observer.eventually(lambda: daemon.told("would drain"), "the line")
+        observer.stays(observer.evictions, [])
+        [line] = daemon.told("would drain")
+    reason = told.partition(" ")[2]
+    assert line["message"].startswith(
+        f"{nodes} on-demand nodes stay that k8s-spot-rescheduler would drain ({nodes} {reason})"
+    )
+    with Daemon(cluster, *FLAGS, COMPAT) as daemon:
+        observer.eventually(lambda: observer.kinds() == {"spot": count}, "the pods on spot")
+        observer.opened()
+        assert daemon.told("would drain") == []
+
+
+def test_control_plane_nodes_are_drained_when_asked_for_and_their_machines_stay(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    with machines(observer, tmp_path, 1, 1) as pool:
+        pool.fill(web=2)
+        cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {CONTROL_PLANE[0]: ""}}})
+        observer.running(2)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+            observer.eventually(lambda: "DrainBlocked" in observer.events("od-1"), "the reason")
+            observer.stays(observer.evictions, [])
+            daemon.kill()
+        with Daemon(cluster, *FLAGS, *pool.flags, "--allow-control-plane"):
+            observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot")
+            observer.opened()
+            observer.stays(lambda: (pool.orders(), observer.marks()), ([], {}))
+    assert "od-1" in observer.node_names()
