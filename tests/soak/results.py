@@ -1,5 +1,6 @@
 """What a soak shows: the table, what is wrong, and the files of the report."""
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,9 +65,9 @@ class Results:
         table.add_column("result")
         for what, result in self._rows():
             table.add_row(what, result)
-        console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-        console.print(table)
-        return console.export_text()
+        text = io.StringIO()
+        Console(width=120, file=text).print(table)
+        return text.getvalue()
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         for number, title in TITLES.items():
