@@ -1,6 +1,7 @@
 """``make faults``: every call of a drain fails with every fault, or the daemon is killed at every call."""
 
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -14,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import cleaning
+from deploy.local.faults.catalog import FaultSeconds
 from deploy.local.plane import ControlPlane
 from tests.cluster import takeovers
 from tests.faults.choice import covering, every_fault, every_kill
 from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
-from tests.faults.trials import Result, Trial
+from tests.faults.trials import PATIENCE_SECONDS, Pace, Result, Trial
 
 _TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader is stopped
 
@@ -35,8 +37,12 @@ _TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader i
 @click.option("--limit", type=int, help="So many trials, drawn at random.")
 @click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
 @click.option("--slots", default=5, show_default=True, help="Trials at the same time.")
+@click.option("--stall", default=4.0, show_default=True, help="Seconds without an answer; clients wait up to 30.")
+@click.option("--patience", default=PATIENCE_SECONDS, show_default=True, help="Seconds for a run to finish.")
 @click.option("--takeovers", "stops", default=0, help="Stop a leader so many times in the middle of a drain instead.")
-@click.option("--log", type=click.Path(path_type=Path), help="File for the daemons' last messages of failed trials.")
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="File for the messages of trials that did not finish or failed."
+)
 def main(
     *,
     kills: bool,
@@ -47,10 +53,13 @@ def main(
     limit: int | None,
     seed: int,
     slots: int,
+    stall: float,
+    patience: float,
     stops: int,
-    log: Path,
+    log: Path | None,
 ) -> None:
     """Exit code 1 where a run ended neither finished nor rolled back, or an invariant was broken."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and control plane end as well
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         if stops:
@@ -68,7 +77,8 @@ def main(
             trials = [replace(trial, program=program) for trial in trials if only in str(trial)]
             trials = _chosen(trials, limit, chance)
             click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
-            results = play_all(made, trials, _Progress(len(trials), log))
+            pace = Pace(patience, FaultSeconds(stall=stall))
+            results = play_all(made, trials, _Progress(len(trials), log), pace)
     Console(width=140).print(_table(results))
     failed = [result for result in results if result.failed]
     for result in failed:
@@ -101,7 +111,7 @@ class _Progress:
     def __call__(self, result: Result) -> None:
         self._done += 1
         click.echo(f"{self._done}/{self._total} {result}", err=True)
-        if self._log and result.failed:
+        if self._log and result.log:
             with self._log.open("a") as target:
                 target.write("\n".join([str(result), *result.log, "", ""]))
 

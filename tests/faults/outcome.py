@@ -1,7 +1,8 @@
 """How a run ended, and whether the invariants held: by the API server, its audit log, and the pool."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.cluster.observer import is_marked
@@ -12,17 +13,18 @@ End = Literal["finished", "rolled back", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """*end* of a drain; *why* it is neither finished nor rolled back."""
+    """*end* of a drain; *why* it is neither finished nor rolled back; Ready pods that each Deployment is *lacking*."""
 
     end: End
     why: tuple[str, ...] = ()
+    lacking: Mapping[str, int] = field(default_factory=dict)
 
 
 def ended(scene: Scene) -> Ended:
     """The state at this moment."""
-    nodes, machines = scene.nodes(), scene.machines()
+    nodes, machines, lacking = scene.nodes(), scene.machines(), scene.lacking()
     why = [f"{node} is marked" for node, item in nodes.items() if is_marked(item)]
-    why += [f"{count} pods of {app} are not Ready" for app, count in scene.lacking().items()]
+    why += [f"{count} pods of {app} are not Ready" for app, count in lacking.items()]
     desired = int(scene.pool.size()["desiredSize"])
     if desired != len(machines):
         why.append(f"the pool has {len(machines)} machines, its desired size is {desired}")
@@ -31,7 +33,7 @@ def ended(scene: Scene) -> Ended:
     if scene.node in nodes and (closed := unusable(nodes[scene.node])):
         why.append(f"{scene.node} takes no pods: {', '.join(closed)}")
     if why:
-        return Ended("neither", tuple(why))
+        return Ended("neither", tuple(why), lacking)
     return Ended("rolled back" if scene.node in nodes else "finished")
 
 
@@ -49,9 +51,9 @@ def violations(scene: Scene) -> list[str]:
     return wrong + _marked_together(scene)
 
 
-def too_many_missing(scene: Scene) -> list[str]:
-    """More pods missing at this moment than the budget allows."""
-    missing = scene.lacking().get(WEB, 0)
+def too_many_missing(scene: Scene, seen: Ended) -> list[str]:
+    """More pods missing at the moment of *seen* than the budget allows."""
+    missing = seen.lacking.get(WEB, 0)
     allowed = scene.may_be_missing
     return [f"{missing} pods of {WEB} missing at once, its budget allows {allowed}"] if missing > allowed else []
 

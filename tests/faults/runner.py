@@ -12,7 +12,7 @@ from deploy.local.plane import ControlPlane
 from tests.faults.programs import ProgramName
 from tests.faults.recording import CallOfDrain, record
 from tests.faults.sites import Site, site
-from tests.faults.trials import PATIENCE_SECONDS, Result, Trial, play
+from tests.faults.trials import DEFAULT_PACE, Pace, Result, Trial, play
 
 
 @contextlib.contextmanager
@@ -33,8 +33,7 @@ def play_all(
     at: list[Site],
     trials: Iterable[Trial],
     report: Callable[[Result], None],
-    *,
-    patience: float = PATIENCE_SECONDS,
+    pace: Pace = DEFAULT_PACE,
 ) -> list[Result]:
     """Play the *trials*, one at a time on each site; *report* is called after each, by one thread at a time.
 
@@ -49,7 +48,7 @@ def play_all(
     def played(trial: Trial) -> Result:
         here = free.get()
         try:
-            result = _played(here, trial, patience)
+            result = _played(here, trial, pace)
         finally:
             free.put(here)
         with lock:
@@ -57,10 +56,14 @@ def play_all(
         return result
 
     with ThreadPoolExecutor(len(at)) as threads:
-        return list(threads.map(played, trials))
+        try:
+            return list(threads.map(played, trials))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)  # those that were begun end first
+            raise
 
 
-def _played(here: Site, trial: Trial, patience: float) -> Result:
+def _played(here: Site, trial: Trial, pace: Pace) -> Result:
     with contextlib.suppress(LocalError):
-        return play(here, trial, patience)
-    return play(here, trial, patience)
+        return play(here, trial, pace)
+    return play(here, trial, pace)

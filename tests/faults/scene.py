@@ -37,9 +37,7 @@ class Scene:
         self.audit = AuditLog(at.plane.layout.audit_log)
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
-        self.ordered_with_pods: list[
-            str
-        ] = []  #: pods that should have moved, and were there when their machine was ordered
+        self.ordered_with_pods: list[str] = []  #: pods that were still there when their machine was ordered away
         self.kubeconfig = at.write_kubeconfig()
         self.clock_offset.write_text("0")
         self._logs = itertools.count(1)

@@ -11,12 +11,12 @@ from tests.faults.choice import covering, every_kill, one_of_each_verb
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.sites import Site
-from tests.faults.trials import JUMPS, Result, Trial
+from tests.faults.trials import JUMPS, Pace, Result, Trial
 
 pytestmark = pytest.mark.cluster
 
-SLOTS: Final = 4
-PATIENCE: Final = 120.0
+SLOTS: Final = 5
+PACE: Final = Pace(patience=150.0)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def calls(places: list[Site]) -> list[CallOfDrain]:
 
 def played(places: list[Site], trials: Sequence[Trial]) -> list[Result]:
     """The results, none of which failed."""
-    results = play_all(places, trials, lambda _: None, patience=PATIENCE)
+    results = play_all(places, trials, lambda _: None, PACE)
     failed = [result for result in results if result.failed]
     assert not failed, "\n".join(line for result in failed for line in [str(result), *result.log])
     return results

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.local.faults.catalog import FaultSeconds
+from deploy.local.faults.catalog import DEFAULT_SECONDS, FaultSeconds
 from deploy.local.faults.exchange import ProxiedRequest
 from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy
@@ -22,7 +22,7 @@ from tests.faults.sites import Site
 
 #: A drain that was hit is tried again and finished well within this time.
 PATIENCE_SECONDS: Final = 75.0
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.4
 #: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
 _JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
@@ -62,6 +62,17 @@ class Trial:
         return of + " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A run that has not finished after *patience* seconds is judged as it is; *seconds* of the faults."""
+
+    patience: float = PATIENCE_SECONDS
+    seconds: FaultSeconds = DEFAULT_SECONDS
+
+
+DEFAULT_PACE: Final = Pace()
+
+
 @dataclass(slots=True)
 class Result:
     """What became of a trial."""
@@ -72,7 +83,7 @@ class Result:
     seconds: float
     reached: tuple[Trouble, ...]  #: of its troubles
     exits: int  #: of daemons by themselves
-    log: list[str] = field(default_factory=list)  #: the last messages of the daemons, where it failed
+    log: list[str] = field(default_factory=list)  #: the messages of the programs, where it failed or did not finish
 
     @property
     def failed(self) -> bool:
@@ -87,14 +98,14 @@ class Result:
         return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
 
 
-def play(at: Site, trial: Trial, patience: float = PATIENCE_SECONDS, seconds: FaultSeconds | None = None) -> Result:
+def play(at: Site, trial: Trial, pace: Pace) -> Result:
     """Let a new scene be drained, with the troubles of *trial*."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
     with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
-        run = _Run(made, trial, seconds or FaultSeconds())
+        run = _Run(made, trial, pace.seconds)
         try:
-            return run.play(patience)
+            return run.play(pace.patience)
         finally:
             run.end()
 
@@ -129,7 +140,7 @@ class _Run:
         began = self._clock.monotonic()
         while True:
             now = ended(self._scene)
-            self._wrong += too_many_missing(self._scene)
+            self._wrong += too_many_missing(self._scene, now)
             spent = self._clock.monotonic() - began
             if now.end == "finished" or spent > patience:
                 break
@@ -138,7 +149,7 @@ class _Run:
             self._clock.wait(_POLL_SECONDS, threading.Event())
         wrong = sorted({*self._wrong, *violations(self._scene)})
         result = Result(self._trial, now, wrong, spent, self._reached(), self._exits)
-        if result.failed:
+        if result.failed or now.end != "finished":
             result.log = self._messages()
         return result
 

@@ -44,7 +44,7 @@ class Refusal(_ToAny):
 
     def applies(self, call: ApiCall) -> bool:
         if self.code == 409:  # noqa: PLR2004
-            return call.verb in ("create", "update", "patch", "delete")
+            return call.writes
         if self.code == 410:  # noqa: PLR2004
             return call.verb in ("list", "watch")
         return True
