@@ -32,7 +32,7 @@ from tests.soak.machines import POOL, ChangingNodes
 from tests.soak.replicas import Replica, replicas
 from tests.soak.results import Results, write_report
 from tests.soak.trouble import RandomTrouble
-from tests.soak.workloads import Workloads
+from tests.soak.workloads import TEAMS, Workloads
 
 LANDING_SECONDS: Final = 30
 MOVES: Final = 100
@@ -89,7 +89,7 @@ class Soak:
     replicas: list[Replica]
     seconds: float
     rng: Random
-    next_action: float = 5.0
+    next_action: float = 20.0
     clock: SystemClock = field(default_factory=SystemClock)
 
     def run(self) -> None:
@@ -159,7 +159,10 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
             fleet.add_spot()
         plane.wait_for(lambda: len(fleet.on_demand()) == ON_DEMAND_NODES, "the machines' nodes")
         workloads = Workloads(plane, rng)
+        fleet.cordon(closed=True)  # everything starts on on-demand nodes
         workloads.start(WORKLOADS)
+        plane.wait_for(lambda: _mostly_bound(plane), "pods on on-demand nodes")
+        fleet.cordon(closed=False)
         watchdog = opened.enter_context(Watchdog(plane, RULES, server))
         flags = (*FLAGS, *_cloud_flags(proxy.url, plane.layout.folder))
         running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
@@ -170,6 +173,11 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         results = Results(minutes, seed, watchdog.violations, watchdog.report(), running, journal.lines)
     write_report(results, folder)
     return results
+
+
+def _mostly_bound(plane: ControlPlane) -> bool:
+    pods = [pod for team in TEAMS for pod in plane.api.items(f"/api/v1/namespaces/{team}/pods")]
+    return sum("nodeName" in pod["spec"] for pod in pods) >= 2 * WORKLOADS
 
 
 @click.command()

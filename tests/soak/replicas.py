@@ -12,9 +12,11 @@ from typing import Final
 
 from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
 from deploy.local.faults.rules import RandomFaults
-from rescheduler.clock import SystemClock
 from tests.cluster.daemon import ROOT, environment
 from tests.cluster.replicas import Installation
+
+#: A process has read everything, and has drained nodes, after this time: its memory should not grow any more.
+WARM_SECONDS: Final = 600.0
 
 TOKEN_SECONDS: Final = 24 * 3600
 
@@ -45,7 +47,6 @@ class Replica:
     proxy: FaultProxy
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
-    began: float = 0.0
     usages: list[Usage] = field(default_factory=list)
 
     @property
@@ -115,7 +116,3 @@ def replicas(
             replica.start()
             made.append(replica)
         yield made
-
-
-def seconds_now() -> float:
-    return SystemClock().monotonic()

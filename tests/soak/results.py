@@ -1,5 +1,6 @@
 """What a soak shows: the table, what is wrong, and the files of the report."""
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ from rich.table import Table
 
 from tests.invariants.rules import TITLES, Violation
 from tests.soak.picture import picture
-from tests.soak.replicas import Replica, Usage
+from tests.soak.replicas import WARM_SECONDS, Replica, Usage
 
 #: A run with fewer drains that evicted something was no test.
 DRAINS_PER_HOUR: Final = 60
 
-#: Memory is judged after this time, in runs of at least JUDGED_MINUTES.
-WARM_SECONDS: Final = 600.0
+#: Memory is judged in runs of at least so long, and of processes that have lived so long after their warm-up.
 JUDGED_MINUTES: Final = 20.0
+JUDGED_SECONDS: Final = 300.0
 GROWTH: Final = 0.05
 
 
@@ -64,9 +65,9 @@ class Results:
         table.add_column("result")
         for what, result in self._rows():
             table.add_row(what, result)
-        console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-        console.print(table)
-        return console.export_text()
+        text = io.StringIO()
+        Console(width=120, file=text).print(table)
+        return text.getvalue()
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         for number, title in TITLES.items():
@@ -95,12 +96,11 @@ def lives(usages: Sequence[Usage]) -> dict[int, list[Usage]]:
 def growth(usages: Sequence[Usage]) -> float | None:
     """By which share a process has grown from the end of its warm-up on; None where it lived too short for that.
 
-    A process that was killed warms up again: its first WARM_SECONDS do not count, nor a life that is shorter than
-    twice that.
+    A process that was killed warms up again: its first WARM_SECONDS do not count.
     """
     began = usages[0].at
     warm = [usage.resident for usage in usages if usage.at >= began + WARM_SECONDS]
-    if not warm or usages[-1].at < began + 2 * WARM_SECONDS:
+    if not warm or usages[-1].at < began + WARM_SECONDS + JUDGED_SECONDS:
         return None
     tenth = max(1, len(warm) // 10)
     first, last = sum(warm[:tenth]) / tenth, sum(warm[-tenth:]) / tenth

@@ -1,14 +1,21 @@
 """Two minutes of the soak that `make soak MINUTES=60` runs for an hour, and what its report says."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
+from xml.dom import minidom
 
 import pytest
 
 from deploy.local.plane import ControlPlane
+from tests.invariants.history import Recorded
+from tests.invariants.judging import judge
+from tests.invariants.record import HISTORIES
+from tests.invariants.summary import summary
+from tests.invariants.table import INVARIANTS
 from tests.soak.churn import soak
 from tests.soak.replicas import Usage
-from tests.soak.results import Results, growth
+from tests.soak.results import Results, growth, write_report
 
 MIB: Final = 2**20
 
@@ -34,6 +41,16 @@ def drains(**counts: int) -> dict[str, Any]:
 )
 def test_ten_minutes_need_ten_drains(report: dict[str, Any], enough: bool) -> None:
     assert (Results(10, 1, (), report, (), ()).troubles() == []) is enough
+
+
+def test_the_report_of_a_recorded_run(tmp_path: Path) -> None:
+    recorded = Recorded.load(HISTORIES / "soak-6.json.gz")
+    judgement = judge(recorded.history, recorded.rules, [invariant() for invariant in INVARIANTS.values()])
+    write_report(Results(8, 6, judgement.violations, summary(judgement), (), ()), tmp_path)
+    assert "67 accepted" in (tmp_path / "report.txt").read_text()
+    assert json.loads((tmp_path / "report.json").read_text())["evictions"]["accepted"] == 67
+    drawn = minidom.parse(str(tmp_path / "soak.svg"))
+    assert len(drawn.getElementsByTagName("title")) == 31  # one bar a drain
 
 
 def usages(*resident: float) -> list[Usage]:

@@ -16,7 +16,7 @@ from deploy.local.plane import ControlPlane
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
 from tests.soak.machines import ChangingNodes
-from tests.soak.replicas import Replica, disturb
+from tests.soak.replicas import WARM_SECONDS, Replica, disturb
 from tests.soak.workloads import TEAMS, Workloads
 
 #: Shares of requests that meet a fault, while there are faults.
@@ -128,7 +128,8 @@ class RandomTrouble:
         return f"refuse new pods in {team} by a {refusal['kind']} for {seconds:.0f} s"
 
     def _kill(self) -> str:
-        replica = self.rng.choice(self.replicas)
+        """The first replica is not killed any more once its memory is judged."""
+        replica = self.rng.choice(self.replicas if self.now < WARM_SECONDS else self.replicas[1:])
         if not replica.running:
             return ""
         replica.kill()
