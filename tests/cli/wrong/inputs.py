@@ -25,6 +25,7 @@ from tests.cli.wrong.facts import (
 
 #: What is in a path's place → the words about it.
 NO_FILES: Final = {"a\0b": "NUL", "fifo": "regular file", "device": "regular file"}
+NO_PEM: Final = {"no.pem": "no usable PEM"}
 _URL: Final = "https://127.0.0.1:1"
 _SERVER_PEMS: Final = "--cert=server.crt --key-cert=server.key --ca-cert=ca.pem"
 _CLOUDPOOL: Final = f"{SERVE}=cloudpool {FILE}"
@@ -75,7 +76,7 @@ def _of_the_proxy() -> Iterator[tuple[str, Wrong]]:
     for section, names in keys.items():
         for key in names:
             pem = not key.startswith(("password", "token", "bearer", "kube"))
-            for path, words in NO_FILES.items() | ({("no.pem", "no usable PEM")} if pem else set()):
+            for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
                 told = "kubeconfig" if key == "kubeConfigPath" else f"{section}.{key}"
                 expected = "no such file" if (key, path) == ("kubeConfigPath", "a\0b") else words
                 yield f"{section}.{key} {path!r}", wrong(PROXY, told, expected, proxy_json=_proxy(section, key, path))
@@ -99,7 +100,7 @@ def _proxy(section: str, key: str, path: str) -> str:
 
 def _of_kubeconfigs() -> Iterator[tuple[str, Wrong]]:
     for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
-        for path, words in NO_FILES.items() | ({("no.pem", "no usable PEM")} if key != "tokenFile" else set()):
+        for path, words in (NO_FILES | (NO_PEM if key != "tokenFile" else {})).items():
             yield f"kubeconfig {key} {path!r}", wrong("plan --kubeconfig=k", key, words, k=_kubeconfig(key, path))
     for key in ("certificate-authority-data", "client-certificate-data", "client-key-data"):
         text = _kubeconfig(key, "bm8gUEVNCg==")
@@ -133,14 +134,14 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
     }
     for key in ("caFile", "clientCertFile", "clientKeyFile", "passwordFile", "tokenFile"):
         pem = key not in {"passwordFile", "tokenFile"}
-        for path, words in NO_FILES.items() | ({("no.pem", "no usable PEM")} if pem else set()):
+        for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
             text = POOL.format(more=f", {key}: {json.dumps(path)}{beside.get(key, '')}")
             yield f"cloudpool {key} {path!r}", wrong(_CLOUDPOOL, f"pools[0].backend.{key}", words, cloud_yaml=text)
             text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{beside.get(key, '')}}}"
             told = f"nodeManager.{key}"
             yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", told, words, cloud_yaml=text)
     for key in ("cert", "key", "cacert"):
-        for path, words in [*NO_FILES.items(), ("no.pem", "no usable PEM")]:
+        for path, words in (NO_FILES | NO_PEM).items():
             pems = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | {key: path}
             text = json.dumps({"address": "a:1"} | pems)
             yield (
