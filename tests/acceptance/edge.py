@@ -44,7 +44,7 @@ class Write:
 
 def name_of(method: str, path: str, query: bytes, body: Any) -> str:
     """What a write is for, in a word or two; "" for what only reads or tells."""
-    if method == "GET" or path.endswith("/events"):
+    if method == "GET" or path.endswith(("/events", "/selfsubjectaccessreviews")):
         return ""
     if node := _NODE.fullmatch(path):
         return f"{_on_node(method, body)} {node[1]}"
