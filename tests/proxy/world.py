@@ -206,7 +206,8 @@ def world(
             before(made)
             made.start()
             yield made
-            assert [ended for ended in server.pool.terminations if ended.pods] == []
+            with_pods = [ended for ended in server.pool.terminations if ended.pods]
+            assert not with_pods, with_pods
         finally:
             if hasattr(made, "process"):
                 made.stop(signal.SIGKILL)
