@@ -18,12 +18,18 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 N ?= 100000
 ARGS ?=
 SECONDS ?= 600
+MINUTES ?=
+SEED ?= 1
 # Tests mostly wait for a cluster; each worker has a control plane of its own.
 WORKERS ?= 4
 
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
+	--python-version 3.11 --custom-compile-command "make lock"
+
 GRPC := rescheduler/backends/externalgrpc
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak conformance autoscaler proto build up down clean
+.PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean \
+	lock release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,14 +55,17 @@ demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through 
 	@$(LOCAL) build
 	@$(BIN)/python -m deploy.local.demo.proxy
 
-fuzz: $(READY) ## throw requests and calls of every kind at our HTTP and gRPC faces, as in make fuzz SECONDS=600
+fuzz: $(READY) ## throw requests, calls and files of every kind at our HTTP and gRPC faces and commands, as in make fuzz SECONDS=600
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-soak: build ## run the daemon on N random clusters of the local control plane, as in make soak N=50
-	@$(BIN)/python -m tests.soak --clusters $(N) $(ARGS)
+soak: build ## let two daemons run on a cluster that changes and breaks: make soak MINUTES=60 SEED=1; or on clusters: N=50
+	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak --clusters $(N)) $(ARGS)
 
 bench: build ## measure how fast it is, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
@@ -77,6 +86,17 @@ proto: $(READY) ## compile the protobuf schemas again, after a change of one of 
 	@$(BIN)/ruff format --quiet $(GRPC)/wire.pyi $(GRPC)/core.pyi
 	@$(BIN)/python -m grpc_tools.protoc -Ideploy/local/caller --descriptor_set_out=deploy/local/caller/calls.binpb \
 		deploy/local/caller/calls.proto
+
+lock: $(READY) ## resolve the dependencies of the image and the tools of a release again, and pin them by hash
+	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
+	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
+
+release: ## build wheel, sdist, chart and SBOM of the last commit into dist/, and check them in a fresh environment
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; name it: make PYTHON=…" >&2; exit 1; }
+	@rm -rf build/release && $(PYTHON) -m venv build/release
+	@build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--requirement deploy/release/tools.lock
+	@build/release/bin/python -m deploy.release --output dist
 
 build: $(READY) ## build the binaries of the local control plane, once
 	@$(LOCAL) build --prometheus

@@ -15,7 +15,7 @@ from rescheduler import backends
 from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider, GroupFlags
 from rescheduler.candidates import Candidates
-from rescheduler.clock import Clock, SystemClock
+from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.drainer import Drainer
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden, ReschedulerError
@@ -106,7 +106,7 @@ def run(connection: Connection, policy: Policy, running: Running, logs: Logging)
     standing = Standing(clock)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(standing.told))
-        provider = _provider(running.provider, clock)
+        provider = _provider(running.provider, SteadyClock(clock))
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         loop = _assembled(parts, connect(connection, clock), provider, standing, connection, policy, running, clock)
@@ -189,10 +189,11 @@ def _assembled(
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
     records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, standing, threads, _limits(running), report, records)
+    refusal = drainer.refusal if not running.dry_run else None  # a dry run asks no provider
     actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
     knowledge = Knowledge(
         recollection,
-        Candidates(view, controllers, recollection, policy, clock),
+        Candidates(view, controllers, recollection, policy, clock, refusal),
         Landings(view, controllers, recollection, report),
         SpotWatch(running.timing.spot_settle),
         rights.why,

@@ -1,10 +1,10 @@
-"""Facts that are read only for a node that is about to be drained: the controllers of its pods.
+"""Facts that are read only for a node that is about to be drained: its machine's provider, its pods' controllers.
 
 What forbids the drain becomes a veto of the node, and the next candidate is planned. A veto stands for a minute, and
 twice as long when it is found again, so that a cluster full of nodes that cannot go costs few requests.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,13 +35,21 @@ class Candidates:
     """For the loop's thread."""
 
     def __init__(
-        self, view: View, controllers: Controllers, recollection: Recollection, policy: Policy, clock: Clock
+        self,
+        view: View,
+        controllers: Controllers,
+        recollection: Recollection,
+        policy: Policy,
+        clock: Clock,
+        refusal: Callable[[str], Blocker | None] | None = None,
     ) -> None:
+        """*refusal*: why the provider keeps the machine of a node; it may raise ReschedulerError. None: not asked."""
         self._view = view
         self._controllers = controllers
         self._recollection = recollection
         self._policy = policy
         self._clock = clock
+        self._refusal = refusal
         self._vetoes: dict[str, _Veto] = {}  # also those that have ended not long ago
 
     def vetoes(self) -> Mapping[str, tuple[Blocker, ...]]:
@@ -51,10 +59,17 @@ class Candidates:
         return {node: veto.blockers for node, veto in self._vetoes.items() if now < veto.until}
 
     def judge(self, plan: Plan) -> tuple[Blocker, ...]:
-        """What forbids that *plan* is carried out. Raises ReschedulerError where a controller cannot be read.
+        """What forbids that *plan* is carried out.
 
-        One that can be read and not decoded concerns this node only.
+        Raises ReschedulerError where a controller cannot be read, or the provider cannot be asked. A controller that
+        can be read and not decoded concerns this node only.
         """
+        refused = self._refusal(plan.node) if self._refusal is not None else None
+        blockers = (refused,) if refused is not None else self._of_controllers(plan)
+        self._veto(plan.node, blockers)
+        return blockers
+
+    def _of_controllers(self, plan: Plan) -> tuple[Blocker, ...]:
         uids = {placement.pod.uid for placement in plan.placements}
         movers = [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
         owners = frozenset((pod.namespace, pod.owner) for pod in movers if pod.owner is not None)
@@ -63,11 +78,8 @@ class Candidates:
         try:
             read = self._read(owners)
         except InputError as error:
-            blockers: tuple[Blocker, ...] = (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
-        else:
-            blockers = (*self._of_pods(read, movers), *self._recollection.vetoes(plan.node, self._all_pods(read)))
-        self._veto(plan.node, blockers)
-        return blockers
+            return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
+        return (*self._of_pods(read, movers), *self._recollection.vetoes(plan.node, self._all_pods(read)))
 
     def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
         before = self._vetoes.pop(node, None)

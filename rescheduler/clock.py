@@ -36,3 +36,24 @@ class SystemClock:
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         return until.wait(seconds)
+
+
+class SteadyClock:
+    """A clock whose wall clock never jumps: the time of *clock* when it was made, and monotonic seconds since.
+
+    For comparing times of one process with each other and with another clock's, where a corrected wall clock would
+    put a wait of minutes off by hours.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start, self._since = clock.now(), clock.monotonic()
+
+    def now(self) -> dt.datetime:
+        return self._start + dt.timedelta(seconds=self._clock.monotonic() - self._since)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        return self._clock.wait(seconds, until)

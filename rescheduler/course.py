@@ -221,6 +221,7 @@ class Course:
             tainted=self._view.is_ours(self._node.name),
             lost=self._view.lost(self._drain.targets) if self._drain.phase is Phase.EVICTING else "",
             stale=bool(self._view.stale()),
+            joined=self._view.joined(self._node.name),
         )
 
     def _controllers_read(

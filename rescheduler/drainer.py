@@ -11,11 +11,12 @@ from predicates.objects import Node
 from rescheduler import refs
 from rescheduler.access import PROVIDER_SECONDS, Access
 from rescheduler.acts import Acts
+from rescheduler.backends.base import Refusal
 from rescheduler.course import Course, DebtKeeper, NoDebtKeeper, Standing
-from rescheduler.draining import intent, machine
+from rescheduler.draining import intent, machine, removing
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Result, Why
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.observe.events import (
     DrainEnded,
     DrainStarted,
@@ -28,9 +29,10 @@ from rescheduler.observe.events import (
     Swept,
     Trouble,
 )
+from rescheduler.orders import MachineOrders
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.threads import Threads
 from rescheduler.view import View
 
@@ -58,6 +60,15 @@ class _Removal:
     ask_at: float
     wait: float
     absent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A drain whose machine was ordered away, and whose end is still to be awaited."""
+
+    drain: Drain
+    node: Node
+    started: float  #: when the drain began, in monotonic seconds
 
 
 class Drainer:
@@ -94,6 +105,22 @@ class Drainer:
             provider.refresh(deadline=deadline)
             return provider.notices([refs.ref(node) for node in nodes], deadline=deadline)
 
+    def refusal(self, name: str) -> Blocker | None:
+        """Why the provider keeps the machine of node *name*; None for a machine that it would take, or that is not
+        its own. Raises ProviderSilent.
+        """
+        if not self.takes_machines or (node := self._view.node(name)) is None:
+            return None
+        orders = MachineOrders(self._access, node, refs.rivals(node, self._view.nodes().values()))
+        with self._asking():
+            _, refused = orders.inquire()
+        if refused is None:
+            return None
+        provider = self._access.provider.name
+        if refused.reason is Refusal.BELOW_MINIMUM:
+            return Blocker(Reason.BELOW_MINIMUM, f"{provider}: {refused.detail}")
+        return Blocker(Reason.PROVIDER_REFUSED, f"{provider}: {refused.reason}: {refused.detail}")
+
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
         try:
@@ -117,6 +144,33 @@ class Drainer:
         self._report(DrainStarted(_ref(node), plan))
         return self._played(node, machine.start(plan, self._limits))
 
+    def order(self, plan: Plan) -> Drain | Ordered | None:
+        """As `drain`, but where the provider has taken the order for the machine, `finish` waits for its end.
+
+        So the next drain can begin meanwhile. The provider must answer as soon as it has taken an order.
+        """
+        if (node := self._view.node(plan.node)) is None:
+            return None
+        self._report(DrainStarted(_ref(node), plan))
+        started = self._access.clock.monotonic()
+        drain = self._play(node, machine.start(plan, replace(self._limits, removal=0)))
+        if drain.handed_over:
+            return Ordered(drain, node, started)
+        return self._ended(node, drain, started)
+
+    def finish(self, ordered: Ordered) -> Drain:
+        """Wait for the end of the machine; how the drain ended."""
+        begun = removing.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
+        drain = self._play(self._with_order(ordered.node), begun)
+        return self._ended(ordered.node, drain, ordered.started)
+
+    def _with_order(self, node: Node) -> Node:
+        """*node* with the mark of our order on it, which further marks may replace; as it was, where that is lost."""
+        fresh = self._fresh(node)
+        written = intent.read(fresh) if fresh is not None else None
+        ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
+        return fresh if fresh is not None and ours else node
+
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Continue or roll back the drains that marks tell of and nobody performs; whether there were any.
 
@@ -136,8 +190,14 @@ class Drainer:
         return swept
 
     def _swept(self, node: Node, *, hurried: bool) -> Drain | None:
-        """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back."""
-        written = intent.read(node)
+        """What another process of ours began is continued; what we left behind, or nobody can read, is rolled back.
+
+        The watched state may lag behind our own last write, so the Node is read again before.
+        """
+        fresh = self._fresh(node)
+        if fresh is None or not intent.is_marked(fresh):
+            return None
+        node, written = fresh, intent.read(fresh)
         if written is not None and self._of_a_proxy(written):
             return self._after_proxy(node, written)
         if written is not None and self._of_another(written):
@@ -150,6 +210,16 @@ class Drainer:
         self._report(Swept(_ref(node), written.holder, Sweep.RESUMED))
         self._report(DrainStarted(_ref(node), None))
         return self._played(node, machine.resume(node.name, self._limits, written.pods, written.debts))
+
+    def _fresh(self, node: Node) -> Node | None:
+        """*node* as the API server has it, `None` where it is gone. Where that cannot be read, as it was."""
+        try:
+            fresh = self._access.cluster.node(node.name)
+        except NotFound:
+            return None
+        except ReschedulerError:
+            return node
+        return fresh if fresh.metadata.uid == node.metadata.uid else None
 
     def _removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
         """Ask once for the machine. One that does not end is asked about ever more rarely, unless somebody waits.
@@ -201,9 +271,12 @@ class Drainer:
 
     def _played(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
         """Play a drain to its end, and report it. *resumed*: the drain itself was reported when it ended."""
+        started = self._access.clock.monotonic()
+        return self._ended(node, self._play(node, begun, resumed=resumed), started, resumed=resumed)
+
+    def _ended(self, node: Node, drain: Drain, started: float, *, resumed: bool = False) -> Drain:
+        """Report a drain that has ended."""
         clock = self._access.clock
-        started = clock.monotonic()
-        drain = self._play(node, begun, resumed=resumed)
         if drain.handed_over and not resumed:
             self._removals[node.metadata.uid] = _Removal(
                 clock.monotonic() + FIRST_QUESTION, FIRST_QUESTION, drain.absent
@@ -223,9 +296,11 @@ class Drainer:
                 failure=drain.failure,
                 seconds=clock.monotonic() - started,
                 removed=drain.succeeded and drain.group is not None,
+                unshrunk=drain.unshrunk,
                 handed_over=drain.handed_over,
                 tainted=not drain.released,
                 landing_seconds=drain.landing_seconds,
+                removed_by=drain.removed_by,
             )
         )
         return drain

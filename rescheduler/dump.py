@@ -1,18 +1,18 @@
 """Reads what ``kubectl get … -o json`` printed as a snapshot: a ``kind: List``, gzipped or not."""
 
 import contextlib
+import errno
 import sys
 import zlib
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from predicates.objects import Object, Pod
 from predicates.snapshot import Snapshot, key_of
 from predicates.unreadable import Unreadable
 from predicates.wire import KINDS, Decoder, Interner, WireError, unreadable
-from rescheduler import lists
+from rescheduler import files, lists
 from rescheduler.errors import InputError, UsageError
 
 _CHUNK: Final = 1 << 20
@@ -26,7 +26,7 @@ def read(path: str) -> Snapshot:
     Raises :class:`~rescheduler.errors.UsageError` where there is no such file, and
     :class:`~rescheduler.errors.InputError` naming the file where its content as a whole is broken.
     """
-    name = "standard input" if path == "-" else path
+    name = "standard input" if path == "-" else files.printable(path)
     decoder = Decoder(Interner())
     found: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
     left_out: dict[Unreadable, None] = {}
@@ -56,11 +56,12 @@ def read(path: str) -> Snapshot:
 
 def _chunks(path: str, name: str) -> Iterator[bytes]:
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else files.opened(path) as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
     except OSError as error:
-        raise UsageError(f"--snapshot {name}: {error.strerror or error}") from error
+        hint = "; for a pipe, --snapshot - reads standard input" if error.errno == errno.EINVAL else ""
+        raise UsageError(f"--snapshot {name}: {error.strerror or error}{hint}") from error
 
 
 def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:

@@ -9,6 +9,10 @@ class UsageError(ReschedulerError):
     """Wrong use: a flag, a file or a value that a person has to mend. Exit code 2."""
 
 
+class ConfigError(UsageError):
+    """A configuration is wrong; the message names file and key. (gRPC: FAILED_PRECONDITION)"""
+
+
 class InputError(ReschedulerError):
     """What was read is broken: the message names the file or object and what was expected. Exit code 1."""
 

@@ -54,8 +54,10 @@ SURVEY: Final = timedelta(minutes=1)
 #: While there is nothing to do but to wait for the cluster, the Lease or replacement pods, rounds are this frequent.
 IDLE: Final = timedelta(seconds=2)
 
-#: An empty node that the provider has left is offered to it again after so long; others have their turn meanwhile.
-OFFERED_AGAIN: Final = timedelta(hours=1)
+#: An empty node that the provider has left is offered to it again after so long, doubling; others have their turn
+#: meanwhile. A new machine is soon known to its provider; one that is nobody's costs few offers.
+FIRST_OFFER: Final = timedelta(minutes=1)
+LONGEST_OFFER: Final = timedelta(hours=1)
 
 #: Nodes whose pods' controllers are read in one round, until one can go. Vetoed ones leave the turn to the next ones.
 CANDIDATES: Final = 20
@@ -123,6 +125,14 @@ class Knowledge:
     missing_rights: Callable[[], str] = str  #: in words; "": none is missing
 
 
+@dataclass(frozen=True, slots=True)
+class _Unwanted:
+    """A node that the provider has left."""
+
+    until: float  #: when it is offered again, in monotonic seconds
+    pause: timedelta
+
+
 class Loop:
     """Rounds. For one thread."""
 
@@ -155,7 +165,7 @@ class Loop:
         self._compared = False  # with k8s-spot-rescheduler
         self._judged_at: float | None = None  # when all nodes were last judged
         self._settled_at: datetime | None = None  # when spot is trusted again after a burst of lost nodes
-        self._unwanted: dict[str, float] = {}  # UIDs of nodes that the provider has left → until when
+        self._unwanted: dict[str, _Unwanted] = {}  # by UIDs of nodes that the provider has left
 
     def run(self) -> None:
         """Rounds until we are told to stop."""
@@ -329,7 +339,8 @@ class Loop:
         node = self._view.node(name)
         if node is None or control_plane_label(node) or not self._drainer.takes_machines:
             return False
-        return self._clock.monotonic() >= self._unwanted.get(node.metadata.uid, 0.0)
+        left = self._unwanted.get(node.metadata.uid)
+        return left is None or self._clock.monotonic() >= left.until
 
     def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()
@@ -350,14 +361,20 @@ class Loop:
         drain = self._drainer.drain(plan)
         if drain is None:
             return Outcome.HELD  # the node went while it was planned
-        if drain.failure is None and drain.evicted:
+        if drain.failure is None and drain.evicted and not drain.removed_by:
             self._records.landed(compare(expected, self._view.pods().values(), self._view.is_spot))
         self._ended(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):
-                self._unwanted[node.metadata.uid] = self._clock.monotonic() + OFFERED_AGAIN.total_seconds()
+                self._leave(node)
             return Outcome.DRAINED
         return Outcome.HELD if drain.failure.why in _OVERTAKEN else Outcome.FAILED
+
+    def _leave(self, node: Node) -> None:
+        """The provider has left *node*: it is offered again later."""
+        before = self._unwanted.get(node.metadata.uid)
+        pause = FIRST_OFFER if before is None else min(2 * before.pause, LONGEST_OFFER)
+        self._unwanted[node.metadata.uid] = _Unwanted(self._clock.monotonic() + pause.total_seconds(), pause)
 
     def _ended(self, drain: Drain, began: datetime) -> None:
         self._landings.evicted(drain.evicted)

@@ -31,25 +31,31 @@ class MachineOrders:
 
     def ask(self) -> Answer:
         """Who owns the machine, and would it be taken? A machine of the control plane never is."""
-        if control_plane_label(self._node):
-            return Answer(ProviderAnswered(None))
-        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
+        name = self._access.provider.name
         try:
-            provider.refresh(deadline=self._deadline())
-            group = provider.group_for(node, deadline=self._deadline())
-            if group is None:
-                return Answer(ProviderAnswered(None))
-            refused = provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
+            group, refused = self.inquire()
         except ReschedulerError as error:
-            return Answer(ProviderAnswered(None, f"{provider.name}: {error}"), self._trouble(error))
+            return Answer(ProviderAnswered(None, f"{name}: {error}"), self._trouble(error))
+        return Answer(ProviderAnswered(group, f"{name}: {refused.reason}: {refused.detail}" if refused else ""))
+
+    def inquire(self) -> tuple[str | None, base.Refused | None]:
+        """The group that owns the machine, and why it would not be given away. Raises ReschedulerError.
+
+        A machine of the control plane is nobody's.
+        """
+        if control_plane_label(self._node):
+            return None, None
+        provider, node = self._access.provider, refs.ref(self._node, rivals=self._rivals)
+        provider.refresh(deadline=self._deadline())
+        group = provider.group_for(node, deadline=self._deadline())
+        if group is None:
+            return None, None
         twins = [one.name for one in self._rivals if one.provider_id and one.provider_id == node.provider_id]
         if twins:
             who = ", ".join(twins)
             why = f"its provider ID is that of {who} too: it cannot be told whose machine would go"
-            return Answer(ProviderAnswered(group.id, why))
-        if refused is not None:
-            return Answer(ProviderAnswered(group.id, f"{provider.name}: {refused.reason}: {refused.detail}"))
-        return Answer(ProviderAnswered(group.id))
+            return group.id, base.Refused(base.Refusal.AMBIGUOUS, why)
+        return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
     def order(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer:
         """Order the machine away, if the Node carries our mark at this moment: *not_ours* says why it is not ours.
@@ -74,16 +80,24 @@ class MachineOrders:
         told = events.MachineOrdered(self._ref, name, action.group)
         answered = events.MachineAnswered(self._ref, name, type(outcome).__name__.lower(), detail)
         match outcome:
-            case base.Deleted():
-                return Answer(Removed(), (told, answered))
-            case base.AlreadyGone():
-                return Answer(Removed(unproven=self._is_ready()), (told, answered))
+            case base.Deleted(unshrunk=unshrunk):
+                return Answer(Removed(unshrunk=unshrunk), (told, answered, *self._unshrunk(unshrunk)))
+            case base.AlreadyGone(unshrunk=unshrunk):
+                removed = Removed(unproven=self._is_ready(), unshrunk=unshrunk)
+                return Answer(removed, (told, answered, *self._unshrunk(unshrunk)))
             case base.Accepted():
                 return Answer(RemovalPending(detail), (told, answered))
             case base.Refused(reason):  # nothing was ordered
                 return Answer(RemovalFailed(f"{name}: {reason}: {detail}"), (answered,))
             case base.Failed():
                 return Answer(RemovalFailed(f"{name}: {detail}"), (told, answered))
+
+    def _unshrunk(self, why: str) -> tuple[Trouble, ...]:
+        """The warning that the group is not smaller."""
+        if not why:
+            return ()
+        text = f"{self._access.provider.name}: its machine is gone, but the group is not smaller: {why}"
+        return (Trouble(ErrorKind.PROVIDER, text, self._ref.name),)
 
     def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer | None:
         """The answer where no order may leave: the Node does not carry our mark now."""
@@ -102,7 +116,7 @@ class MachineOrders:
         return None
 
     def _gone(self, action: OrderRemoval, why: str) -> Answer:
-        return Answer(Removed() if action.again else RemovalFailed(why, node_gone=True))
+        return Answer(Removed(unseen=True) if action.again else RemovalFailed(why, node_gone=True))
 
     def _is_ready(self) -> bool:
         """Whether the Node's kubelet still reports; also where that cannot be told."""

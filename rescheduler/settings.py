@@ -20,6 +20,8 @@ LEASE: Final = "k8s-spot-rescheduler"
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _LONGEST_NAME: Final = 253
+_PORT: Final = re.compile("[0-9]{1,9}")
+_LARGEST_PORT: Final = 65535
 
 
 def object_name(text: str) -> str:
@@ -63,7 +65,7 @@ class Address:
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         bracketed = bare != host
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in bare) != bracketed:  # noqa: PLR2004
+        if not colon or not _PORT.fullmatch(port) or int(port) > _LARGEST_PORT or (":" in bare) != bracketed:
             raise UsageError(f"address {text!r}: expected host:port, such as localhost:9235 or 0.0.0.0:9235")
         return cls(bare, int(port))
 

@@ -13,7 +13,7 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, is_marked, read
 from rescheduler.errors import Forbidden, ReschedulerError
-from rescheduler.planning.candidates import why_not_target
+from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
@@ -195,6 +195,12 @@ class View:
             return False
         written = read(known)
         return written is not None and (written.holder, written.identity) == (self._holder, self._identity)
+
+    def joined(self, node: str) -> str:
+        """That another tool removes *node*, and how that is known; "" where none does."""
+        known = self.node(node)
+        blocker = removal(known) if known is not None else None
+        return blocker.detail if blocker is not None else ""
 
     def lost(self, targets: Iterable[str]) -> str:
         """Which of *targets* takes no pods any more, and why; "" while all do."""

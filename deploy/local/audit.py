@@ -1,8 +1,8 @@
 """The API server's audit log: who wrote what, when, and with which result.
 
-The log has one line for each request that is not a read, written before the client has its answer. Requests of the
-control plane's own components are left out. Bodies are kept where a test has to see them: evictions, nodes, leases
-and config maps.
+The log has one line for each request that is not a read, written before the client has its answer, and one for each
+read of a ServiceAccount; a watch has its line when it ends. Requests of the control plane's own components are left
+out. Bodies are kept where a test has to see them: evictions, nodes, leases and config maps.
 """
 
 import json
@@ -16,6 +16,10 @@ import msgspec
 from rescheduler import shapes
 
 Json = dict[str, Any]
+
+_FORBIDDEN: Final = 403
+
+_READS: Final = ("get", "list", "watch")
 
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"  #: key of the user's extra: the pod that a token is bound to
 
@@ -33,8 +37,9 @@ def policy(silent: Sequence[str]) -> Json:
         "omitStages": ["RequestReceived", "ResponseStarted", "Panic"],
         "omitManagedFields": True,
         "rules": [
-            {"level": "None", "verbs": ["get", "list", "watch"]},
             {"level": "None", "users": ["system:apiserver", *silent]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"], "verbs": list(_READS)},
+            {"level": "None", "verbs": list(_READS)},
             {"level": "RequestResponse", "resources": list(_WITH_BODIES)},
             {"level": "Metadata"},
         ],
@@ -62,6 +67,7 @@ class AuditUser(msgspec.Struct, frozen=True):
 class AuditObject(msgspec.Struct, frozen=True, rename="camel"):
     """What a request was about."""
 
+    api_group: str = ""  #: "" for the core group
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
@@ -73,7 +79,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """One request that is not a read, at its end."""
+    """One request, at its end."""
 
     verb: str
     user: AuditUser
@@ -136,7 +142,18 @@ class AuditLog:
         self._events: list[AuditEvent] = []
 
     def events(self) -> Sequence[AuditEvent]:
-        """All requests since, in the order in which they ended."""
+        """All requests since that are no reads, in the order in which they ended."""
+        return [event for event in self._since() if event.verb not in _READS]
+
+    def rights_used(self, user: str) -> set[tuple[str, str, str]]:
+        """What *user* asked for and was permitted: verb, API group, and resource with its subresource."""
+        return {
+            (event.verb, event.object_ref.api_group, event.kind)
+            for event in self._since()
+            if event.user.username == user and event.code != _FORBIDDEN and event.object_ref.resource
+        }
+
+    def _since(self) -> Sequence[AuditEvent]:
         with self._file.open("rb") as log:
             log.seek(self._offset)
             read = log.read()

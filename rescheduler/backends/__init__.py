@@ -15,11 +15,12 @@ BACKENDS = {
     "cherryservers": "rescheduler.backends.cherryservers",
     "stackpoint": "rescheduler.backends.stackpoint",
     "spc": "rescheduler.backends.stackpoint",
+    "stackpointio": "rescheduler.backends.stackpoint",
     "liqo": "rescheduler.backends.liqo",
 }
 
 #: Those that are told their groups by ``--nodes`` and ``--cluster-name``: ``load`` takes GroupFlags as well.
-FLAGGED = frozenset({"cherryservers", "stackpoint", "spc"})
+FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
 
 def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:

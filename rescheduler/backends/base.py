@@ -34,13 +34,10 @@ from decimal import Decimal
 from typing import Protocol, TypeAlias
 
 from rescheduler import errors
+from rescheduler.errors import ConfigError as ConfigError  # noqa: PLC0414 - of the provider protocol
 
 #: Kubernetes sets the first on control-plane nodes; the second is its name before 1.24.
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-
-
-class ConfigError(errors.UsageError):
-    """The cloud configuration is wrong; the message names file and key. (gRPC: FAILED_PRECONDITION)"""
 
 
 class BackendUnavailable(errors.Retryable):
@@ -210,6 +207,7 @@ class Deleted:
     """The order did it, and the system was seen to agree."""
 
     detail: str = ""
+    unshrunk: str = ""  #: why the target size was not lowered by the machine, so that another one comes; "": it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +215,7 @@ class AlreadyGone:
     """There was nothing left to order."""
 
     detail: str = ""
+    unshrunk: str = ""  #: see `Deleted`
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +304,11 @@ class CloudProvider(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
-        """Lower the target by -*delta* > 0, giving up only what does not run yet; BelowMinimum."""
+        """Lower the target by -*delta* > 0, giving up only what does not run yet.
+
+        Where that is less than asked for, it is given up, and BelowMinimum says how much. Cluster Autoscaler takes
+        the whole increase back when a scale-up has timed out, also where a part of it runs.
+        """
         ...
 
     def close(self) -> None:

@@ -5,25 +5,14 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeAlias
 
+from rescheduler import pem
 from rescheduler.backends.base import ConfigError
+from rescheduler.errors import UsageError
+from rescheduler.pem import File
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    name: str  #: the flag or the key that named it, for messages
-    path: Path
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.path}"
-
-    def read(self) -> bytes:
-        try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{self}: cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +23,31 @@ class Pems:
 
     def __repr__(self) -> str:
         return "Pems(…)"  # a key is in it
+
+
+#: The flag that permits a listener to do without certificates.
+PLAINTEXT: Final = "--insecure-plaintext"
+
+#: A flag and the path that it was given.
+Named: TypeAlias = tuple[str, Path | None]
+
+
+def of_listener(key: Named, cert: Named, ca: Named, *, plaintext: bool, permitted: bool) -> "Certificates | None":
+    """Those of a listener: all three files, or none, where plain text is *permitted*.
+
+    *plaintext* says that the flag for it was given. Raises UsageError for files that do not belong together, and
+    ConfigError for files of no use.
+    """
+    named = (key, cert, ca)
+    files = [File(name, path) for name, path in named if path is not None]
+    names = f"{cert[0]}, {key[0]} and {ca[0]}"
+    if plaintext and files:
+        raise UsageError(f"{PLAINTEXT}: expected without {names}")
+    if permitted and not files:
+        return None
+    if len(files) < len(named):
+        raise UsageError(f"{names}: expected all three, for mutual TLS" + ("" if files else f", or {PLAINTEXT}"))
+    return Certificates(key=files[0], cert=files[1], ca=files[2])
 
 
 class Certificates:
@@ -74,18 +88,6 @@ class Certificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
-            context.load_cert_chain(self._cert.path, self._key.path, password=lambda: b"")
-        except (OSError, ssl.SSLError) as error:
-            text = f"{self._cert}, {self._key}: expected a certificate in PEM and its key without a password"
-            raise ConfigError(f"{text}: {_reason(error)}") from error
-        try:
-            context.load_verify_locations(cafile=self._ca.path)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"{self._ca}: expected certificates in PEM: {_reason(error)}") from error
+        pem.present(context, self._cert, self._key)
+        pem.trust(context, self._ca)
         return context
-
-
-def _reason(error: OSError) -> str:
-    return getattr(error, "reason", None) or error.strerror or type(error).__name__

@@ -1,7 +1,6 @@
 """Configuration files of backends: JSON or YAML, read into structs; every error names the file and the key."""
 
 import json
-import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,13 +9,13 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from rescheduler import durations, files, pem
 from rescheduler.backends.base import ConfigError
 
 T = TypeVar("T")
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LONGEST = 10.0 * 365 * 24 * 3600  #: sums with times of day stay possible
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+INT32 = 2**31 - 1  #: the largest size of a group: gRPC and the systems behind count in 32 bits
+_MOST_ATTEMPTS = 100
 
 
 class Duration(float):
@@ -28,13 +27,10 @@ class Duration(float):
     def parse(cls, text: object) -> "Duration":
         if not isinstance(text, str):
             raise ValueError(f'expected a duration such as "90s" or "1m35s", got {json.dumps(text)}')  # noqa: TRY004
-        parts = _PART.findall(text)
-        if text != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
-            raise ValueError(f'expected a duration such as "90s" or "1m35s", got "{text}"')
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-        if seconds > _LONGEST:
-            raise ValueError(f'expected a duration of at most {_LONGEST / 3600:.0f}h, got "{text}"')
-        return cls(seconds)
+        try:
+            return cls(durations.seconds(text))
+        except ValueError as error:
+            raise ValueError(f'{error}, got "{text}"') from None
 
 
 class Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -57,18 +53,23 @@ class Endpoint(Section, frozen=True, kw_only=True):
     token_file: str | None = None  #: bearer token
 
 
-def read(path: Path, shape: type[T], what: str = "cloud configuration") -> T:
-    """The file as *shape*; ConfigError with what it is, the file, the key and what was expected there."""
+def read(path: Path, shape: type[T], what: str = "cloud configuration", *, may_be_empty: bool = True) -> T:
+    """The file as *shape*; ConfigError with what it is, the file, the key and what was expected there.
+
+    One that may not be empty has a key at least: a template that failed must not be taken for the defaults.
+    """
+    where = f"{what} {files.printable(path)}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{what} {path}: cannot be read: {reason}") from error
+        raise ConfigError(f"{where}: cannot be read: {pem.reason(error)}") from error
     try:
         document = _parse(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from error
-    return shaped({} if document is None else document, shape, f"{what} {path}")  # an empty file has no keys
+        raise ConfigError(f"{where}: {' '.join(str(error).split())}") from error
+    if not may_be_empty and document in (None, {}):
+        raise ConfigError(f"{where}: it is empty; expected at least one key")
+    return shaped({} if document is None else document, shape, where)  # an empty file has no keys
 
 
 def shaped(document: object, shape: type[T], where: str) -> T:
@@ -82,8 +83,8 @@ def shaped(document: object, shape: type[T], where: str) -> T:
 def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
     """What the types cannot say: the URL is one of HTTP without secrets in it, credentials come in pairs."""
     rules = {
-        "attempts": (endpoint.attempts >= 1, "at least 1"),
-        "maxAnswerBytes": (endpoint.max_answer_bytes >= 1, "at least 1"),
+        "attempts": (1 <= endpoint.attempts <= _MOST_ATTEMPTS, f"1 to {_MOST_ATTEMPTS}"),
+        "maxAnswerBytes": (1 <= endpoint.max_answer_bytes <= INT32, f"1 to {INT32}"),
         "timeout": (endpoint.timeout > 0, "more than 0s"),
         "connectTimeout": (endpoint.connect_timeout > 0, "more than 0s"),
         "passwordFile": (

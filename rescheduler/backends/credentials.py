@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from rescheduler import files, pem
 from rescheduler.backends.base import AuthError, ConfigError
 from rescheduler.backends.config import Endpoint
+from rescheduler.pem import File
 
 _KEYS: Final = re.compile(r"\b(?:caFile|clientCertFile|clientKeyFile|passwordFile|tokenFile)\b")
 
@@ -37,13 +39,13 @@ class Credentials:
     be read later on.
     """
 
-    def __init__(self, endpoint: Endpoint, folder: Path, token: str = "") -> None:
-        """*token* is a bearer token that is not in a file; the files of *endpoint* are not asked for one then."""
+    def __init__(self, endpoint: Endpoint, folder: Path, token: str = "", password: str | None = None) -> None:
+        """*token* is a bearer token, *password* the user's; the files of *endpoint* are not asked for one then."""
 
         def file(name: str | None) -> Path | None:
             return folder / name if name else None
 
-        self._token = token
+        self._token, self._password = token, password
         self._username = endpoint.username
         self._secret_file = file(endpoint.token_file) or file(endpoint.password_file)
         self._ca, self._cert, self._key = (
@@ -105,18 +107,11 @@ class Credentials:
 
     def _load(self, context: ssl.SSLContext) -> None:
         stamps = self._stamps()
-        try:
-            if self._ca:
-                context.load_verify_locations(cafile=self._ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"caFile {self._ca}: no usable PEM certificate: {_reason(error)}") from error
-        try:
-            if self._cert:
-                # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
-                context.load_cert_chain(self._cert, self._key, password=lambda: b"")
-        except (OSError, ssl.SSLError) as error:
-            files = f"clientCertFile {self._cert}, clientKeyFile {self._key or 'none'}"
-            raise ConfigError(f"{files}: no usable PEM pair: {_reason(error)}") from error
+        if self._ca:
+            pem.trust(context, File("caFile", self._ca))
+        if self._cert:
+            key = File("clientKeyFile", self._key) if self._key else None
+            pem.present(context, File("clientCertFile", self._cert), key)
         self._seen = stamps
 
     def _stamps(self) -> tuple[object, ...]:
@@ -125,13 +120,15 @@ class Credentials:
     def _secret(self) -> str | None:
         if self._token:
             return self._token
+        if self._password is not None:
+            return self._password
         if self._secret_file is None:
             return None
         name = "passwordFile" if self._username else "tokenFile"
         try:
-            secret = self._secret_file.read_text(encoding="utf-8").strip("\r\n")
+            secret = files.read_text(self._secret_file).strip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise AuthError(f"{name} {self._secret_file}: cannot be read: {_reason(error)}") from error
+            raise AuthError(f"{File(name, self._secret_file)}: cannot be read: {pem.reason(error)}") from error
         if not (secret and secret.isprintable() if self._username else is_token(secret)):
             raise AuthError(f"{name} {self._secret_file}: expected one line of printable characters")
         return secret
@@ -142,17 +139,6 @@ def _stamp(path: Path | None) -> object:
         return None
     try:
         stat = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL character in it
         return None
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case ssl.SSLError(reason=str() as reason):
-            return reason.replace("_", " ").lower()
-        case OSError(strerror=str() as reason):
-            return reason
-        case UnicodeDecodeError():
-            return "it is not UTF-8"
-    return type(error).__name__

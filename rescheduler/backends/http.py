@@ -94,15 +94,18 @@ class JsonClient:
         words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
         token: str = "",
         turn: Callable[[float], None] = lambda _: None,
+        password: str | None = None,
     ) -> None:
-        """*words* finds in the body of an error what a person should read; *token* is a bearer token without a file.
+        """*words* finds in the body of an error what a person should read.
+
+        *token* is a bearer token, *password* that of the endpoint's user, which are in no file.
 
         *turn* is called with the deadline before each request, repetitions included, and waits as long as it likes.
         """
         self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
         self._turn = turn
         self._base = endpoint.url.rstrip("/")
-        self._credentials = Credentials(endpoint, folder, token)
+        self._credentials = Credentials(endpoint, folder, token, password)
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
         tls, proxy = self._credentials.tls(), way_out(endpoint.url)

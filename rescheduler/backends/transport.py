@@ -13,6 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+from rescheduler import durations
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.config import usable_url
 from rescheduler.clock import Clock
@@ -57,7 +58,7 @@ class Bounds(threading.local):
         """*timeout*, or what is left of the time."""
         left = max(self._until - self._clock.monotonic(), _LEAST)
         shorter = left if timeout is None else min(timeout, left)
-        return None if math.isinf(shorter) else shorter
+        return None if math.isinf(shorter) else min(shorter, durations.LONGEST_WAIT)
 
 
 class Transport(httpx.HTTPTransport):

@@ -3,26 +3,17 @@
 The argument lists of k8s-spot-rescheduler's deployments work unchanged, single-dash long flags included.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from rescheduler import durations
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_SECONDS: Final = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,  # the micro sign
-    "μs": 1e-6,  # the Greek letter
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -32,16 +23,10 @@ def parse_duration(text: str) -> timedelta:
 
     Negative ones are refused, no setting has a use for them. Raises ValueError.
     """
-    bare = text.removeprefix("+")
-    if bare == "0":
-        return timedelta()
-    parts = _PART.findall(bare)
-    if not parts or "".join(number + unit for number, unit in parts) != bare:
-        raise ValueError(f"{text!r}: expected a duration such as 10s, 2m30s, 1h or 500ms")
     try:
-        return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
-    except OverflowError:
-        raise ValueError(f"{text!r}: expected a shorter duration") from None
+        return timedelta(seconds=durations.seconds(text.removeprefix("+")))
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
 
 
 def format_duration(duration: timedelta) -> str:
@@ -103,6 +88,17 @@ class Parsed(click.ParamType[Any]):
             return self._parse(value)
         except self._errors as error:
             self.fail(str(error), param, ctx)
+
+
+def _path_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path cannot hold a NUL character")
+    return text
+
+
+#: A path, and one that stays a text; what it leads to is looked at when it is read.
+FILE: Final = Parsed(lambda text: Path(_path_text(text)), "path")
+FILE_TEXT: Final = Parsed(_path_text, "path")
 
 
 class Option:

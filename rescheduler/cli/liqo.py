@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rescheduler.cli.go_flags import Duration, GoCommand, Option
+from rescheduler.cli.go_flags import FILE_TEXT, Duration, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
@@ -41,6 +41,7 @@ def command() -> None:
 @face_options(":9010")
 @Option(
     "--database",
+    FILE_TEXT,
     metavar="FILE",
     default=DATABASE,
     help="SQLite file with what is known; only we may read it, for kubeconfigs are in it. :memory: forgets all at the "

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rescheduler.cli.go_flags import Bool, Duration, GoCommand, Option
-from rescheduler.cli.liqo_options import FILE, face_options, health_option
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, GoCommand, Option
+from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
 from rescheduler.settings import Address, Connection, Logging
@@ -40,6 +40,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 )
 @Option(
     "--database",
+    FILE_TEXT,
     metavar="FILE",
     default=DATABASE,
     help="SQLite file with reservations, failures of clusters and groups that were made. :memory: forgets these at "
@@ -61,6 +62,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 )
 @Option(
     "--liqoctl",
+    FILE_TEXT,
     metavar="PROGRAM",
     help="The liqoctl with which missing peerings are made. Without it only clusters that are peered are of use.",
 )
@@ -70,7 +72,8 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     to="liqoctl_arguments",
     multiple=True,
     metavar="ARGUMENT",
-    help="A further argument of liqoctl peer, such as --gw-client-address=10.0.0.1. Repeatable.",
+    help="A further argument of liqoctl, such as --networking-disabled. peer and unpeer get those that they know. "
+    "Repeatable.",
 )
 @Option("--liqo-namespace", default="liqo", help="The namespace in which Liqo runs, for liqoctl.")
 @health_option

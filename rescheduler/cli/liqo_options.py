@@ -3,14 +3,10 @@
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
-from rescheduler.cli.go_flags import Bool, Option
+from rescheduler.cli.go_flags import FILE, Bool, Option
 from rescheduler.cli.options import Decorator, group
 from rescheduler.cli.run import ADDRESS
 from rescheduler.settings import Address
-
-FILE: Final = click.Path(path_type=Path)
 
 
 def face_options(listen: str) -> Decorator:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from rescheduler.backends import BACKENDS
-from rescheduler.cli.go_flags import Bool, Duration, Option, Parsed
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
@@ -178,7 +178,7 @@ def provider_options(what: str) -> Decorator:
             Option("--cloud-provider", click.Choice(list(BACKENDS)), default="none", help=what),
             Option(
                 "--cloud-config",
-                click.Path(path_type=Path),
+                FILE,
                 metavar="FILE",
                 help="Configuration of the cloud provider; its page in docs/ has the keys.",
             ),
@@ -230,6 +230,7 @@ connection_options = group(
     (
         Option(
             "--kubeconfig",
+            FILE_TEXT,
             metavar="FILE",
             help="Kubeconfig with the cluster's address and our credentials. Without it: the ServiceAccount in a "
             "pod, elsewhere $KUBECONFIG or ~/.kube/config.",

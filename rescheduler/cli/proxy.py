@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import logging_options, node_name_option
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.settings import Address, Logging
@@ -16,7 +17,7 @@ _PORTS = click.IntRange(0, 65535)
 @click.command("proxy", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
     "--config-file",
-    click.Path(path_type=Path),
+    FILE,
     default="/etc/elastisys/kubeaware-cloudpool-proxy.json",
     metavar="FILE",
     help="The configuration, as kubeaware-cloudpool-proxy's: JSON with server, apiServer and backend.",
@@ -34,7 +35,8 @@ _PORTS = click.IntRange(0, 65535)
     "--listen-address",
     ADDRESS,
     default="localhost:9235",
-    help="Where /metrics, /healthz and /readyz are served. A Prometheus elsewhere needs 0.0.0.0:9235.",
+    help="Where /metrics, /healthz and /readyz are served. A Prometheus elsewhere needs 0.0.0.0:9235. Unless it is "
+    "given, another port is taken where this one is in use.",
 )
 @node_name_option
 @logging_options
@@ -53,4 +55,6 @@ def command(config_file: Path, port: int, host: str, listen_address: Address, no
     log_lines.configure(logs)
     file = config.read(config_file)
     config.check_files(file, config_file)
-    return run(file, host, port, listen_address, node_name)
+    told = click.get_current_context().get_parameter_source("listen_address")
+    other_port = told is ParameterSource.DEFAULT
+    return run(file, host, port, listen_address, node_name, other_port=other_port)

@@ -36,7 +36,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.draining.waves import next_step
-from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected
+from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
 
 #: Pods that a failure names; the others are counted.
 _PODS_NAMED: Final = 5
@@ -83,7 +83,10 @@ def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Re
 
 
 def seen(drain: Drain, event: Seen, now: float) -> Result:
-    """What the watched state shows decides the next step."""
+    """What the watched state shows decides the next step.
+
+    While another tool removes the node, it evicts the pods that are left: nothing is evicted beside it.
+    """
     if not event.tainted:
         return exits.mark_lost(drain, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
@@ -92,13 +95,21 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if _is_orphaned(drain):
         return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
+    if event.joined and drain.evicted_all:
+        return exits.hand_over(drain, event.joined, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
+    return _continued(drain, event, now)
+
+
+def _continued(drain: Drain, event: Seen, now: float) -> Result:
     drain, reading = _read(drain, now)
     if event.stale:
         return drain, reading
     if not (drain.waiting or drain.victims or drain.debts):
         return _landed(drain, now)
+    if event.joined:
+        return drain, reading
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
     drain, step = _step(drain, lost=event.lost)
     return drain, (*reading, *again, *step)
@@ -124,8 +135,10 @@ def _count_again(drain: Drain, now: float) -> Result:
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """The next step, if the pods that are left still fit."""
+    """The next step, if the pods that are left still fit. What is seen next tells whether another tool evicts them."""
     step, drain = drain.step, replace(drain, step=())
+    if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
+        return drain, ()
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)

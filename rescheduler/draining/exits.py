@@ -18,6 +18,8 @@ from rescheduler.draining.messages import (
     Stop,
 )
 from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker
 
 #: Seconds between two tries to get our taint off.
@@ -38,12 +40,20 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
     """Remove the marks, so that pods may come back. Controllers that have lost no pod are owed nothing."""
-    owed = {each: debt for each, debt in drain.debts.items() if drain.has_taken_from(each)}
     asked = drain.victims if drain.phase is Phase.EVICTING else {}  # before, evictions were asked for in dry runs only
-    drain = replace(drain, failure=failure, debts=owed, victims=asked)
+    drain = replace(drain, failure=failure, debts=_owed(drain), victims=asked)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
+
+
+def _owed(drain: Drain) -> dict[Controller, Debt]:
+    return {each: debt for each, debt in drain.debts.items() if drain.has_taken_from(each)}
+
+
+def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
+    """Leave a node of which all pods were evicted to the tool that removes it, without our marks."""
+    return release(replace(drain, debts=_owed(drain), removed_by=removed_by), now)
 
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
@@ -113,8 +123,12 @@ def mark_lost(drain: Drain, now: float) -> Result:
 
 
 def node_gone(drain: Drain, why: str) -> Result:
-    failure = Failure(Why.NODE_GONE, why)
-    return replace(drain, phase=Phase.DONE, failure=failure, released=True), ()
+    """Where all pods were evicted before, whoever deleted the Node has finished the drain."""
+    if drain.evicted_all:
+        drain = replace(drain, debts=_owed(drain), removed_by=why)
+    else:
+        drain = replace(drain, failure=Failure(Why.NODE_GONE, why))
+    return replace(drain, phase=Phase.DONE, released=True), ()
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:

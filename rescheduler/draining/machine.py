@@ -5,6 +5,9 @@ consistently and plan again → count what will be owed, write it down → try a
 steps, following the replacement pods → all that is owed runs → look again → order the machine, delete the Node, or
 remove the taint. Every way out passes :class:`Release`, but three: the machine was ordered away, or may have been by
 an earlier process; the node is gone; or the annotation is somebody else's now, who continues or rolls back.
+
+Another tool may begin to remove the node in mid-drain. Then nothing further is evicted, and a drain of which all pods
+were evicted is handed over: it has not failed, and what it owes is followed after it.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +56,7 @@ from rescheduler.draining.state import (
     victims,
 )
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected
+from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 
 #: So often pods that were put on the node after all are evicted as well.
 RETURNS: Final = 2
@@ -143,7 +146,10 @@ def _renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 def _looked(drain: Drain, event: Looked, now: float) -> Result:
     """The plan as it is with the taint on; later looks see pods that came after all, and move them too."""
     if isinstance(event.verdict, Rejected):
-        return exits.plan_changed(drain, event.verdict.blockers, now)
+        blockers = event.verdict.blockers
+        if drain.evicted_all and is_removal(blockers):
+            return exits.hand_over(drain, blockers[0].detail, now)
+        return exits.plan_changed(drain, blockers, now)
     plan = event.verdict
     waiting, gone = victims(plan, drain.limits), leaving(plan, drain.limits, now)
     if not waiting and not gone and not drain.debts:

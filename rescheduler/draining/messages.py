@@ -212,6 +212,7 @@ class Seen:
     tainted: bool = True  #: our taint and our annotation are on the node
     lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
     stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
+    joined: str = ""  #: that another tool removes the node, and how that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,8 @@ class Removed:
 
     #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
     unproven: bool = False
+    unseen: bool = False  #: only the Node is known to be gone; the end of the machine was not seen
+    unshrunk: str = ""  #: why another machine comes in its place; "": none does
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rescheduler.draining.messages import (
     Removed,
     Seen,
 )
-from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
+from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Limits, Phase, Result, Why
 
 #: Seconds between two looks at a machine that was ordered away.
 REMOVAL_INTERVAL: Final = 10.0
@@ -42,6 +42,12 @@ def _removal(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
     return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None),)
 
 
+def await_end(drain: Drain, limits: Limits, now: float) -> Result:
+    """Continue *drain*, which was handed over, with *limits*: ask for the end of the machine that it ordered away."""
+    drain = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=NEVER, deadline=now + limits.removal)
+    return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain, again=True)
+
+
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Of the mark on a node whose machine goes: others may delete the Node then. A lost mark is left as it is.
 
@@ -61,6 +67,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
     """A provider that does not know the machine of a Ready node is asked twice before the Node is deleted."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
+    drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
     return replace(drain, phase=Phase.DELETING, retry_at=NEVER), (DeleteNode(),)
 
 

@@ -166,7 +166,9 @@ class Drain:
     group: str | None = None  #: of the provider that takes the machine
     ordered_at: datetime | None = None  #: when an earlier process may have ordered the removal
     ordered: bool = False  #: by us, in this drain
+    confirmed: bool = False  #: the provider says that the machine is going or gone
     absent: bool = False  #: the provider did not know the machine when it was last asked
+    unshrunk: str = ""  #: why another machine comes in place of the one that is gone; "": none does
     # The end
     deadline: float = NEVER  #: of the phase
     retry_at: float = NEVER  #: of what the phase does again and again
@@ -175,6 +177,9 @@ class Drain:
     #: Why a removal that an earlier process may have ordered is left for later; nothing was evicted or ordered.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation are off, or the node is gone
+    #: All pods were evicted, and another tool removes the node or has deleted it: how that is known. The machine is
+    #: its business; what is still owed is followed after the drain.
+    removed_by: str = ""
 
     @property
     def done(self) -> bool:
@@ -182,12 +187,21 @@ class Drain:
 
     @property
     def succeeded(self) -> bool:
-        return self.done and self.failure is None and self.released
+        """The node takes pods again, or its machine is going or gone and the Node deleted."""
+        ended = self.done and self.failure is None and not self.removed_by
+        ordered = self.ordered or self.ordered_at is not None
+        return ended and self.released and (self.confirmed or not ordered)
 
     @property
     def handed_over(self) -> bool:
-        """The machine was ordered away, its end was not seen: the annotation stays on the node for a later look."""
-        return self.done and self.failure is None and not self.released
+        """The machine was ordered away, its end was not seen: a Node that is there keeps its mark for a later look."""
+        return self.done and self.failure is None and not self.removed_by and not self.succeeded
+
+    @property
+    def evicted_all(self) -> bool:
+        """Whether pods were evicted, and no pod is left whose eviction was not accepted."""
+        asking = any(not victim.accepted for victim in self.victims.values())
+        return bool(self.evicted) and not self.waiting and not asking
 
     @property
     def unanswered(self) -> bool:

@@ -6,30 +6,44 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
 
 from rescheduler import backends
 from rescheduler.backends.base import GroupFlags
-from rescheduler.backends.certificates import Certificates, File
-from rescheduler.clock import SystemClock
-from rescheduler.errors import UsageError
+from rescheduler.backends.certificates import Certificates, of_listener
+from rescheduler.clock import SteadyClock, SystemClock
+from rescheduler.grpcservice.calls import CallReport
 from rescheduler.grpcservice.server import serving
 from rescheduler.grpcservice.service import Service
 from rescheduler.observe import logs as log_lines
+from rescheduler.observe.health import Health
+from rescheduler.observe.server import application
+from rescheduler.observe.server import serving as serving_pages
 from rescheduler.settings import Address, Logging, Provider
 from rescheduler.stopping import on_signals
+
+#: Seconds between two signs of life for /healthz.
+BEAT_SECONDS: Final = 10.0
 
 log = logging.getLogger("rescheduler")
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the flags say. Of the three files all are given, or none: then callers are taken at their word."""
+    """What the flags say. Of the three files all are given, or none: then callers are taken at their word.
+
+    That is for loopback addresses; for others it takes *plaintext*.
+    """
 
     address: Address
     provider: Provider
     key_cert: Path | None = None
     cert: Path | None = None
     ca_cert: Path | None = None
+    plaintext: bool = False
+    listen: Address | None = None  #: of /metrics and the probes; None: they are not served
 
 
 def run(settings: Serving, logs: Logging) -> int:
@@ -40,27 +54,33 @@ def run(settings: Serving, logs: Logging) -> int:
     with contextlib.ExitStack() as parts:
         named = settings.provider
         flags = GroupFlags(named.nodes, named.cluster_name)
-        provider = backends.load(named.name, named.config, clock, flags)
+        provider = backends.load(named.name, named.config, SteadyClock(clock), flags)
         parts.callback(provider.close)
         stop = parts.enter_context(_stopping())
-        port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates))
+        registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
+        if settings.listen is not None:
+            pages = parts.enter_context(serving_pages(application(registry, health), settings.listen))
+            log.log(log_lines.NOTICE, "metrics on http://%s/metrics", pages)
+        report = CallReport(registry)
+        port = parts.enter_context(serving(Service(provider, clock), settings.address, clock, certificates, report))
         address = Address(settings.address.host, port)
         how = "mutual TLS" if certificates else "plain text"
         log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
         if certificates is None and not address.loopback:
             log.warning("whoever reaches %s can delete machines: set --key-cert, --cert and --ca-cert", address)
-        stop.wait()
+        while not clock.wait(BEAT_SECONDS, stop):
+            health.beat()
     return 0
 
 
 def _certificates(settings: Serving) -> Certificates | None:
-    given = (settings.key_cert, settings.cert, settings.ca_cert)
-    key, cert, ca = given
-    if key and cert and ca:
-        return Certificates(key=File("--key-cert", key), cert=File("--cert", cert), ca=File("--ca-cert", ca))
-    if any(given):
-        raise UsageError("--key-cert, --cert and --ca-cert: expected all three for mutual TLS, or none")
-    return None
+    return of_listener(
+        ("--key-cert", settings.key_cert),
+        ("--cert", settings.cert),
+        ("--ca-cert", settings.ca_cert),
+        plaintext=settings.plaintext,
+        permitted=settings.plaintext or settings.address.loopback,
+    )
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from rescheduler.backends.externalgrpc import outcomes, statuses, wire
 from rescheduler.backends.externalgrpc.channel import SERVICE
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.grpcservice.calls import AnsweredCall, caller
 from rescheduler.grpcservice.service import Call, Service
 from rescheduler.observe.server import listen
 from rescheduler.settings import Address
@@ -40,20 +41,29 @@ _GRACE: Final = 30.0  #: seconds for calls under way when the service stops
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
 
 Verb: TypeAlias = Callable[[Message, Call], Message]
+Told: TypeAlias = Callable[[AnsweredCall], object]
 
 log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def serving(service: Service, address: Address, clock: Clock, certificates: Certificates | None) -> Iterator[int]:
+def serving(
+    service: Service,
+    address: Address,
+    clock: Clock,
+    certificates: Certificates | None,
+    told: Told = lambda _: None,
+) -> Iterator[int]:
     """Serve for the length of the block; yields the port. At the end calls under way are waited for.
+
+    *told* is given each call once it is answered.
 
     Raises ReschedulerError where the address cannot be listened on.
     """
     threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
     server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
     standing = _standing(spare)
-    server.add_generic_rpc_handlers((_handlers(service, clock),))
+    server.add_generic_rpc_handlers((_handlers(service, clock, told),))
     health_pb2_grpc.add_HealthServicer_to_server(standing, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=_described())
@@ -116,12 +126,12 @@ def _described() -> DescriptorPool:
     return wire.POOL
 
 
-def _handlers(service: Service, clock: Clock) -> Any:
+def _handlers(service: Service, clock: Clock, told: Told) -> Any:
     methods = wire.POOL.FindServiceByName(SERVICE).methods_by_name
     verbs = service.verbs()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(name, GetMessageClass(method.input_type), verbs[name], clock),
+            _answering(name, GetMessageClass(method.input_type), verbs[name], clock, told),
             # Requests are parsed with the verb: gRPC's own answer to bytes that are none would be INTERNAL.
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
@@ -130,13 +140,16 @@ def _handlers(service: Service, clock: Clock) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _answering(name: str, kind: Any, verb: Verb, clock: Clock) -> Callable[[bytes, Any], Message | None]:
+def _answering(name: str, kind: Any, verb: Verb, clock: Clock, told: Told) -> Callable[[bytes, Any], Message | None]:
     def answer(raw: bytes, context: Any) -> Message | None:
+        began = clock.monotonic()
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
         response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
         if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
             code = grpc.StatusCode.DEADLINE_EXCEEDED  # the system might have answered somebody more patient
-        log.debug("%s %s %s", name, code.name, message)
+        by = caller(context.peer(), context.auth_context())
+        seconds = clock.monotonic() - began
+        told(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:
             context.abort(code, message)
@@ -159,6 +172,13 @@ def _answer(name: str, verb: Callable[[], Message], call: Call) -> tuple[Message
     except Exception as error:
         log.exception("%s", name)
         return None, grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+
+
+def _request(kind: Any, raw: bytes) -> Message | None:
+    try:
+        return _parsed(kind, raw)
+    except UsageError:
+        return None
 
 
 def _parsed(kind: Any, raw: bytes) -> Message:

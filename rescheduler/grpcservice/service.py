@@ -10,6 +10,7 @@ Reactions of Cluster Autoscaler that answers are made for (cluster-autoscaler/cl
 * Cleanup is what a caller says that goes away. Other callers and its next start need the backend.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -22,7 +23,9 @@ from predicates.objects import PodObject
 from rescheduler import errors
 from rescheduler.backends.base import (
     Accepted,
+    AlreadyGone,
     CloudProvider,
+    Deleted,
     DeleteOutcome,
     NodeRef,
     NotSupported,
@@ -37,6 +40,8 @@ from rescheduler.grpcservice.joined import Joined
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import reader
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T", bound=Message)
 
 _read_pod = reader(PodObject, schema.Pod)
@@ -49,6 +54,7 @@ class Call:
     deadline: float  #: by the provider's clock
     metadata: Iterable[tuple[str, str | bytes]] = ()
     trailers: list[tuple[str, str | bytes]] = field(default_factory=list)
+    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: of a deletion, by node
 
 
 class Service:
@@ -152,8 +158,11 @@ class Service:
                 raise errors.UsageError("nodes: expected a provider ID or a name")
             if nodes.setdefault(node.name, node).provider_id != node.provider_id:
                 raise errors.UsageError(f"nodes: {node.name} is there twice, with different provider IDs")
-        found = self._delete(request.id, nodes, call.deadline)
+        call.outcomes = found = self._delete(request.id, nodes, call.deadline)
         call.trailers += outcomes.trailer(found)
+        for name, outcome in found.items():
+            if isinstance(outcome, Deleted | AlreadyGone) and outcome.unshrunk:
+                log.warning("group %s is not smaller without node %s: %s", request.id, name, outcome.unshrunk)
         if problem := _problem(found):
             raise problem
         return wire.NodeGroupDeleteNodesResponse()

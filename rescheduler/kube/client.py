@@ -19,6 +19,7 @@ import msgspec
 import urllib3
 
 from rescheduler.clock import Clock
+from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import NotLeading
 from rescheduler.kube.answers import Answer, refusal
 from rescheduler.kube.asking import asking
@@ -84,7 +85,7 @@ class Client:
         self._logins = Logins(source, clock)
         self._clock = clock
         self._user_agent = user_agent
-        self._read_seconds = read_seconds
+        self._read_seconds = min(read_seconds, LONGEST_WAIT)
         self._guard: Guard | None = None
 
     def guarded(self, guard: Guard) -> "Client":

@@ -23,9 +23,10 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import KubeConfigLoader
 
+from rescheduler import pem
 from rescheduler.errors import Unauthorized, UsageError
 from rescheduler.kube.asking import let_ask
-from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, merged_files
+from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, data_key, merged_files
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,6 +36,9 @@ POOL_SIZE: Final = 64
 
 #: Bound ServiceAccount tokens and token files are rotated long before they expire; a minute is client-go's.
 TOKEN_FILE_SECONDS: Final = 60.0
+
+#: The keys of a kubeconfig that name PEM files.
+_TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class ServiceAccount:
                 f"not in a cluster: {_plain(error)} (expected $KUBERNETES_SERVICE_HOST, "
                 f"$KUBERNETES_SERVICE_PORT and {self.directory}/token; outside of a pod use --kubeconfig)"
             ) from error
-        return _login(self.name, settings, reread_after=TOKEN_FILE_SECONDS)
+        return _login(self.name, settings, {}, reread_after=TOKEN_FILE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ class Kubeconfig:
         check_data(entries.cluster, self.name)
         check_exec(user.get("exec"), self.name)
         check_provider(user.get("auth-provider"), self.name)
+        entries.check_files(self.name)
         settings = Configuration()
         with _said_by_loader() as said:
             try:
@@ -141,7 +146,9 @@ class Kubeconfig:
             raise Unauthorized(f"{self.name}: exec plugin {user['exec']['command']} gave no credentials: {why}")
         settings.refresh_api_key_hook = None
         by_file = TOKEN_FILE_SECONDS if user.get("tokenFile") else None
-        return _login(self.name, settings, reread_after=by_file, expires=getattr(loader, "expiry", None))
+        entry = {**entries.cluster, **user}
+        keys = {key: data_key(key) if data_key(key) in entry else key for key in _TLS_KEYS}
+        return _login(self.name, settings, keys, reread_after=by_file, expires=getattr(loader, "expiry", None))
 
 
 @contextlib.contextmanager
@@ -166,12 +173,17 @@ def _said_by_loader() -> Iterator[list[str]]:
 
 
 def _login(
-    name: str, settings: Configuration, *, reread_after: float | None, expires: dt.datetime | None = None
+    name: str,
+    settings: Configuration,
+    keys: Mapping[str, str],
+    *,
+    reread_after: float | None,
+    expires: dt.datetime | None = None,
 ) -> Login:
-    _check_tls(name, settings)
+    _check_tls(name, settings, keys)
     settings.connection_pool_maxsize = POOL_SIZE
     settings.retries = False
-    keys = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
+    kept = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
     headers = {}
     if token := settings.get_api_key_with_prefix("BearerToken", alias="authorization"):
         headers["authorization"] = " ".join(token.split())  # files end in a newline
@@ -179,26 +191,29 @@ def _login(
         host=settings.host.rstrip("/"),
         headers=headers,
         pool=let_ask(RESTClientObject(settings).pool_manager),
-        tls=(settings.host, *(getattr(settings, key) for key in keys)),
+        tls=(settings.host, *(getattr(settings, key) for key in kept)),
         reread_after=reread_after,
         expires=expires,
     )
 
 
-def _check_tls(name: str, settings: Configuration) -> None:
-    """See that the certificates are of use, which the pool would do at its first connection. Raises UsageError."""
+def _check_tls(name: str, settings: Configuration, keys: Mapping[str, str]) -> None:
+    """See that the certificates are of use, which the pool would do at its first connection.
+
+    *keys* are those that named them, by the key of a file. Raises UsageError with the key that is wrong.
+    """
+
+    def file(path: str | None, key: str) -> pem.File | None:
+        named = keys.get(key, key)
+        return pem.File(f"{name}: {named}", Path(path), inline=named.endswith("-data")) if path else None
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    part = "certificate authority"
-    try:
-        if settings.ssl_ca_cert:
-            context.load_verify_locations(cafile=settings.ssl_ca_cert)
-        part = "client certificate and key"
-        if settings.cert_file:
-            # The callable stands for "no password"; without it OpenSSL would ask at the terminal.
-            context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: b"")
-    except (OSError, ValueError) as error:
-        words = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-        raise UsageError(f"{name}: {part}: no usable PEM: {words.replace('_', ' ').lower()}") from None
+    paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
+    authority, certificate, key = map(file, paths, _TLS_KEYS)
+    if authority:
+        pem.trust(context, authority)
+    if certificate:
+        pem.present(context, certificate, key)
 
 
 def _plain(error: BaseException) -> str:

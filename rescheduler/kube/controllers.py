@@ -1,5 +1,6 @@
 """Controllers of pods, read by GET when a drain needs them."""
 
+import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ import msgspec
 from predicates.objects import OwnerReference
 from rescheduler import shapes
 from rescheduler.clock import Clock
-from rescheduler.errors import InputError, NotFound, ReschedulerError
+from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.answers import one_line
 from rescheduler.kube.client import Client
 from rescheduler.kube.failed_creates import latest_message
@@ -26,6 +27,8 @@ from rescheduler.planning.controllers import Controller, ControllerState
 REMEMBERED: Final = 20_000
 
 S = TypeVar("S", Workload, Job)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class ControllerReader:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self._forbidden = False  #: whether it was told that words may not be read
         self._lock = threading.Lock()
         self._above: dict[str, tuple[Controller, Controller]] = {}  # UID of a ReplicaSet → itself, its controller
 
@@ -192,6 +196,11 @@ class ControllerReader:
             if not refusal:
                 namespace, uids = state.controller.namespace, sorted(state.owner_uids)
                 refusal = latest_message(self._client, self._clock, namespace, uids)
+        except Forbidden as error:
+            if not self._forbidden:
+                log.warning("why replacement pods are refused cannot be told: %s", error)
+            self._forbidden = True
+            return ""
         except ReschedulerError:
             return ""  # words are welcome, and nothing depends on them
         return one_line(refusal)

@@ -14,6 +14,7 @@ import yaml
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.kube_config import KubeConfigMerger
 
+from rescheduler import files
 from rescheduler.errors import UsageError
 
 #: What the official client knows beside tokens, certificates and exec plugins.
@@ -40,6 +41,31 @@ class Entries:
         name = self._chosen.get("user")
         return self._named("users", "user", str(name)) if name else {}
 
+    def check_files(self, name: str) -> None:
+        """See that the files which cluster and user name can be read, before the loader opens them.
+
+        Raises UsageError, which begins with *name*.
+        """
+        user = self.user()
+        of_cluster = self._folder("clusters", self._chosen.get("cluster"))  # the loader's rule for all three
+        of_user = self._folder("users", self._chosen.get("user"))
+        named = {"certificate-authority": (self.cluster, of_cluster), "tokenFile": (user, of_user)}
+        named |= dict.fromkeys(("client-certificate", "client-key"), (user, of_cluster))
+        for key, (entry, folder) in named.items():
+            if (value := entry.get(key)) and data_key(key) not in entry:
+                try:
+                    files.check(folder / str(value))
+                except OSError as error:
+                    text = f"{name}: {key} {files.printable(str(value))}: {error.strerror}"
+                    raise UsageError(text) from None
+
+    def _folder(self, section: str, name: object) -> Path:
+        """Of the file that holds the entry: relative paths count from it."""
+        for node in self._content.get(section) or ():
+            if str(node["name"]) == str(name):
+                return Path(getattr(node, "path", "") or "").parent.absolute()
+        return Path.cwd()
+
     def _named(self, section: str, item: str, name: str) -> Mapping[str, Any]:
         entries = {str(one["name"]): one for one in map(_value, self._content.get(section) or ())}
         if name not in entries:
@@ -56,12 +82,12 @@ def _value(node: Any) -> Any:
 def merged_files(paths: str) -> KubeConfigMerger:
     """The files of *paths* that are there, merged as kubectl does. Raises UsageError."""
     try:
-        files = [Path(one).expanduser() for one in paths.split(os.pathsep) if one]
+        named = [Path(one).expanduser() for one in paths.split(os.pathsep) if one]
     except RuntimeError as error:
         raise UsageError(f"kubeconfig {paths}: there is no home directory; name the file") from error
-    present = [one for one in files if one.exists()]
+    present = [one for one in named if _exists(one)]
     if not present:
-        raise UsageError(f"kubeconfig {paths}: no such file")
+        raise UsageError(f"kubeconfig {files.printable(paths)}: no such file")
     for one in present:
         _check_file(one)
     try:
@@ -74,12 +100,12 @@ def merged_files(paths: str) -> KubeConfigMerger:
 
 def _check_file(path: Path) -> None:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(files.read_text(path))
     except OSError as error:
         raise UsageError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"kubeconfig {path}: expected YAML, found bytes that are no UTF-8") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UsageError(f"kubeconfig {path}: not YAML{where}") from None
@@ -90,6 +116,18 @@ def _check_file(path: Path) -> None:
         for one in sections
     ):
         raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
+
+
+def data_key(key: str) -> str:
+    """The key that holds in place what *key* names a file of."""
+    return "token" if key == "tokenFile" else f"{key}-data"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except ValueError:  # a NUL character in it
+        return False
 
 
 def check_data(entry: Mapping[str, Any], name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import PLAINTEXT, Certificates, of_listener
 from rescheduler.errors import UsageError
 from rescheduler.liqo.bounds import Bounded
 from rescheduler.liqo.connection import Connection
@@ -41,19 +41,14 @@ class Face:
 
     def certificates(self) -> Certificates | None:
         """The files, read and checked; `None` for plain text. Raises UsageError."""
-        given = (self.cert, self.key, self.client_ca)
-        if self.plaintext:
-            if any(given):
-                raise UsageError("--insecure-plaintext: expected without --tls-cert, --tls-key and --tls-client-ca")
-            if not self.listen.loopback:
-                raise UsageError(f"--insecure-plaintext: expected --listen on a loopback address, got {self.listen}")
-            return None
-        if not (self.cert and self.key and self.client_ca):
-            raise UsageError("--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS")
-        return Certificates(
-            key=File("--tls-key", self.key),
-            cert=File("--tls-cert", self.cert),
-            ca=File("--tls-client-ca", self.client_ca),
+        if self.plaintext and not self.listen.loopback:
+            raise UsageError(f"{PLAINTEXT}: expected --listen on a loopback address, got {self.listen}")
+        return of_listener(
+            ("--tls-key", self.key),
+            ("--tls-cert", self.cert),
+            ("--tls-client-ca", self.client_ca),
+            plaintext=self.plaintext,
+            permitted=self.plaintext,
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Any, Final
 
 import h11
@@ -16,7 +17,7 @@ TAKING_SECONDS: Final = 60.0
 #: Seconds, at our end, for a client that asks nothing to end its side. One whose connection lies idle in a pool does
 #: not answer the end of TLS, which would be waited for half a minute.
 LEAVING_SECONDS: Final = 2.0
-#: Connections of a face at once; the next ones are closed, so that the program keeps descriptors for its own work.
+#: Connections of a face at once; more would take the descriptors that the program needs for its own work.
 MOST: Final = 512
 
 
@@ -33,6 +34,7 @@ class Connection(H11Protocol):
         self.logger = _log
         self._head_seconds = HEAD_SECONDS if head_seconds is None else head_seconds
         self._body_seconds = BODY_SECONDS if body_seconds is None else body_seconds
+        self._heard = 0.0
         self._awaited: object = None  #: the part of a request that is due
         self._due: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
@@ -40,12 +42,14 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._heard = self.loop.time()
         if len(self.connections) > MOST:
-            transport.abort()
-            return
-        self._watch()
+            self._make_room().transport.abort()
+        if not transport.is_closing():
+            self._watch()
 
     def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
         super().data_received(data)
         self._watch()
 
@@ -86,6 +90,33 @@ class Connection(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.close()
+
+    def _make_room(self) -> "Connection":
+        """The connection to give up where there are too many: one of the client that has most, idle for longest.
+
+        So clients that hold connections cannot keep others away: a probe of the kubelet above all. Where all are at
+        work, it is this one.
+        """
+        idle = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.idle]
+        if not idle:
+            return self
+        of_host = Counter(one.host for one in idle)
+        most = max(of_host.values())
+        return min((one for one in idle if of_host[one.host] == most), key=lambda one: one.heard)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is on its way, or the client does not take it."""
+        return self.cycle is None or self.cycle.response_complete or self._taking is not None
+
+    @property
+    def host(self) -> str:
+        return str(self.client[0]) if self.client else ""
+
+    @property
+    def heard(self) -> float:
+        """When the client last sent something, by the loop's clock."""
+        return self._heard
 
     def _watch(self) -> None:
         """Let what has begun to come be due."""

@@ -171,16 +171,18 @@ class DrainEnded:
     evicted: tuple[PodRef, ...]
     failure: Failure | None
     seconds: float
-    removed: bool = False  #: machine and Node are gone
+    removed: bool = False  #: the machine is going or gone, the Node is deleted
+    unshrunk: str = ""  #: why another machine comes in place of the removed one; "": none does
     handed_over: bool = False  #: the machine is ordered away, its end was not seen
     tainted: bool = False  #: our taint could not be taken off, or was left for another replica
     #: From the last eviction until every pod that was owed ran again; None where it did not come to that.
     landing_seconds: float | None = None
+    removed_by: str = ""  #: another tool removes the node: how that is known
 
 
 @dataclass(frozen=True, slots=True)
 class MachineGone:
-    """A machine that an earlier drain ordered is gone, and its Node deleted."""
+    """A machine that an earlier drain ordered is going or gone, and its Node is deleted."""
 
     node: NodeRef
 

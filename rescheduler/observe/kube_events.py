@@ -79,7 +79,7 @@ class KubeEvents:
     def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept) -> None:
         match event:
             case MachineGone(node):
-                self._record(node, "MachineRemoved", "the machine is gone, the Node is deleted")
+                self._record(node, "MachineRemoved", "the machine is going or gone, the Node is deleted")
             case RemovalPostponed(node, failure):
                 text = f"the machine may have been ordered away, it is not ordered again for now: {failure.detail}"
                 self._record(node, "MachineRemovalPostponed", text, warning=True)
@@ -112,10 +112,12 @@ class KubeEvents:
     def _ended(self, event: DrainEnded) -> None:
         failure = event.failure
         if failure is None:
-            gone = "; its machine is taken away" if event.removed or event.handed_over else ""
-            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone}"
+            gone = "its machine is taken away" if event.removed or event.handed_over else event.removed_by
+            gone = f"another machine comes in its place: {event.unshrunk}" if event.unshrunk else gone
+            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
-            self._record(event.node, RESCHEDULER, "drained the node, its pods run elsewhere")
+            how = "its pods are evicted, another tool removes it" if event.removed_by else "its pods run elsewhere"
+            self._record(event.node, RESCHEDULER, f"drained the node, {how}")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
         self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)

@@ -236,7 +236,7 @@ def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPost
             text = f"its machine may have been ordered away; it is not ordered again for now: {failure.detail}"
             _say(logging.WARNING, text, node=node, reason=failure.why)
         case MachineGone(node):
-            _say(NOTICE, "its machine is gone, the Node is deleted", node=node)
+            _say(NOTICE, "its machine is going or gone, the Node is deleted", node=node)
         case MachineOrdered(node, provider, group):
             _say(NOTICE, f"empty: {provider} was asked to take its machine out of group {group}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
@@ -258,8 +258,13 @@ def _drain_ended(event: DrainEnded) -> None:
         _say(logging.WARNING, text, node=event.node, pod=pod, reason=event.failure.why)
     elif event.handed_over:
         _say(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
+    elif event.unshrunk:
+        text = f"drained {after}, {len(event.evicted)} pods moved; another machine comes in its place: {event.unshrunk}"
+        _say(logging.WARNING, text, node=event.node)
     else:
-        end = "machine and Node are gone" if event.removed else "it takes pods again"
+        end = event.removed_by or (
+            "its machine is going or gone, the Node is deleted" if event.removed else "it takes pods again"
+        )
         _say(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)
 
 

@@ -1,61 +1,102 @@
 """What is served on ``--listen-address``: /metrics, /healthz, /readyz, /statusz."""
 
 import contextlib
+import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeAlias
 
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.observe.connection import Connection
 from rescheduler.observe.health import Health
-from rescheduler.observe.status import Status, as_html, as_json
+from rescheduler.observe.status import Board, Status, as_html, as_json
 from rescheduler.settings import Address
 
 _STOP_SECONDS: Final = 5.0
+#: Seconds for which a rendered page serves.
+_PAGE_SECONDS: Final = 1.0
+#: Pages of metrics that are made at once, by threads of their own; the probes need none.
+_AT_ONCE: Final = 2
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def application(registry: CollectorRegistry, health: Health, status: Status | None = None) -> Starlette:
     """The pages as an ASGI application; without *status* there is no /statusz."""
+    turns = CapacityLimiter(_AT_ONCE)
 
-    def metrics(request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
+        return Response(await to_thread.run_sync(encode, registry, limiter=turns), media_type=content_type)
 
-    def healthz(_: Request) -> Response:
+    async def healthz(_: Request) -> Response:
         silence = health.silence()
         if silence is None:
             return PlainTextResponse("ok\n")
         return PlainTextResponse(f"the loop has been silent for {silence:.0f} s\n", status_code=503)
 
-    def readyz(_: Request) -> Response:
+    async def readyz(_: Request) -> Response:
         why = health.unready
         return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ok\n")
 
-    def index(_: Request) -> Response:
+    async def index(_: Request) -> Response:
         links = "".join(f'<li><a href="{one}">{one}</a></li>' for one in pages)
         return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
 
-    pages: dict[str, Callable[[Request], Response]] = {"/statusz": _statusz(status)} if status else {}
+    pages: dict[str, Page] = {"/statusz": _statusz(status)} if status else {}
     pages |= {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
     return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in ({"/": index} | pages).items()])
 
 
-def _statusz(status: Status) -> Callable[[Request], Response]:
-    def statusz(request: Request) -> Response:
-        board = status.board
-        html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
-        return HTMLResponse(as_html(board)) if html else JSONResponse(as_json(board))
+def _statusz(status: Status) -> Page:
+    turn = CapacityLimiter(1)
+    html, plain = Rendered(status, _html), Rendered(status, _json)
+
+    async def statusz(request: Request) -> Response:
+        for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        content = await to_thread.run_sync((html if for_people else plain).current, limiter=turn)
+        return Response(content, media_type="text/html" if for_people else "application/json")
 
     return statusz
+
+
+def _html(board: Board) -> bytes:
+    return as_html(board).encode()
+
+
+def _json(board: Board) -> bytes:
+    return json.dumps(as_json(board), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Rendered:
+    """A page of the board: rendered when it is asked for, at most once for a board and once a second."""
+
+    def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
+        self._status, self._render, self._clock = status, render, clock or SystemClock()
+        self._lock = threading.Lock()
+        self._board: Board | None = None
+        self._content = b""
+        self._until = 0.0
+
+    def current(self) -> bytes:
+        """The page, of now or of the last second."""
+        with self._lock:
+            now, board = self._clock.monotonic(), self._status.board
+            if board is not self._board and (self._board is None or now >= self._until):
+                self._content = self._render(board)
+                self._board, self._until = board, now + _PAGE_SECONDS
+            return self._content
 
 
 @contextlib.contextmanager

@@ -19,8 +19,12 @@ from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-#: Taints of nodes that may be removed soon, or are not part of the cluster yet: no pod is sent there either.
-_NO_TARGETS: Final = ("DeletionCandidateOfClusterAutoscaler", "karpenter.sh/unregistered", DRAIN_TAINT.key)
+#: Taints of nodes that are being drained, or are not part of the cluster yet: no pod is sent there either.
+_NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
+
+#: Cluster Autoscaler's soft taint of nodes that it finds underused. It removes them only after a while
+#: (``--scale-down-unneeded-time``), and takes the taint off where pods come to the node.
+DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 
 #: What the names of all cloudpool proxies begin with, in our taint's value. They drain nodes of their own.
 PROXIES: Final = "cloudpool-proxy."
@@ -30,7 +34,8 @@ PROXIES: Final = "cloudpool-proxy."
 class Groups:
     """The on-demand nodes in the order in which they are tried, and where their pods may go.
 
-    On-demand: least requested cpu first. Spot: most requested cpu first, so that room stays in one piece.
+    On-demand: least requested cpu first. Spot: most requested cpu first, so that room stays in one piece; after all
+    others those that Cluster Autoscaler finds underused.
     """
 
     on_demand: tuple[str, ...]
@@ -51,10 +56,11 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
     on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
-    targets = sorted((-int(cpu[row]), names[row], int(row)) for row in spot_rows if _takes_pods(snapshot, row, avoided))
+    nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))
+    targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
     return Groups(
         on_demand=tuple(name for _, name in first),
-        spot=Targets([row for _, _, row in targets]),
+        spot=Targets([row for *_, row in targets]),
         spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
     )
 
@@ -75,6 +81,11 @@ def why_not_target(node: Node) -> str | None:
             return f"it may be about to go (taint {taint.key})"
     # A node without the condition (in a hand-made dump) is taken as the scheduler takes it.
     return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
+
+
+def is_deletion_candidate(node: Node) -> bool:
+    """Whether Cluster Autoscaler finds *node* underused: it takes pods, after all other targets."""
+    return any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
 
 
 #: Codes; a stored cooldown may carry one that a newer version added.
@@ -110,13 +121,19 @@ def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     return Blocker(Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or end it with the machine")
 
 
-def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+def removal(node: Node) -> Blocker | None:
+    """That another tool removes *node*; None where none does."""
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
+    signal = next((signal for signal in signals_on(node) if signal.deliberate), None)
+    return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({signal})") if signal else None
+
+
+def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if (removed := removal(node)) is not None:
+        return removed
     if node.name in circumstances.ordered:
         return Blocker(Reason.BEING_DRAINED, "its machine was ordered away, and is not gone yet")
-    if removal := next((signal for signal in signals_on(node) if signal.deliberate), None):
-        return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({removal})")
     for taint in node.spec.taints:
         if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
             return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy drains it (taint {taint.key}={taint.value})")
@@ -157,6 +174,5 @@ def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:
     return np.flatnonzero(column.ids == column.number.get(label.value, -2))
 
 
-def _takes_pods(snapshot: Snapshot, row: int, avoided: Collection[str]) -> bool:
-    node = snapshot.nodes.nodes[row]
-    return node is not None and node.name not in avoided and why_not_target(node) is None
+def _takes_pods(node: Node, avoided: Collection[str]) -> bool:
+    return node.name not in avoided and why_not_target(node) is None

@@ -19,6 +19,9 @@ SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 MIRROR: Final = "kubernetes.io/config.mirror"
+#: The label of Liqo's virtual kubelets, and how the namespaces begin that it makes for them and for its gateways.
+LIQO_COMPONENT: Final = "offloading.liqo.io/component"
+LIQO_TENANT: Final = "liqo-tenant-"
 
 #: A pod that is there so long after its deletionTimestamp, which includes the grace period, does not end by itself.
 OVERDUE: Final = timedelta(seconds=30)
@@ -170,6 +173,17 @@ def _kube_system(pod: Pod, context: Context) -> Opinion:
     )
 
 
+def _liqo_component(pod: Pod, _: Context) -> Opinion:
+    """A virtual node is not Ready while its virtual kubelet moves, and its pods may be given up meanwhile."""
+    if pod.cls.labels.get(LIQO_COMPONENT) != "virtual-kubelet" and not pod.namespace.startswith(LIQO_TENANT):
+        return None
+    return Blocker(
+        Reason.LIQO_COMPONENT,
+        f'virtual nodes of Liqo depend on it; {SAFE_TO_EVICT}: "true" would let it go',
+        pod.key,
+    )
+
+
 def _local_storage(pod: Pod, context: Context) -> Opinion:
     if not context.policy.skip_nodes_with_local_storage:
         return None
@@ -199,6 +213,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _safe_to_evict,
     _no_controller,
     _kube_system,
+    _liqo_component,
     _local_storage,
 )
 
@@ -211,6 +226,7 @@ _WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _job,
     _no_controller,
     _kube_system,
+    _liqo_component,
     _local_storage,
 )
 

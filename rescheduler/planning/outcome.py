@@ -1,8 +1,9 @@
 """What planning answers, as values: a node's plan, or every reason why it stays."""
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,12 +26,15 @@ class Reason(enum.StrEnum):
     OTHER_INSTALLATION = "other-installation"
     EVICTION_REFUSED = "eviction-refused"
     UNREADABLE_OBJECT = "unreadable-object"
+    BELOW_MINIMUM = "below-minimum"  # of the provider's group
+    PROVIDER_REFUSED = "provider-refused"
     # Of a pod on it.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
     NO_CONTROLLER = "no-controller"
     LOCAL_STORAGE = "local-storage"
     KUBE_SYSTEM = "kube-system-pod"
+    LIQO_COMPONENT = "liqo-component"
     BUDGET = "pod-disruption-budget"
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
@@ -73,6 +77,15 @@ class Blocker:
     reason: Reason
     detail: str
     pod: str | None = None  #: ``namespace/name``, None where it is the node itself
+
+
+#: Another tool removes the node.
+_REMOVALS: Final = frozenset({Reason.NODE_DELETING, Reason.BEING_DRAINED})
+
+
+def is_removal(blockers: Iterable[Blocker]) -> bool:
+    """Whether all that blocks a node is that another tool removes it."""
+    return {blocker.reason for blocker in blockers} <= _REMOVALS
 
 
 @dataclass(frozen=True, slots=True)

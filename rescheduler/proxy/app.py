@@ -14,6 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rescheduler.backends.base import AuthError
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.observe.logs import NOTICE
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
 from rescheduler.proxy.forward import (
@@ -86,7 +88,9 @@ class Proxy:
         patience: Patience,
         token: Callable[[], str] | None = None,
         metrics: ProxyMetrics | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._seconds = (clock or SystemClock()).monotonic
         self._updates, self._forwarder, self._patience, self._token = updates, forwarder, patience, token
         self._metrics = metrics or ProxyMetrics(CollectorRegistry())
         self._turns = Turns()
@@ -96,7 +100,7 @@ class Proxy:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        code, found = UNANSWERED, route(scope["method"], raw_path(scope))
+        code, found, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
 
         async def noting(message: Message) -> None:
             nonlocal code
@@ -108,6 +112,9 @@ class Proxy:
             await self._handle(found, scope, receive, noting)
         finally:
             self._metrics.answered(found.operation, code)
+            if found.operation is Operation.FORWARD:
+                took = self._seconds() - began
+                log.log(NOTICE, "%s %s: %s after %.3f s", scope["method"], raw_path(scope), code, took)
 
     async def _handle(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := self._refusal(scope):
@@ -232,7 +239,7 @@ def _tell(scope: Scope, answer: Response) -> None:
     """What became of an update, in the log: the client may be a program that keeps no answers."""
     said = json.loads(bytes(answer.body)) if answer.body else {}
     words = " ".join(": ".join(text for text in (said.get("message"), said.get("detail")) if text).split())
-    level = logging.WARNING if words and answer.status_code not in range(400, 500) else logging.INFO
+    level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
     log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")
 
 

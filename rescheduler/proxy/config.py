@@ -1,19 +1,24 @@
 """The proxy's configuration file: the JSON of kubeaware-cloudpool-proxy, and what it lacked.
 
-Keys match in any case, as they always did; a key that nobody knows is an error. Durations are Go's; zero and
+Keys match in any case, as they always did; a key that nobody knows is an error. `null` and keys that are there more
+than once are read as Go reads them. Durations are Go's; zero and
 negative ones mean the default. Relative paths count from the working directory.
 """
 
 import json
-from collections.abc import Mapping
+import logging
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.config import Duration, Endpoint, Section, plain_http, unique
+from rescheduler.backends.config import INT32, Duration, Endpoint, Section, plain_http
+
+log = logging.getLogger(__name__)
 
 
 class GoDuration(float):
@@ -94,6 +99,22 @@ class ProxyFile(Section, frozen=True, kw_only=True):
 
     @property
     def backend_url(self) -> str:
+        """Without user and password."""
+        parts = _split(self._written_url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @property
+    def url_password(self) -> str | None:
+        """The password in the backend's URL, `None` where that names no user."""
+        return unquote(_split(self._written_url).password or "") if self.url_user else None
+
+    @property
+    def url_user(self) -> str:
+        """The user in the backend's URL; "" where it has none."""
+        return unquote(_split(self._written_url).username or "")
+
+    @property
+    def _written_url(self) -> str:
         return (self.backend.url or self.backend.cloud_pool_url).rstrip("/")
 
     def pool(self) -> PoolSection:
@@ -105,7 +126,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
             ca_file=auth.ca_cert_path,
             client_cert_file=auth.client_cert_path,
             client_key_file=auth.client_key_path,
-            username=auth.username,
+            username=auth.username or self.url_user or None,
             password_file=auth.password_path,
             token_file=auth.token_path,
         )
@@ -114,18 +135,26 @@ class ProxyFile(Section, frozen=True, kw_only=True):
             backend=endpoint,
             api=self.backend.api,
             min_size=self.min_size,
-            max_size=2**31 - 1,
+            max_size=INT32,
             order_timeout=Duration(self.backend.timeout),
             settle_time=Duration(self.backend.settle_time),
             poll_interval=Duration(self.backend.poll_interval),
         )
 
 
+def _split(url: str) -> SplitResult:
+    """The parts of *url*; what is no URL is a path, which the checks of the file refuse."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", url, "", "")
+
+
 def read(path: Path) -> ProxyFile:
     """The file, checked; ConfigError in one line, from the general to the key."""
-    where = f"configuration {path}"
+    where = f"configuration {files.printable(path)}"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        document = json.loads(files.read_text(path), object_pairs_hook=_Pairs)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -152,10 +181,13 @@ def _check(file: ProxyFile, where: str) -> None:
         "backend.url: missing": not file.backend_url,
         "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
         "backend.url: expected http(s)://host[:port][/path]": not plain_http(file.backend_url),
+        "backend.url: expected without user, beside backend.auth": bool(file.url_user)
+        and bool(backend.auth.username or backend.auth.token_path),
+        "backend.url: expected a user name without a colon": ":" in file.url_user,
         "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
         != bool(backend.auth.password_path),
         "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
-        "minSize: expected 0 or more": file.min_size < 0,
+        f"minSize: expected 0 to {INT32}": not 0 <= file.min_size <= INT32,
     }
     for complaint, holds in complaints.items():
         if holds:
@@ -169,10 +201,10 @@ def check_files(file: ProxyFile, path: Path) -> None:
     """
     tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
     unused = bool(api.kube_config_path or api.in_cluster)
-    files = {
-        "server.tls.certPath": tls and tls.cert_path,
-        "server.tls.keyPath": tls and tls.key_path,
-        "server.tls.clientCaPath": tls and tls.client_ca_path,
+    named: dict[str, str | None] = {
+        "server.tls.certPath": tls.cert_path if tls else None,
+        "server.tls.keyPath": tls.key_path if tls else None,
+        "server.tls.clientCaPath": tls.client_ca_path if tls else None,
         "server.bearerTokenPath": file.server.bearer_token_path,
         "apiServer.auth.clientCertPath": None if unused else api.client_cert_path,
         "apiServer.auth.clientKeyPath": None if unused else api.client_key_path,
@@ -184,12 +216,13 @@ def check_files(file: ProxyFile, path: Path) -> None:
         "backend.auth.passwordPath": backend.password_path,
         "backend.auth.tokenPath": backend.token_path,
     }
-    for key, name in files.items():
+    for key, name in named.items():
+        if not name:
+            continue
         try:
-            if name:
-                Path(name).open("rb").close()
+            files.check(name)
         except OSError as error:
-            raise ConfigError(f"configuration {path}: {key}: {name}: {error.strerror}") from error
+            raise ConfigError(f"configuration {path}: {key}: {files.printable(name)}: {error.strerror}") from error
 
 
 def _with_defaults(section: Any) -> Any:
@@ -204,18 +237,33 @@ def _with_defaults(section: Any) -> Any:
     return msgspec.structs.replace(section, **changes)
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object, with keys that are there twice."""
+
+
 def _recased(document: Any, shape: Any, where: str) -> Any:
-    """*document* with the keys of the struct *shape* as they are spelled there; unknown ones stay."""
-    if not isinstance(document, Mapping) or not _is_struct(shape):
+    """*document* with the keys of the struct *shape* as they are spelled there; unknown ones stay.
+
+    As in Go, the last of several keys counts, objects are merged, and `null` leaves a field as it is. A duration
+    must not be null.
+    """
+    if not isinstance(document, _Pairs):
         return document
-    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)}
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)} if shape else {}
     found: dict[str, Any] = {}
-    for key, value in document.items():
+    for key, value in document:
         field = fields.get(key.lower())
-        name = field.encode_name if field else key
+        if field is None:
+            found[key] = _recased(value, None, where)
+            continue
+        name = field.encode_name
+        if value is None and field.type is not GoDuration:
+            continue
         if name in found:
-            raise ConfigError(f"{where}: the key {name!r} is there twice, in different case")
-        found[name] = _recased(value, _struct_of(field.type), where) if field else value
+            log.warning("%s: the key %r is there more than once; the last value counts", where, name)
+        read = _recased(value, _struct_of(field.type), where)
+        before = found.get(name)
+        found[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read
     return found
 
 

@@ -1,11 +1,11 @@
 """Requests handed on as they came, and answers handed back as they came, both streamed."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -29,6 +29,13 @@ _HOP_BY_HOP: Final = frozenset(
 )
 #: Ours towards the backend: its own name, and no promise of a 100 that the server in front has given already.
 _OURS: Final = frozenset({b"host", b"expect"})
+#: Some servers take a request for one of another method or path where such a header names it: one of the first words,
+#: and beside it only words of the second. Gateways write other characters of a name as underscores or dashes.
+_TARGETS: Final = frozenset(b"method verb path prefix uri url".split())
+_QUALIFIERS: Final = frozenset(
+    b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
+    b" unencoded raw envoy arr ms waws".split()
+)
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -63,7 +70,7 @@ class Forwarder:
     ) -> None:
         self._url, self._patience = url, patience
         self._parsed = httpx.URL(url)
-        self._base = urlsplit(url).path.rstrip("/").encode("ascii", "replace")
+        self._base = self._parsed.raw_path.rstrip(b"/")
         self._credentials = credentials
         self._consumes_authorization = consumes_authorization
         self._timeout = httpx.Timeout(timeout).as_dict()
@@ -142,12 +149,20 @@ class Forwarder:
             dropped.add(b"content-length")
         if self._consumes_authorization:
             dropped.add(b"authorization")
-        kept = [(name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped]
+        kept = [
+            (name, value) for name, value in _end_to_end(scope["headers"]) if name not in dropped and not rewrites(name)
+        ]
         names = {name for name, _ in kept}
         for name, value in self._credentials.headers().items():
             if name.encode() not in names:
                 kept.append((name.encode(), value.encode()))
         return _with_client(kept, scope)
+
+
+def rewrites(name: bytes) -> bool:
+    """Whether a header of this name changes the method or the path of a request for some servers."""
+    words = set(re.findall(rb"[a-z0-9]+", name.lower()))
+    return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 
 
 def raw_path(scope: Scope) -> str:

@@ -1,6 +1,7 @@
 """The API server of the configuration file, as a source of credentials."""
 
 import json
+import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rescheduler import files, pem
 from rescheduler.backends.base import ConfigError
 from rescheduler.kube import connection
 from rescheduler.kube.connection import Source
@@ -25,10 +27,24 @@ def source(api: ApiServer) -> Iterator[Source]:
         path = str(Path(auth.kube_config_path).expanduser())
         yield connection.source(path, auth.context or _context_of(Path(path), api.url))
     else:
+        _check_pems(auth)
         with tempfile.TemporaryDirectory() as folder:
             written = Path(folder) / "kubeconfig"
             written.write_text(json.dumps(_kubeconfig(api.url, auth)))
             yield connection.source(str(written))
+
+
+def _check_pems(auth: ApiServerAuth) -> None:
+    """Under their own keys: what is told of a kubeconfig would name the one that is made of them."""
+
+    def file(key: str, path: str | None) -> pem.File | None:
+        return pem.File(f"apiServer.auth.{key}", Path(path)) if path else None
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority := file("caCertPath", auth.ca_cert_path):
+        pem.trust(context, authority)
+    if certificate := file("clientCertPath", auth.client_cert_path):
+        pem.present(context, certificate, file("clientKeyPath", auth.client_key_path))
 
 
 def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
@@ -57,10 +73,10 @@ def _context_of(path: Path, url: str) -> str | None:
     if not url:
         return None
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(files.read_text(path))
         servers = {one["name"]: str(one["cluster"].get("server", "")).rstrip("/") for one in document["clusters"]}
         contexts = {one["name"]: one["context"].get("cluster") for one in document.get("contexts") or ()}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError, AttributeError):
         return None  # whoever reads the file next says what is wrong with it
     matching = [name for name, cluster in contexts.items() if servers.get(cluster) == url.rstrip("/")]
     if document.get("current-context") in matching:

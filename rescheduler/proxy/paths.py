@@ -2,7 +2,8 @@
 
 A removal must not slip through in a spelling that the backend understands and we do not. So the path is read in every
 way in which a server might read it: escapes of any depth, of either kind, path parameters, doubled slashes, dot
-segments, trailing slashes, what follows an escaped question mark. Servers differ in what they do first, so
+segments, trailing slashes, letters of either case and of other widths, an ending such as ``.json``, what follows an
+escaped question mark. Servers differ in what they do first, so
 ``/pool//../size`` is ``/size`` to some and ``/pool/size`` to others. What is no removal in any reading is forwarded as
 it came; nothing is normalised on the way.
 """
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from unicodedata import normalize
 from urllib.parse import unquote
 
 _END = re.compile(r"[?#\x00]")
@@ -35,7 +37,7 @@ _SIZE = ["pool", "size"]
 _ON_MACHINE = {
     "terminate": Operation.TERMINATE,
     "detach": Operation.DETACH,
-    "membershipStatus": Operation.MEMBERSHIP,
+    "membershipstatus": Operation.MEMBERSHIP,
 }
 
 
@@ -57,17 +59,23 @@ def route(method: str, raw_path: str) -> Route:
 
 
 def _meaning(raw_path: str, segments: list[str]) -> Route:
-    if segments[-2:] == _SIZE:
-        return Route(Operation.SIZE if segments == _SIZE else Operation.FORBIDDEN)
-    operation = _ON_MACHINE.get(segments[-1]) if segments else None
+    names = [_name(segment) for segment in segments]
+    if names[-2:] == _SIZE:
+        return Route(Operation.SIZE if names == _SIZE else Operation.FORBIDDEN)
+    operation = _ON_MACHINE.get(names[-1]) if names else None
     if operation is None:
         return Route(Operation.FORWARD)
-    match segments[:-1]:
+    match names[:-1]:
         case [] | ["pool"]:
             return Route(operation)
-        case ["pool", *machine]:
-            return Route(operation, _machine(raw_path, machine))
+        case ["pool", *_]:
+            return Route(operation, _machine(raw_path, segments[1:-1]))
     return Route(Operation.FORBIDDEN)
+
+
+def _name(segment: str) -> str:
+    """What a server that is lenient with letters takes *segment* for."""
+    return segment.partition(".")[0].upper().casefold()
 
 
 def _readings(raw_path: str) -> Iterator[list[str]]:
@@ -88,6 +96,7 @@ def _decoded(raw_path: str) -> list[str]:
     found = [raw_path]
     for _ in range(_MAX_DEPTH):
         decoded = unquote(_UNICODE_ESCAPE.sub(_character, _OVERLONG.sub(_overlong, found[-1])))
+        decoded = normalize("NFKC", decoded)  # full-width letters, and others that stand for those of ASCII
         if decoded == found[-1]:
             break
         found.append(decoded)

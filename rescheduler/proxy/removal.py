@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.backends.cloudpool.messages import Machine
+from rescheduler.drainer import Ordered
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import ReschedulerError
 from rescheduler.planning.outcome import Plan
@@ -49,9 +50,13 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to."""
+    """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to.
 
-    drain: Callable[[Plan], Drain | None]
+    The provider is prompt: it answers when the pool has taken an order.
+    """
+
+    drain: Callable[[Plan], Drain | Ordered | None]
+    finish: Callable[[Ordered], Drain]  #: waits for the end of a machine that `drain` has ordered away
     provider: CloudProvider
 
 
@@ -117,14 +122,23 @@ class Removal:
         self.failed(504, ORDERED.format(node))
 
     def drain_all(self, plans: Sequence[Plan], nodes: Nodes, way: Way, late: Callable[[], bool]) -> list[Outcome]:
-        """All are tainted before the first one is drained; none is begun when it is *late*, or pods are owed."""
+        """All are tainted before the first one is drained; none is begun when it is *late*, or pods are owed.
+
+        The ends of the machines are awaited together, after the last drain: each may show in the pool's view only
+        when that is refreshed.
+        """
         left = {plan.node for plan in plans}
         outcomes: list[Outcome] = []
+        ordered: list[Ordered] = []
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                may_begin = self._may_begin(plan.node, nodes, late)
-                outcomes.append(self.drain(plan, way) if may_begin else Outcome.BROKEN)
+                ended = way.drain(plan) if self._may_begin(plan.node, nodes, late) else Outcome.BROKEN
+                if isinstance(ended, Ordered):
+                    ordered.append(ended)
+                    left.remove(plan.node)
+                    continue
+                outcomes.append(ended if isinstance(ended, Outcome) else self._became(plan.node, ended))
                 if outcomes[-1] is Outcome.GOES:
                     left.remove(plan.node)
         except ReschedulerError as error:
@@ -132,6 +146,7 @@ class Removal:
             outcomes.append(Outcome.BROKEN)
         finally:
             nodes.release(sorted(left))
+            outcomes += [self._became(one.node.name, way.finish(one)) for one in ordered]
         return outcomes
 
     def _may_begin(self, node: str, nodes: Nodes, late: Callable[[], bool]) -> bool:
@@ -146,28 +161,39 @@ class Removal:
 
     def drain(self, plan: Plan, way: Way) -> Outcome:
         """Empty the plan's node, and let its machine go the way."""
-        drain = way.drain(plan)
+        ended = way.drain(plan)
+        return self._became(plan.node, way.finish(ended) if isinstance(ended, Ordered) else ended)
+
+    def _became(self, node: str, drain: Drain | None) -> Outcome:
+        """Count what became of *node*; `None`: it went before its drain began."""
         if drain is None:
-            self.failed(500, f"node {plan.node}: it is gone")
+            self.failed(500, f"node {node}: it is gone")
             return Outcome.BROKEN
         if drain.failure is not None:
             failure = drain.failure
             pods = f" ({', '.join(map(str, failure.pods))})" if failure.pods else ""
-            self.failed(_STATUS.get(failure.why, 500), f"node {plan.node}: {failure.why}: {failure.detail}{pods}")
+            self.failed(_STATUS.get(failure.why, 500), f"node {node}: {failure.why}: {failure.detail}{pods}")
             return Outcome.STAYS if failure.why in _OF_THE_NODE else Outcome.BROKEN
+        if drain.removed_by:
+            self.failed(500, f"node {node}: {drain.removed_by}: its machine was not ordered away")
+            return Outcome.BROKEN
         if drain.handed_over:
-            self.going(plan.node)
+            self.going(node)
         else:
             self.gone += 1
         return Outcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Machines without a Node need no drain."""
+        """Machines without a Node need no drain. All are ordered away before the end of one is awaited."""
         if not machines:
             return
         refs = [NodeRef(one.id, one.id) for one in machines]
         (group,) = provider.groups(deadline=deadline)
-        for name, outcome in provider.delete_nodes(group.id, refs, deadline=deadline).items():
+        outcomes = dict(provider.delete_nodes(group.id, refs, deadline=deadline))
+        ordered = [ref for ref in refs if isinstance(outcomes[ref.name], Accepted)]
+        if ordered:
+            outcomes |= provider.delete_nodes(group.id, ordered, deadline=deadline)
+        for name, outcome in outcomes.items():
             match outcome:
                 case Deleted() | AlreadyGone():
                     self.gone += 1

@@ -2,26 +2,29 @@
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
 
 from rescheduler.backends.config import Endpoint
 from rescheduler.backends.credentials import Credentials, keys_as
 from rescheduler.clock import SystemClock
+from rescheduler.errors import ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
-from rescheduler.observe.logs import Logs
+from rescheduler.observe.logs import NOTICE, Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.server import application
 from rescheduler.observe.server import serving as serving_pages
 from rescheduler.observe.status import Status
 from rescheduler.proxy.app import Patience, Proxy
-from rescheduler.proxy.config import ProxyFile
+from rescheduler.proxy.config import ProxyFile, Server
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
@@ -57,8 +60,10 @@ WORDS: Final = Words(
 log = logging.getLogger(__name__)
 
 
-def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "") -> int:
+def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "", *, other_port: bool = False) -> int:
     """The proxy, to its end; *own_node* is the one that it runs on.
+
+    With *other_port*, any free port serves *pages* where theirs is taken.
 
     Raises UsageError and ReschedulerError for what keeps it from starting.
     """
@@ -78,7 +83,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         metrics = ProxyMetrics(registry)
         told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
         report = tee(Logs(), Metrics(registry), metrics, status, told)
-        address = parts.enter_context(serving_pages(application(registry, health, status), pages))
+        address = parts.enter_context(_pages(application(registry, health, status), pages, other_port=other_port))
         threads = parts.enter_context(running_threads())
         with keys_as(lambda key: _BACKEND_KEYS[key]):
             service = Service(file, state, client, standing, threads, report, own_node)
@@ -89,12 +94,39 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
-        log.warning("forwarding port %d to %s", listening, file.backend_url)
+        log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
+        if open_to := _exposed(file.server, Address(host, listening)):
+            log.warning("whoever reaches port %d can remove machines: %s", listening, open_to)
         swept = False
         while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
             standing.beat()
             swept = service.sweep() or swept
     return 0
+
+
+@contextlib.contextmanager
+def _pages(content: Starlette, pages: Address, *, other_port: bool) -> Iterator[Address]:
+    """Serve the pages; the original had none, so nothing else of the proxy depends on their port."""
+    with contextlib.ExitStack() as parts:
+        try:
+            address = parts.enter_context(serving_pages(content, pages))
+        except ReschedulerError as failure:
+            if not other_port:
+                raise
+            address = parts.enter_context(serving_pages(content, Address(pages.host, 0)))
+            log.log(NOTICE, "%s; /metrics, /healthz and /readyz are served on %s", failure, address)
+        yield address
+
+
+def _exposed(server: Server, address: Address) -> str:
+    """What is missing for the clients to be known on *address*; "" for nothing."""
+    if address.loopback:
+        return ""
+    if server.tls is None:
+        return "it is served in plain text; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
+    if not (server.tls.client_ca_path or server.bearer_token_path):
+        return "clients show nothing; set server.tls.clientCaPath or server.bearerTokenPath"
+    return ""
 
 
 def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
@@ -108,7 +140,7 @@ def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
 
     forwarder = Forwarder(
         file.backend_url,
-        Credentials(file.pool().backend, Path()),
+        Credentials(file.pool().backend, Path(), password=file.url_password),
         file.backend.timeout,
         patience=file.server.timeout,
         consumes_authorization=shown is not None,

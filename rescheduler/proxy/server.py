@@ -5,15 +5,16 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import uvicorn
 
-from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler import pem
+from rescheduler.errors import ReschedulerError
 from rescheduler.observe.connection import Connection
 from rescheduler.observe.server import running
 from rescheduler.proxy.app import Proxy
-from rescheduler.proxy.config import Server
+from rescheduler.proxy.config import Server, ServerTls
 
 
 @contextlib.contextmanager
@@ -23,25 +24,13 @@ def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]
     At the end requests under way are waited for: whoever ends the block has told updates to stop before.
     Raises ReschedulerError where the address cannot be listened on, UsageError for certificates of no use.
     """
+    settings = _settings(proxy, config)
     listener = _listen(host, port)
-    try:
-        settings = _settings(proxy, config)
-    except (OSError, ssl.SSLError) as failure:
-        listener.close()
-        reason = (failure.strerror if isinstance(failure, OSError) else None) or type(failure).__name__
-        raise UsageError(f"server.tls: no usable PEM files: {reason}") from failure
     with running(settings, listener, "proxy") as where:
         yield where
 
 
 def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
-    options: dict[str, Any] = {}
-    if config.tls:
-        # A key that wants another password is refused; without one OpenSSL would ask at the terminal.
-        password = {"ssl_keyfile_password": "none"}
-        options = {"ssl_certfile": config.tls.cert_path, "ssl_keyfile": config.tls.key_path, **password}
-        if config.tls.client_ca_path:
-            options |= {"ssl_ca_certs": config.tls.client_ca_path, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     settings = uvicorn.Config(
         proxy,
         # The application tells a client that its body is late, a second before the connection goes.
@@ -56,10 +45,22 @@ def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
         # The client is who connects, whatever X-Forwarded-For says.
         proxy_headers=False,
         timeout_keep_alive=int(config.timeout),
-        **options,
     )
     settings.load()
+    settings.ssl = _context(config.tls) if config.tls else None
     return settings
+
+
+def _context(tls: ServerTls) -> ssl.SSLContext:
+    """Raises ConfigError, which names the key of a file of no use."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate = pem.File("server.tls.certPath", Path(tls.cert_path))
+    pem.present(context, certificate, pem.File("server.tls.keyPath", Path(tls.key_path)))
+    if tls.client_ca_path:
+        context.verify_mode = ssl.CERT_REQUIRED
+        pem.trust(context, pem.File("server.tls.clientCaPath", Path(tls.client_ca_path)))
+    return context
 
 
 def _listen(host: str, port: int) -> socket.socket:

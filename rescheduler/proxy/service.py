@@ -5,19 +5,21 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from rescheduler import refs
 from rescheduler.access import Access
 from rescheduler.backends.base import CloudProvider
-from rescheduler.backends.cloudpool.deletion import Ending
+from rescheduler.backends.cloudpool.deletion import Answer, Ending
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
-from rescheduler.clock import Clock, SystemClock
-from rescheduler.drainer import Drainer
+from rescheduler.clock import Clock, SteadyClock, SystemClock
+from rescheduler.drainer import Drainer, Ordered
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.kube.client import Client
@@ -112,7 +114,7 @@ class Service:
         report: Report,
         own_node: str,
     ) -> None:
-        self.pool = Pool(file.pool(), Path(), SystemClock())
+        self.pool = Pool(file.pool(), Path(), SteadyClock(SystemClock()), file.url_password)
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = Cluster(client)
@@ -126,7 +128,7 @@ class Service:
             one: ProxyView(state, self._clock, self.holder, partial(self._is_ours, one), own_node) for one in Ending
         }
         self._view = views[Ending.SHRINK]
-        providers = {one: CloudpoolProvider([self.pool], one) for one in Ending}
+        providers = {one: CloudpoolProvider([self.pool], one, prompt=True) for one in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers = {one: self._drainer(providers[one], views[one], limits) for one in Ending}
         endings = {one: self._way(self._drainers[one], providers[one]) for one in Ending}
@@ -171,13 +173,29 @@ class Service:
         self._nodes.agree()
 
     def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
-        def drain(plan: Plan) -> Drain | None:
-            ended = drainer.drain(plan)
+        def drain(plan: Plan) -> Drain | Ordered | None:
+            ended = drainer.order(plan)
             if ended is not None:
-                self._failed.note(ended)
+                self._failed.note(ended.drain if isinstance(ended, Ordered) else ended)
             return ended
 
-        return Way(drain, provider)
+        def finish(ordered: Ordered) -> Drain:
+            ended = drainer.finish(ordered)
+            if ended.handed_over and ended.released and self._is_taken(ordered):
+                ended = replace(ended, confirmed=True)
+            self._failed.note(ended)
+            return ended
+
+        return Way(drain, finish, provider)
+
+    def _is_taken(self, ordered: Ordered) -> bool:
+        """Whether the pool took the order for the machine of a drain, whose Node is gone now.
+
+        Whoever deletes Nodes of machines that are gone was faster than the pool's next look.
+        """
+        machine = self.pool.ledger.machine_of(refs.ref(ordered.node))
+        order = self.pool.ledger.order(machine) if machine is not None else None
+        return order is not None and order.answer is Answer.DONE
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)

@@ -1,13 +1,15 @@
 """Sets sizes and terminates machines, draining first: the pool's numbers, the planner's victims, the drainer's work."""
 
+import datetime as dt
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
 from rescheduler import errors
 from rescheduler.backends.base import DeadlineExceeded
 from rescheduler.backends.cloudpool.client import Observation
+from rescheduler.backends.cloudpool.deletion import Answer
 from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.http import Missing
@@ -32,35 +34,56 @@ class PoolUpdates:
         self._stop = stop or pool.closed
 
     def set_size(self, desired: int) -> str:
-        """Growing needs no cluster. Shrinking is judged on a view of the pool that is younger than the call."""
+        """Growing needs no cluster. Shrinking is judged on a view of the pool that is younger than the call.
+
+        The pool is told a smaller number only where it could not get as many machines as it wants: while it launches
+        machines, it would find one too many by then, and end one of its own choice.
+        """
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
-        if desired < max(_active(view), size):
-            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
-        if desired >= _active(view):
+        if desired < max(view.active, size):
+            view, size = self._asked(lambda: self._pool.caught_up(began, deadline=deadline, stop=self._stop))
+        if desired >= view.active:
             self._asked(lambda: self._pool.client.set_size(desired, deadline=deadline))
             return ""
         found = self._members(view)
         if size != found.active:
             # Else the pool would grow, or choose victims of its own, while ours are being drained.
             self._asked(lambda: self._pool.client.set_size(found.active, deadline=deadline))
-        removal = self._shrunk(found, found.active - desired, deadline)
-        self._settle(desired, found.active - removal.gone - removal.ordered, removal, deadline)
+        least = max(desired, self._pool.group.min_size)
+        removal = self._shrunk(found, max(0, found.active - least), deadline)
+        if desired < least <= found.active:
+            removal.failed(500, f"the pool must keep {least}")
+        wanted = max(desired, found.active - removal.gone - removal.ordered)
+        self._settle(wanted, "; ".join(self._lost(began)), removal, deadline)
         return removal.told(found.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
         """A machine that is gone, or that was ordered away by us, is terminated already."""
-        deadline = self._deadline()
+        deadline, began = self._deadline(), self._pool.clock.now()
         found = self._machine(machine, deadline)
-        return self._ended(found, self._ways.shrink if decrement else self._ways.replace, deadline)
+        if found is not None and decrement:
+            self._keep_minimum(found, deadline)
+        removal = Removal(gone=int(found is None))
+        self._end(found, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
+        order = self._pool.ledger.order(machine)
+        if order is not None and order.lost and order.desired is not None:
+            words = "; ".join(self._lost(of=machine))
+            if order.at >= began:
+                self._settle(order.desired - 1, words, removal, deadline)
+            elif self._asked(lambda: self._pool.desired_size(deadline=deadline)) >= order.desired:
+                removal.failed(502, f"the pool's desired size was not lowered: {words}")
+        return removal.told(1)
 
     def dispose(self, machine: str) -> str:
         """What protects a machine is taken off it when its node is empty, and not before."""
         deadline = self._deadline()
         found = self._machine(machine, deadline, protected=True)
         way = self._ways.replace if found is None or found.membership.evictable else self._ways.dispose
-        return self._ended(found, way, deadline)
+        removal = Removal(gone=int(found is None))
+        self._end(found, way, removal, deadline)
+        return removal.told(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         """The node is drained for the moment at which the pool lets go of it; afterwards it takes pods again."""
@@ -68,9 +91,8 @@ class PoolUpdates:
         found = self._machine(machine, deadline)
         if found is None:
             raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
-        least = self._pool.group.min_size
-        if decrement and found.active and _active(self._asked(lambda: self._pool.look(deadline=deadline))) <= least:
-            raise UpdateFailed(500, f"machine {machine}: the pool must keep {least}")
+        if decrement:
+            self._keep_minimum(found, deadline)
         if node := self._node_of(found, deadline):
             removal = Removal()
             removal.drain(self._viable(node), self._ways.keep)
@@ -79,20 +101,23 @@ class PoolUpdates:
         return ""
 
     def comes_back(self, machine: str) -> bool:
-        view = self._asked(lambda: self._pool.look(deadline=self._deadline()))
+        """The pool's answers are those of its last look, and the status may have changed since."""
+        deadline, began = self._deadline(), self._pool.clock.now()
+        view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(one.id == machine and one.allocated and not one.active for one in view.machines)
 
     def take_back(self, machine: str, *, evictable: bool) -> str:
-        """The desired size grows by the machine, at once after it: a pool with one too many ends the youngest."""
+        """The desired size grows by the machine, at once after it: a pool with one too many ends one of its choice.
+
+        It grows in any case. Where the machine had no replacement yet, the pool launches one more than before, and
+        whoever sets a smaller size has it drained first.
+        """
         deadline = self._deadline()
-        view = self._asked(lambda: self._pool.look(deadline=deadline))
-        size, least = self._asked(lambda: self._pool.desired_size(deadline=deadline)), _active(view) + 1
+        size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
         status = Membership(active=True, evictable=evictable)
         self._asked(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
-        if size >= least:
-            return ""
-        self._asked(lambda: self._pool.client.set_size(least, deadline=deadline))
-        return f"machine {machine} counts again, and the pool's desired size was raised from {size} to {least}"
+        self._asked(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
+        return f"machine {machine} counts again, and the pool's desired size was raised from {size} to {size + 1}"
 
     # -- sizes
 
@@ -130,19 +155,42 @@ class PoolUpdates:
                     removal.failed(500, why)
             return
 
-    def _settle(self, desired: int, left: int, removal: Removal, deadline: float) -> None:
-        """See that the pool wants what there is, or what was asked for: never fewer than are left undrained.
+    def _settle(self, wanted: int, words: str, removal: Removal, deadline: float) -> None:
+        """See that the pool wants *wanted* machines, which is never fewer than are left undrained.
 
-        While it counts a machine that was ordered away, it is told nothing: the order may not have come through, and
-        the pool would choose another one.
+        A pool that wants more did not lower its size with a termination, and launches another machine. Told the
+        smaller number, it would choose a victim of its own; so that machine is awaited, and taken away like any other.
+        While orders may still be at work, nothing is done about it. *words* are what it said about the terminations.
         """
-        wanted = max(desired, left)
         try:
-            active = _active(self._pool.look(deadline=deadline))
-            if active <= wanted != self._pool.desired_size(deadline=deadline):
+            size = self._pool.desired_size(deadline=deadline)
+            if size < wanted:
                 self._pool.client.set_size(wanted, deadline=deadline)
+            elif size > wanted and not removal.ordered:
+                self._take_replacements(wanted, words, removal, deadline)
         except errors.ReschedulerError as error:
-            removal.failed(502, f"the desired size could not be set to {wanted}: {error}")
+            removal.failed(502, f"whether the pool wants {wanted} machines is not known: {error}")
+
+    def _take_replacements(self, wanted: int, words: str, removal: Removal, deadline: float) -> None:
+        """Take machines away until the pool wants *wanted*; where it does not show them in time, its size stays."""
+        began, more = self._pool.clock.now(), Removal()
+        try:
+            view, size = self._pool.caught_up(began, deadline=deadline, stop=self._stop)
+            if view.active > wanted:
+                more = self._shrunk(self._members(view), view.active - wanted, deadline)
+                size = self._pool.desired_size(deadline=deadline)
+        except (errors.ReschedulerError, UpdateFailed) as error:
+            more.failed(502, str(error))
+            size = self._pool.desired_size(deadline=deadline)
+        if size > wanted:
+            why = "; ".join(one for one in (words, *more.failures) if one)
+            removal.failed(502, f"the pool's desired size is {size} still, not {wanted}: {why}")
+
+    def _lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
+        """What the pool said about terminations that did not lower its size."""
+        for machine, order in self._pool.ledger.orders().items():
+            if order.lost and (since is None or order.at >= since) and of in {"", machine}:
+                yield f"machine {machine}: {order.words or 'the size was set by another client meanwhile'}"
 
     def _members(self, view: Observation) -> Members:
         if unfit := self._nodes.unfit():
@@ -151,18 +199,22 @@ class PoolUpdates:
 
     # -- single machines
 
-    def _ended(self, machine: Machine | None, way: Way, deadline: float) -> str:
+    def _end(self, machine: Machine | None, way: Way, removal: Removal, deadline: float) -> None:
         """Drain the machine's node, if it has one, and let the machine go the *way*."""
         if machine is None:
-            return ""
-        removal = Removal()
+            return
         # What does not count is disposable, or is to become so: it is the pool that ends it.
         way = way if machine.active else self._ways.dispose
         if node := self._node_of(machine, deadline):
             removal.drain(self._viable(node), way)
         else:
             removal.cancel([machine], way.provider, deadline)
-        return removal.told(1)
+
+    def _keep_minimum(self, machine: Machine, deadline: float) -> None:
+        """A pool at its minimum is no failure of a drain: none begins."""
+        least = self._pool.group.min_size
+        if machine.active and self._asked(lambda: self._pool.desired_size(deadline=deadline)) <= least:
+            raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
         """The machine, `None` if it is gone or going; 404 if there is none of that id, 500 if the pool protects it."""
@@ -174,6 +226,9 @@ class PoolUpdates:
             if self._pool.ledger.order(machine) is not None:
                 return None
             raise UpdateFailed(404, f"machine {machine} is no member of the pool")
+        order = self._pool.ledger.order(machine)
+        if order is not None and order.answer is Answer.DONE and view.observed_at < order.at:
+            return None  # the pool has taken the order, and its answer is older
         if not (found[0].gone or found[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
         return None if found[0].gone else found[0]
@@ -221,10 +276,6 @@ class PoolUpdates:
             raise UpdateFailed(504, str(error)) from error
         except errors.ReschedulerError as error:
             raise UpdateFailed(missing if isinstance(error, Missing) else 502, str(error)) from error
-
-
-def _active(view: Observation) -> int:
-    return sum(machine.active for machine in view.machines)
 
 
 def _rejections(rejected: Iterable[Rejected]) -> list[str]:

@@ -15,7 +15,7 @@ from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, Purse
-from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers, why_not_target
+from rescheduler.planning.candidates import CONTROL_PLANE, is_deletion_candidate, node_blockers, why_not_target
 from rescheduler.planning.drainability import (
     SAFE_LOCAL_VOLUMES,
     SAFE_TO_EVICT,
@@ -202,19 +202,21 @@ class Victims:
         )
         return Plan(victim.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
-    def _targets(self) -> Iterator[tuple[str, int]]:
-        """Nodes that take pods, fullest first: room stays in one piece."""
-        nodes = sorted(self._snapshot.nodes, key=lambda one: one.name)
+    def _targets(self) -> list[tuple[str, int]]:
+        """Nodes that take pods, fullest first, so that room stays in one piece; underused ones after all others."""
         taking = [
-            (one.name, self._snapshot.nodes.row[one.name])
-            for one in nodes
+            one
+            for one in self._snapshot.nodes
             if one.name not in self._masters
             and one.condition("Ready") == "True"
             and why_not_target(one) is None
             and one.name not in self._left_out.nodes
         ]
-        requested = self._snapshot.nodes.requested
-        return iter(sorted(taking, key=lambda one: -int(requested[one[1], CPU])))
+        table = self._snapshot.nodes
+        ordered = sorted(
+            (is_deletion_candidate(one), -int(table.requested[table.row[one.name], CPU]), one.name) for one in taking
+        )
+        return [(name, table.row[name]) for *_, name in ordered]
 
     def _share(self, row: int) -> float:
         table = self._snapshot.nodes

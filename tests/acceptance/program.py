@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -18,7 +19,7 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def _main(arguments: tuple[str, ...], log: str) -> None:
+def run_program(arguments: tuple[str, ...], log: str) -> None:
     for name in list(os.environ):
         if name.startswith(("RESCHEDULER_", "KUBE")) or name.lower().endswith("_proxy"):
             del os.environ[name]
@@ -28,12 +29,15 @@ def _main(arguments: tuple[str, ...], log: str) -> None:
 
 
 class Program:
-    """``rescheduler`` with *arguments* and ``--log-format=json``; its log goes to the file *log*."""
+    """``rescheduler`` with *arguments* and ``--log-format=json``; its log goes to the file *log*.
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    *main* runs it in the new process; it takes the arguments and the log.
+    """
+
+    def __init__(self, log: Path, *arguments: str, main: Callable[[tuple[str, ...], str], None] | None = None) -> None:
         self._log = log
         log.touch()
-        self._process = _FORKS.Process(target=_main, args=((*arguments, "--log-format=json"), str(log)))
+        self._process = _FORKS.Process(target=main or run_program, args=((*arguments, "--log-format=json"), str(log)))
 
     def __enter__(self) -> Self:
         self._process.start()

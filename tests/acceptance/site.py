@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from deploy.local import kubeconfig
 from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.pool import Pool, Termination
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
 from deploy.local.manifests import ON_DEMAND, spot
@@ -16,12 +17,12 @@ from deploy.local.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge
-from tests.backends.cloudpools import document
+from tests.backends.cloudpools import AWKWARD, LISTING, document
 from tests.cluster.daemon import Look
 
 POOL: Final = "od"
 #: The pool answers from a view of this age, and looks at its size so often.
-QUICK: Final[dict[str, Any]] = {"refresh_interval": 0.2, "pool_update": 0.4}
+QUICK: Final[dict[str, Any]] = {"refresh_interval": 0.2, "pool_update": 0.4, **LISTING}
 
 
 class Site:
@@ -108,6 +109,11 @@ class Site:
         assert not [uid for uid, times in evicted.items() if times > 1]
 
 
+def undrained(pool: Pool) -> list[Termination]:
+    """Machines that were ended with pods on their Nodes that could have moved."""
+    return [ended for ended in pool.terminations if ended.pods]
+
+
 @contextlib.contextmanager
 def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1000, **changes: Any) -> Iterator[Site]:
     """A pool of *machines* that are Nodes; their Nodes outlive them, as where no cloud controller runs.
@@ -116,12 +122,13 @@ def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1
     """
     clock = SystemClock()
     values = {**QUICK, "nodes_stay": True, "second_termination": "ok"} | changes
-    made = document(name=POOL, labels={ON_DEMAND: "true"}, quota=quota)
+    made = document(name=POOL, labels={ON_DEMAND: "true"}, quota=quota, **AWKWARD)
     with Server(Settings(pool=made, desired_size=machines, **values), folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:
             with edge.serving(plane, server.url) as border:
                 yield Site(plane, server, border, folder)
+                assert undrained(server.pool) == []
         finally:
             cluster.close()

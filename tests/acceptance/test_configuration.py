@@ -1,5 +1,6 @@
 """The file of the original, as the process reads it: what it takes, and how it says what it does not take."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -19,6 +20,7 @@ from tests.acceptance.program import Program
 from tests.acceptance.scenes import scene
 from tests.backends import pki
 from tests.cluster.daemon import ROOT, command, environment
+from tests.cluster.waiting import eventually
 from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
@@ -67,7 +69,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a duration without a unit": (
         {"server": {"timeout": "60"}, "apiServer": API, "backend": POOL},
-        'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
+        'expected a duration such as 10s, 2m30s, 1h or 500ms, got "60" - at `$.server.timeout`',
     ),
     "a kubeconfig that is not there": ({"apiServer": API, "backend": POOL}, "no such file"),
     "another cluster's kubeconfig": (kubeconfig("https://elsewhere", "without-users"), "0 contexts of"),
@@ -132,6 +134,29 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
             assert one.end() == 1
         assert [line for line in log.read_text().splitlines() if "cannot listen there" in line]
         assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_port_of_the_pages_that_is_taken(given: bool, tmp_path: Path) -> None:
+    """A second proxy on one host starts: the original had no such port. One that was asked for must be free."""
+    kind = "without-users"
+    users = [{"name": "u", "user": {}}]
+    (tmp_path / kind).write_text(json.dumps({**KUBECONFIGS[kind], "users": users}))
+    file, log = tmp_path / "config.json", tmp_path / "log"
+    file.write_text(json.dumps(kubeconfig("", kind)).replace("{folder}", str(tmp_path)))
+    options = [f"--config-file={file}", "--port=0", "--host=127.0.0.1"]
+    options += ["--listen-address=localhost:9235"] if given else []
+    with contextlib.ExitStack() as until:
+        with contextlib.suppress(OSError):  # somebody else has it
+            until.enter_context(socket.create_server(("127.0.0.1", 9235)))
+        program = until.enter_context(Program(log, "proxy", *options))
+        if given:
+            assert program.end() == 1
+            return
+        eventually(lambda: program.told("forwarding port "))
+        (line,) = program.told("/metrics, /healthz and /readyz are served on localhost:")
+        assert line["message"].startswith("--listen-address localhost:9235: cannot listen there: ")
+        assert line["level"] == "INFO"
 
 
 def test_what_it_takes(cluster: ControlPlane, tmp_path: Path) -> None:

@@ -23,18 +23,18 @@ SCALE_DOWN: Final = (
     "evict",
     "removing od-3",
     "terminate",
-    "delete od-3",
-    "draining od-4",
+    "draining od-4",  # the end of the first machine is awaited later
     "owing od-4",
     "evict",
     "evict",
     "removing od-4",
     "terminate",
+    "delete od-3",
     "delete od-4",
 )
-#: Positions at which it is killed, or told to stop: with the second victim it is as with the first one, but that one is
-#: gone already.
-INTERRUPTED: Final = (*range(9), 11, 13, 15)
+#: Positions at which it is killed, or told to stop: with the second victim it is as with the first one, but the machine
+#: of that one was ordered away already.
+INTERRUPTED: Final = (*range(9), 10, 12, 13, 14, 15)
 TO_TWO: Final = {"desiredSize": 2}
 
 

@@ -33,7 +33,7 @@ def grow(made: World, name: str, **keys: str) -> str:
     network = f"10.{80 + len(before)}"
     made.server.pool.set_config({"name": name, "labels": {LABEL: "true"}, "network": network, **keys})
     made.server.pool.set_size(made.desired + 1)
-    (new,) = {one.name for one in made.server.pool.machines()} - before
+    (new,) = made.plane.wait_for(lambda: {one.name for one in made.server.pool.machines()} - before, "the machine")
     return new
 
 

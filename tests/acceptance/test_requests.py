@@ -172,7 +172,7 @@ def test_a_pool_that_looks_at_its_machines_no_more(guarded: World) -> None:
     finally:
         pool.settings = settings
         pool.set_size(2)
-    assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE)
+    assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE), answer.text
     assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
 
 

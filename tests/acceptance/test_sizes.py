@@ -91,7 +91,7 @@ def one_that_is_made_disposable(made: World, border: Edge) -> None:
 
 def test_several_victims_are_judged_together(cluster: ControlPlane, tmp_path: Path) -> None:
     """3 → 0 leaves the last node. Both victims share a budget of one, and no pod moves from one to the other."""
-    with watched(cluster, tmp_path, 3) as (made, border):
+    with watched(cluster, tmp_path, 3, nodes_stay=True) as (made, border):
         spread = {"labelSelector": {"matchLabels": {"app": "web"}}, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
         made.deploy("web", 3, topologySpreadConstraints=[{**spread, "topologyKey": "kubernetes.io/hostname"}])
         assert sorted(made.pods().values()) == ["od-1", "od-2", "od-3"]
@@ -146,7 +146,7 @@ def test_numbers_that_pool_and_cluster_do_not_agree_on(cluster: ControlPlane, tm
         made.server.pool.set_config({"name": "od", "bootDelay": "1h", "labels": {LABEL: "true"}})
         made.server.pool.set_size(6)
         there = ["od-1", "od-3", "od-4"]
-        assert len(made.running()) == 6
+        cluster.wait_for(lambda: len(made.running()) == 6, "six machines")
         assert ask(made, 5) == (200, "")  # 6 are active, 3 have joined
         assert ask(made, 4) == (200, "")
         assert (len(made.running()), made.desired, made.nodes()) == (4, 4, there)

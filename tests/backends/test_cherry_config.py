@@ -72,6 +72,15 @@ def test_every_key_of_both_sections(tmp_path: Path) -> None:
     )
 
 
+def test_the_api_server_by_the_name_that_the_originals_readme_has(tmp_path: Path) -> None:
+    renamed = FULL.replace("api-server-endpoint", "api-server")
+    (pool,) = read(tmp_path, renamed, "0:10:pool1")
+    assert pool.definition.api_server_endpoint == "10.0.0.1:6443"
+    both = FULL.replace("region = eu_nord_1", "api-server = y\nregion = eu_nord_1")
+    with pytest.raises(ConfigError, match="api-server: is there twice"):
+        read(tmp_path, both, "0:10:pool1")
+
+
 def test_a_definition_named_default_replaces_global(tmp_path: Path) -> None:
     text = '[global]\nproject-id = 1\n[nodegroupdef "default"]\nproject-id = 2\n'
     (pool,) = read(tmp_path, text, "0:1:p", cluster="c")

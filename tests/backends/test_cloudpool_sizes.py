@@ -81,12 +81,39 @@ def test_requests_are_given_up_one_by_one_and_nothing_that_runs(cloud: str) -> N
 
 
 def test_what_was_never_requested_is_given_up_by_the_number() -> None:
-    with pool(settings(pool_update=99999)) as world:
-        world.server.pool.cloud_down = True
+    with pool(settings(pool=document(quota=3), pool_update=99999)) as world:
         world.provider.increase_size(GROUP, 4, deadline=LATER)
-        assert (world.desired, len(world.states())) == (7, 3)
+        assert (world.desired, world.states().count("RUNNING")) == (7, 3)
         world.provider.decrease_target_size(GROUP, -4, deadline=LATER)
-        assert (world.desired, world.states(), world.orders()) == (3, ["RUNNING"] * 3, [])
+        assert (world.desired, world.states().count("RUNNING"), world.orders()) == (3, 3, [])
+
+
+def test_a_pool_that_may_be_launching_machines_is_told_no_smaller_number_for_a_while() -> None:
+    """Calls with short deadlines fail until it has lacked machines for the settle time, which goes on between them."""
+    with pool(settings(pool=document(quota=3), pool_update=99999), settleTime="100s") as world:
+        world.provider.increase_size(GROUP, 4, deadline=LATER)
+        began, failures = world.clock.monotonic(), []
+        while world.desired == 7:
+            try:
+                world.provider.decrease_target_size(GROUP, -4, deadline=world.clock.monotonic() + 45)
+            except DeadlineExceeded as error:
+                failures.append(str(error))
+        assert (world.desired, world.orders(), world.clock.monotonic() - began >= 100) == (3, [], True)
+        assert failures[-1] == ("cloudpool on-demand: it wants 7 machines and shows 3; it may be launching others")
+
+
+@pytest.mark.parametrize("later", [0, 31])
+def test_machines_that_the_pools_answers_do_not_show_yet_cost_no_other_one(later: float) -> None:
+    """They run when the call comes, so nothing is given up, and the pool is told no number."""
+    made = document(victimSelectionPolicy="OLDEST", startBlocks="60s")
+    with pool(settings(pool=made, list_delay=2)) as world:
+        world.provider.refresh(deadline=LATER)
+        world.provider.increase_size(GROUP, 2, deadline=LATER)
+        world.clock.advance(later)
+        with pytest.raises(BelowMinimum, match="4 is below 5, which run or must be"):
+            world.provider.decrease_target_size(GROUP, -1, deadline=LATER)
+        world.clock.advance(600)
+        assert (world.desired, world.states()) == (5, ["RUNNING"] * 5)
 
 
 def test_a_view_from_before_the_call_gives_up_no_request() -> None:

@@ -60,7 +60,7 @@ BAD = {
     ),
     "a duration without a unit": (
         "pools: [{id: a, backend: {url: 'http://a', timeout: '5'}}]",
-        'expected a duration such as "90s" or "1m35s", got "5" - at `$.pools[0].backend.timeout`',
+        'expected a duration such as 10s, 2m30s, 1h or 500ms, got "5" - at `$.pools[0].backend.timeout`',
     ),
     "no time at all": (
         "pools: [{id: a, backend: {url: 'http://a', timeout: 0s}}]",
@@ -79,7 +79,7 @@ BAD = {
     "no name": ("pools: [{id: ' ', backend: {url: 'http://a'}}]", "pools[0].id: expected a name"),
     "a maximum below the minimum": (
         "pools: [{id: a, backend: {url: 'http://a'}, minSize: 3, maxSize: 2}]",
-        "pools[0].maxSize: expected minSize or more",
+        "pools[0].maxSize: expected minSize to 2147483647",
     ),
     "a negative minimum": (
         "pools: [{id: a, backend: {url: 'http://a'}, minSize: -1}]",

@@ -18,8 +18,10 @@ from rescheduler.backends.stackpoint import config as stackpoint
 from rescheduler.backends.stackpoint.config import File
 from rescheduler.cli import main
 from rescheduler.draining.intent import ANNOTATION
+from rescheduler.grpcservice import serve
+from rescheduler.grpcservice.serve import Serving
 from rescheduler.proxy import config as proxy
-from rescheduler.settings import Running
+from rescheduler.settings import Address, Running
 from tests.backends import pki
 from tests.backends.cherry import ENVIRONMENT
 from tests.backends.clocks import StepClock
@@ -119,3 +121,29 @@ def test_stackpoint(tmp_path: Path) -> None:
     file.write_text(block("stackpoint.md", "yaml"))
     found = stackpoint.settings(file, GroupFlags(), environment("https://api.stackpoint.io")).file
     assert found == File(node_pools_file="pools/nodepools")
+
+
+def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two programs of ours get the arguments of the page, and both name the service's file."""
+    taken: list[object] = []
+
+    def served(settings: Serving, _logs: object) -> int:
+        taken.append((settings.provider.name, settings.address.port, settings.listen))
+        return 0
+
+    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+        taken.append((running.provider.name, running.provider.config))
+        return 0
+
+    monkeypatch.setattr(serve, "run", served)
+    monkeypatch.setattr(app, "run", run)
+    commands = block("cluster-autoscaler.md", "bash").replace("\\\n", " ").splitlines()
+    for command in commands[:2]:
+        program, *arguments = shlex.split(command)
+        assert program == "rescheduler"
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    assert taken == [("cloudpool", 8086, Address("0.0.0.0", 9235)), ("externalgrpc", Path("client.yaml"))]
+    program, *arguments = shlex.split(commands[2])
+    assert (program, "--cloud-config=client.yaml" in arguments) == ("cluster-autoscaler", True)

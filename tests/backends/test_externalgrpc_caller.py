@@ -45,7 +45,7 @@ class System:
 @contextlib.contextmanager
 def cloudpool(folder: Path) -> Iterator[System]:
     """Its first machines boot at once; those that are asked for later, by another configuration, never do."""
-    settings = cloudpools.settings(pool=cloudpools.document(), desired_size=NODES, refresh_interval=0.1)
+    settings = cloudpools.settings(pool=cloudpools.document(), desired_size=NODES, refresh_interval=0)
     with CloudpoolServer(settings, folder, CLOCK).running() as server:
         server.pool.set_config({"name": "pool", "requestDelay": f"{FOREVER}s"})
         pool = {

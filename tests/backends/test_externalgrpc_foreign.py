@@ -41,6 +41,7 @@ class Foreign:
     deletions: int = 0
     failures: list[StatusCode] = field(default_factory=list)  #: of the next deletions
     acts: bool = True  #: whether a deletion does anything, whatever it answers
+    hidden: bool = False  #: whether its list of instances lacks them, or has them under other ids
     garbled: bool = False  #: whether the answer to a deletion is one
 
     def answer(self, rpc: str, request: Any, context: Any) -> Any:  # noqa: PLR0911 -- one for each rpc
@@ -59,7 +60,9 @@ class Foreign:
                 return wire.NodeGroupTargetSizeResponse(targetSize=self.target)
             case "NodeGroupNodes":
                 listed: Any = [
-                    {"id": name, "status": {"instanceState": state}} for name, state in self.instances.items()
+                    {"id": name, "status": {"instanceState": state}}
+                    for name, state in self.instances.items()
+                    if not self.hidden
                 ]
                 return wire.NodeGroupNodesResponse(instances=listed)
             case "NodeGroupDeleteNodes":
@@ -158,13 +161,22 @@ def test_a_service_that_fails_on_is_left_after_some_attempts() -> None:
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [(StatusCode.FAILED_PRECONDITION, Refusal.BELOW_MINIMUM), (StatusCode.INVALID_ARGUMENT, Refusal.NOT_IN_GROUP)],
+    [(StatusCode.FAILED_PRECONDITION, Refusal.PROTECTED), (StatusCode.INVALID_ARGUMENT, Refusal.NOT_IN_GROUP)],
 )
 def test_a_refusal_is_final(code: StatusCode, reason: Refusal) -> None:
     service = Foreign(failures=[code] * 3)
     (outcome,) = delete(service)
     assert isinstance(outcome, Refused)
     assert (outcome.reason, service.deletions) == (reason, 1)
+    assert outcome.detail.endswith(f"NodeGroupDeleteNodes: {code.name}: no luck")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_machine_that_is_kept_is_not_taken_for_gone_where_the_service_does_not_list_it(times: int) -> None:
+    service = Foreign(failures=[StatusCode.FAILED_PRECONDITION] * times, hidden=True)
+    (outcome,) = delete(service, times=times)
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, service.deletions) == (Refusal.PROTECTED, times)
 
 
 def test_an_order_that_was_taken_is_given_again_after_five_minutes_as_cluster_autoscaler_does() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from rescheduler import errors
 from rescheduler.backends.base import BackendUnavailable, NodeGroup
-from rescheduler.backends.certificates import Certificates, File
+from rescheduler.backends.certificates import Certificates
 from rescheduler.backends.externalgrpc import wire
 from rescheduler.clock import SystemClock
+from rescheduler.pem import File
 from tests.backends import pki
 from tests.backends.externalgrpcs import connected, offered
 from tests.backends.served import SERVER_FILES, Service
@@ -103,8 +104,8 @@ def test_a_certificate_that_does_not_fit_its_key_changes_nothing(
 BAD: dict[str, tuple[dict[str, str], str]] = {
     "a file that is not there": ({"cert": "nowhere.crt"}, "cert {folder}/nowhere.crt: cannot be read: "),
     "a key of another certificate": ({"key": "server.key"}, "cert {folder}/client.crt, key {folder}/server.key: "),
-    "a key with a password": ({"key": "encrypted.key"}, "cert {folder}/client.crt, key {folder}/encrypted.key: "),
-    "an authority that is none": ({"cacert": "names"}, "cacert {folder}/names: expected certificates in PEM: "),
+    "a key with a password": ({"key": "encrypted.key"}, "key {folder}/encrypted.key: "),
+    "an authority that is none": ({"cacert": "names"}, "cacert {folder}/names: no usable PEM certificate: "),
 }
 
 

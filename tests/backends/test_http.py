@@ -346,12 +346,12 @@ BAD_SECRETS: dict[str, tuple[dict[str, str], str | None, str]] = {
         "ä",
         "tokenFile {}/secret: expected one line of printable characters",
     ),
-    "no CA": ({"ca_file": "secret"}, None, "caFile {}/secret: no usable PEM certificate: No such file or directory"),
+    "no CA": ({"ca_file": "secret"}, None, "caFile {}/secret: cannot be read: No such file or directory"),
     "a CA that is none": ({"ca_file": "secret"}, "hm", "caFile {}/secret: no usable PEM certificate: "),
     "a certificate that is none": (
         {"client_cert_file": "secret"},
         "hm",
-        "clientCertFile {}/secret, clientKeyFile none: no usable PEM pair: ",
+        "clientCertFile {}/secret: no usable PEM certificate: ",
     ),
 }
 
@@ -410,7 +410,7 @@ def test_a_certificate_that_is_renewed_is_shown(certificates: Path, tmp_path: Pa
 
 def test_an_encrypted_key_asks_nobody(certificates: Path) -> None:
     endpoint = Endpoint(url="https://a", client_cert_file="client.crt", client_key_file="encrypted.key")
-    with pytest.raises(ConfigError, match="no usable PEM pair"):
+    with pytest.raises(ConfigError, match="no usable PEM private key"):
         Credentials(endpoint, certificates)
 
 

@@ -44,8 +44,9 @@ WEEK = START + dt.timedelta(weeks=1)
 SOON = 600.0
 VIRTUAL = {
     "liqo.io/type": "virtual-node",
-    "type": "virtual-kubelet",
     "kubernetes.io/role": "agent",
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
     "node.kubernetes.io/exclude-from-external-load-balancers": "true",
 }
 TAINT = Taint("virtual-node.liqo.io/not-allowed", "true", "NoExecute")
@@ -131,7 +132,7 @@ def test_the_first_node_manager_says_more_than_true_only_when_it_failed(first: T
 
 
 def test_a_template_of_the_first_node_manager_gets_what_liqo_adds(first: Two) -> None:
-    amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "nvidia.com/gpu": "0"}
+    amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "nvidia.com/gpu": "0", "ephemeral-storage": "20Gi"}
     labels = VIRTUAL | {"country": "italy", "provider": "liqo"}
     assert first.provider.template("STANDARD", deadline=SOON) == NodeTemplate(labels, (TAINT,), amounts, amounts)
     with pytest.raises(UnknownGroup):
@@ -321,10 +322,7 @@ WRONG = {
     ),
     "a certificate": (
         "nodeManager: {url: https://x, clientCertFile: no.pem}",
-        (
-            "nodeManager.clientCertFile {folder}/no.pem, nodeManager.clientKeyFile none: no usable PEM pair: "
-            "No such file or directory"
-        ),
+        ("nodeManager.clientCertFile {folder}/no.pem: cannot be read: No such file or directory"),
     ),
 }
 

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local.cloudpool.errors import CloudError, NotFound
 from deploy.local.cloudpool.faults import Fault
-from deploy.local.cloudpool.pool import Pool
+from deploy.local.cloudpool.pool import Pool, Termination
 from tests.backends.clocks import START, StepClock
 from tests.backends.cloudpools import document, serving, settings
 from tests.cluster.waiting import eventually
@@ -143,14 +143,14 @@ def test_a_second_termination_within_the_cached_view(
 def test_a_cloud_that_is_down_is_covered_up_for_a_while(clock: StepClock) -> None:
     with pool(clock, refresh_interval=30) as one:
         one.cloud_down = True
-        clock.advance(300)
+        clock.advance(299)
         assert one.pool()["timestamp"] == "2024-05-01T12:00:00.000Z"
         clock.advance(1)
         with pytest.raises(CloudError):
             one.pool()
 
 
-def test_a_restart_loses_nothing(clock: StepClock, tmp_path: Path) -> None:
+def test_a_restart_keeps_machines_and_configuration(clock: StepClock, tmp_path: Path) -> None:
     database = str(tmp_path / "pool.db")
     with pool(clock, database=database) as one:
         one.set_size(5)
@@ -158,6 +158,111 @@ def test_a_restart_loses_nothing(clock: StepClock, tmp_path: Path) -> None:
         before = one.pool(), one.size(), one.config(), one.status()
     with pool(clock, database=database, desired_size=1) as one:
         assert (one.pool(), one.size(), one.config(), one.status()) == before
+
+
+def stopped_and_started(one: Pool) -> None:
+    one.stop()
+    one.start()
+
+
+#: what makes the pool forget its desired size
+FORGETTING: dict[str, Callable[[Pool], None]] = {
+    "a stop": stopped_and_started,
+    "a configuration": lambda one: one.set_config({"name": "pool", "quota": 3}),
+}
+
+
+@pytest.mark.parametrize("by", FORGETTING)
+def test_a_desired_size_is_forgotten_and_derived_from_the_active_machines(by: str, clock: StepClock) -> None:
+    with pool(clock, pool=document(quota=3), refresh_interval=30) as one:
+        one.set_size(9)
+        assert one.size()["desiredSize"] == 9
+        FORGETTING[by](one)
+        assert one.size()["desiredSize"] == 3
+
+
+def test_a_restart_forgets_the_desired_size(clock: StepClock, tmp_path: Path) -> None:
+    database = str(tmp_path / "pool.db")
+    with pool(clock, database=database, pool=document(quota=3)) as one:
+        one.set_size(9)
+    with pool(clock, database=database) as one:
+        assert one.size()["desiredSize"] == 3
+
+
+def test_an_update_refreshes_the_view_and_then_acts(clock: StepClock) -> None:
+    """What it launches is missing in the view until the next refresh, although the view is from this moment."""
+    with pool(clock, refresh_interval=30) as one:
+        clock.advance(7)
+        one.set_size(4)
+        assert (one.pool()["timestamp"], len(listed(one)), len(one.machines())) == ("2024-05-01T12:00:07.000Z", 3, 4)
+        clock.advance(23)
+        assert len(listed(one)) == 4
+
+
+def test_a_timestamp_is_taken_after_the_listing(clock: StepClock) -> None:
+    with pool(clock, refresh_interval=30, list_delay=5) as one:
+        machine = ids(one)[0]
+        clock.advance(32)
+        one.terminate(machine, decrement=True)
+        clock.advance(3)
+        assert (one.pool()["timestamp"], listed(one)[0]) == ("2024-05-01T12:00:35.000Z", "RUNNING")
+
+
+@pytest.mark.parametrize(("policy", "left"), [("NEWEST", [0, 1]), ("OLDEST", [2, 3])])
+def test_a_resize_chooses_by_the_policy(policy: str, left: list[int], clock: StepClock) -> None:
+    with pool(clock, pool=document(victimSelectionPolicy=policy), desired_size=2) as one:
+        clock.advance(60)
+        one.set_size(4)
+        clock.advance(60)
+        one.set_size(2)
+        assert [listed(one)[index] for index in left] == ["RUNNING", "RUNNING"]
+        assert [ended.by_resize for ended in one.terminations] == [True, True]
+
+
+def test_sizes_are_read_and_set_while_machines_start(clock: StepClock) -> None:
+    """The second size is worked towards when the first start has ended: by then there is a machine more."""
+    slow = document(startBlocks="120s", victimSelectionPolicy="OLDEST")
+    with pool(clock, pool=slow, refresh_interval=30) as one:
+        clock.advance(10)
+        one.set_size(4)
+        assert one.size()["active"] == 3
+        one.set_size(3)
+        clock.advance(119)
+        assert ([ended.machine for ended in one.terminations], one.size()["desiredSize"]) == ([], 3)
+        clock.advance(1)
+        assert [machine.state(clock.now()) for machine in one.machines()].count("TERMINATED") == 1
+        assert (one.machines()[3].state(clock.now()), one.size()["desiredSize"]) == ("RUNNING", 3)
+
+
+def test_a_termination_waits_until_machines_have_started(clock: StepClock) -> None:
+    with pool(clock, pool=document(startBlocks="120s", endBlocks="60s"), refresh_interval=30) as one:
+        clock.advance(10)
+        one.set_size(4)
+        one.terminate(ids(one)[0], decrement=True)
+        assert ((clock.now() - START).total_seconds(), one.size()["desiredSize"]) == (190.0, 3)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_termination_that_fails_after_the_deed_loses_its_decrement(*, replaced: bool, clock: StepClock) -> None:
+    """The next update launches a replacement, unless it is terminated again before."""
+    with pool(clock, refresh_interval=30, second_termination="ok") as one:
+        machine = ids(one)[0]
+        one.failing_terminations = 1
+        with pytest.raises(CloudError, match="failed to terminate"):
+            one.terminate(machine, decrement=True)
+        assert one.size()["desiredSize"] == 3
+        if not replaced:
+            one.terminate(machine, decrement=True)
+        clock.advance(90)
+        assert (one.size()["desiredSize"], len(one.machines())) == ((3, 4) if replaced else (2, 3))
+
+
+def test_who_ended_with_which_pods_is_kept(clock: StepClock) -> None:
+    with pool(clock) as one:
+        one.pods_on = lambda node: [f"default/of-{node}"]
+        one.save(one.machines()[0], joined=True)
+        one.terminate(ids(one)[0], decrement=True)
+        assert one.terminations == [Termination("pool-1", START, by_resize=False, pods=("default/of-pool-1",))]
 
 
 #: fact: (method, path, content type, body, status, whether the API's form of an error comes back)
@@ -250,7 +355,7 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> None:
     config = tmp_path / "pool.yaml"
-    config.write_text("pool: {name: demo}\ndesiredSize: 2\n")
+    config.write_text("pool: {name: demo}\ndesiredSize: 2\nrefreshInterval: 0s\n")
     arguments = ["--config", str(config), "--without-cluster", "--database", str(tmp_path / "pool.db")]
     with process(*arguments) as (child, url):
         httpx.post(f"{url}/pool/size", json={"desiredSize": 4}, timeout=60).raise_for_status()

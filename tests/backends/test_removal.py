@@ -143,10 +143,33 @@ def test_an_answer_that_is_lost_is_not_followed_by_an_order_while_it_may_be_at_w
 def test_one_that_ended_before_the_size_was_lowered_is_not_ordered_again() -> None:
     with pool() as world:
         machine = world.machines[0]
-        with pytest.raises(PoolError, match="failed to terminate machine"):
-            world.server.pool.terminate(machine.id(world.clock.now()), decrement=True, fail_before_decrement=True)
-        assert world.delete(world.node()) in ([AlreadyGone("TERMINATED")], [Deleted("TERMINATED")])
+        world.server.pool.failing_terminations = 1
+        with pytest.raises(PoolError, match="failed to terminate i-"):
+            world.server.pool.terminate(machine.id(world.clock.now()), decrement=True)
+        (outcome,) = world.delete(world.node())
+        assert isinstance(outcome, Deleted)
+        assert outcome.unshrunk.endswith("its desired size is still 3, so it launches another machine")
         assert world.states()[0] == "TERMINATED"
+
+
+def test_a_decrement_that_is_lost_is_told_in_the_pools_words() -> None:
+    with pool(settings(second_termination="ok")) as world:
+        world.server.pool.failing_terminations = 1
+        (outcome,) = world.delete(world.node())
+        assert isinstance(outcome, Deleted)
+        assert "502 Bad Gateway: failed to terminate i-" in outcome.unshrunk
+        assert (world.desired, world.states()[0]) == (3, "TERMINATED")
+
+
+def test_a_decrement_that_another_client_overrode_is_told() -> None:
+    """The pool answers 200, and keeps the number that was set while the machine was being ended."""
+    with pool() as world:
+        world.inject(path="/pool/size", method="GET", status=200, body='{"desiredSize": 2}')
+        assert world.delete(world.node()) == [
+            Deleted(
+                "TERMINATED", "the pool took the order; its desired size is still 2, so it launches another machine"
+            )
+        ]
 
 
 def test_a_machine_that_survives_its_termination_is_ordered_again_without_lowering_twice() -> None:
@@ -155,7 +178,8 @@ def test_a_machine_that_survives_its_termination_is_ordered_again_without_loweri
         (first,) = world.delete(world.node(), within=60)
         assert first == Accepted("the pool took the order; the pool lists it as RUNNING")
         assert world.delete(world.node()) == [Deleted("TERMINATED")]
-        assert [order["decrementDesiredSize"] for order in world.orders()] == [True, False]
+        assert [order["decrementDesiredSize"] for order in world.orders()] == [True, True]
+        assert world.desired == 2
 
 
 def test_an_order_of_an_earlier_process_is_waited_for_then_given() -> None:

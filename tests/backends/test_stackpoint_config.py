@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from rescheduler import backends
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.stackpoint import config, sizes
 from rescheduler.backends.stackpoint.config import File, Spec
+from tests.backends.clocks import StepClock
 from tests.backends.stackpoints import TOKEN, environment
 
 GOOD = environment("https://api.stackpoint.io/")
@@ -16,6 +18,15 @@ def test_both_spellings_of_the_url_are_taken() -> None:
     other = {key: value for key, value in GOOD.items() if key != "SPC_API_BASE_URL"} | {"SPC_BASE_API_URL": "http://x"}
     found = [config.settings(None, GroupFlags(), environ).endpoint.url for environ in (GOOD, other)]
     assert found == ["https://api.stackpoint.io/", "http://x"]
+
+
+@pytest.mark.parametrize("name", ["stackpoint", "spc", "stackpointio"])
+def test_every_name_of_the_system(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in GOOD.items():
+        monkeypatch.setenv(key, value)
+    provider = backends.load(name, None, StepClock(), GroupFlags(("0:3:t2.medium:od",)))
+    assert provider.name == "stackpoint"
+    provider.close()
 
 
 def test_group_specs_of_the_first_generation() -> None:

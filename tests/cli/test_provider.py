@@ -39,7 +39,7 @@ WRONG = {
     "two of three files": (
         ("--cert", "c", "--key-cert", "k"),
         2,
-        "rescheduler: --key-cert, --cert and --ca-cert: expected all three for mutual TLS, or none",
+        "rescheduler: --cert, --key-cert and --ca-cert: expected all three, for mutual TLS",
     ),
     "a file that is not there": (
         ("--cert", "c", "--key-cert", "k", "--ca-cert", "a"),
@@ -55,7 +55,7 @@ WRONG = {
         ),
     ),
     "an address of elsewhere": (
-        ("--address", "192.0.2.1:8086"),
+        ("--address", "192.0.2.1:8086", "--insecure-plaintext"),
         1,
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",
     ),

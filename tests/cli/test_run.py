@@ -141,6 +141,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         2,
         Running(provider=Provider("spc", None, ("0:1:a", "0:2:b"), "c")),
     ),
+    "StackPointCloud by its first name": (
+        "--cloud-provider=stackpointio",
+        2,
+        Running(provider=Provider("stackpointio")),
+    ),
     "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=Address("::1", 80))),
     "every interface": ("--listen-address=:9235", 2, Running(listen=Address("", 9235))),
     "times": (

@@ -16,6 +16,7 @@ import pytest
 from rescheduler import cli
 from tests.cli.wrong.commands import CLUSTERS, COMMANDS, SNAPSHOTS
 from tests.cli.wrong.facts import SECRET, kubeconfig
+from tests.cli.wrong.inputs import INPUTS
 from tests.cli.wrong.liqos import LIQO
 from tests.cli.wrong.providers import PROVIDERS
 from tests.cli.wrong.proxies import PROXIES
@@ -23,7 +24,7 @@ from tests.cli.wrong.proxies import PROXIES
 LOGGED = re.compile(r"\d{4}-\d\d-\d\dT[^ ]+Z [A-Z]+ ")
 
 TABLES = {"commands": COMMANDS, "clusters": CLUSTERS, "snapshots": SNAPSHOTS, "proxy": PROXIES}
-TABLES |= {"providers": PROVIDERS, "liqo": LIQO}
+TABLES |= {"providers": PROVIDERS, "liqo": LIQO, "inputs": INPUTS}
 FACTS = {f"{table}: {fact}": one for table, facts in TABLES.items() for fact, one in facts.items()}
 
 
@@ -57,6 +58,9 @@ def _furnish(folder: Path, pems: Path) -> None:
     (folder / "two").write_text(f"{SECRET}-1\n{SECRET}-2\n")
     (folder / "secret").write_text(f"{SECRET}-one\n")
     (folder / "kubeconfig").write_text(kubeconfig())
+    (folder / "no.pem").write_text(f"{SECRET} and no certificate\n")
+    os.mkfifo(folder / "fifo")
+    (folder / "device").symlink_to("/dev/zero")
     (folder / "cut.gz").write_bytes(gzip.compress(b'{"kind": "List", "items": []}')[:-12])
 
 

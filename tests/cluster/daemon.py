@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,16 +40,24 @@ NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
 SOFT = "PreferNoSchedule"
 
+PROGRAM = ("-m", "rescheduler")
+
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 LEASE_PATH = f"{LEASES}/{LEASE}"
 
 
 class Daemon:
-    """``rescheduler run`` with QUICK and *flags*; its log lines are read as they come."""
+    """``rescheduler run`` with QUICK and *flags*; its log lines are read as they come.
 
-    def __init__(self, plane: ControlPlane, *flags: str, kubeconfig: Path | None = None) -> None:
+    *program*: what Python runs in place of ``-m rescheduler``.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, *flags: str, kubeconfig: Path | None = None, program: Sequence[str] = PROGRAM
+    ) -> None:
         self._plane = plane
-        self._command = command("run", f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *flags)
+        flags = (f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *flags)
+        self._command = [sys.executable, *program, "run", *flags]
         self.lines: list[Json] = []
 
     def __enter__(self) -> Self:
@@ -122,7 +131,7 @@ class Daemon:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "rescheduler", *arguments]
+    return [sys.executable, *PROGRAM, *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -27,7 +27,7 @@ class Machines:
     """The pool behind the on-demand nodes."""
 
     def __init__(self, observer: Observer, server: Server, folder: Path) -> None:
-        self._observer, self._pool, self.face = observer, server.pool, server.face
+        self._observer, self._pool, self.face, self.server = observer, server.pool, server.face, server
         pool: dict[str, Any] = {
             "id": POOL,
             "backend": {"url": server.url, "timeout": "5s"},

@@ -1,10 +1,11 @@
 """The real Cluster Autoscaler drives ``rescheduler provider serve`` on the local control plane: `make autoscaler`.
 
-Not collected by name: its first build takes minutes. Machines are Nodes that kwok plays; pods are bound by the real
-scheduler. Cluster Autoscaler speaks the older of the protocol's two generations.
+Not collected by name: its first build takes minutes. CLUSTER_AUTOSCALER names a binary that is run instead. Machines
+are Nodes that kwok plays; pods are bound by the real scheduler.
 """
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -23,14 +24,16 @@ from deploy.local.cherry import nodes as cherry_nodes
 from deploy.local.cloudpool.cluster import Cluster
 from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server as CloudpoolServer
-from deploy.local.manifests import deployment, node
+from deploy.local.manifests import ON_DEMAND, SPOT, deployment, node
 from deploy.local.plane import ControlPlane
 from deploy.local.stackpoint import nodes as stackpoint_nodes
 from deploy.local.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
+from rescheduler.planning.candidates import DELETION_CANDIDATE
 from tests.backends import cherry, cloudpools, pki, stackpoints
 from tests.backends.served import CLIENT_FILES, SERVER_FILES, Service
-from tests.cluster.daemon import Look
+from tests.cluster.daemon import NO_DELAY, SOFT, Daemon, Look
+from tests.cluster.observer import Observer
 
 CLOCK = SystemClock()
 FLAGS = (
@@ -130,7 +133,7 @@ def cloudpool(
         yield System(
             ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json"),
             labels,
-            lambda: sum(one.allocated(CLOCK.now()) for one in server.pool.machines()),
+            lambda: allocated(server.pool),
             inject=server.face.inject,
         )
 
@@ -177,6 +180,47 @@ def joined(nodes: Any) -> Iterator[None]:
         nodes.close()
 
 
+@contextlib.contextmanager
+def two_pools(plane: ControlPlane, folder: Path) -> Iterator[tuple[System, System]]:
+    """An on-demand and a spot pool of two machines each, of which each must keep one, behind one service.
+
+    Cluster Autoscaler marks no node of a group that is at its minimum.
+    """
+    kinds: dict[str, dict[str, Any]] = {
+        "od": {"labels": {ON_DEMAND: ""}, "taints": [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]},
+        "spot": {"labels": {SPOT: ""}, "network": "10.78"},
+    }
+    flags = ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json")
+    pools, systems = [], []
+    with contextlib.ExitStack() as stack:
+        for name, more in kinds.items():
+            place = folder / name
+            place.mkdir()
+            document = cloudpools.document(name=name, requestDelay="200ms", launchDelay="200ms", **more)
+            settings = cloudpools.settings(pool=document, desired_size=2, refresh_interval=0.2, pool_update=1)
+            server = stack.enter_context(CloudpoolServer(settings, place, CLOCK).running())
+            stack.enter_context(joined(Cluster(str(plane.kubeconfig), server.pool, CLOCK)))
+            pools.append(
+                {
+                    "id": name,
+                    "backend": {"url": server.url, "timeout": "4s"},
+                    "minSize": 1,
+                    "maxSize": 3,
+                    "refreshInterval": "500ms",
+                    "cacheAge": "1s",
+                    "pollInterval": "500ms",
+                    "template": {"labels": more["labels"], "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}},
+                }
+            )
+            systems.append(System(flags, more["labels"], functools.partial(allocated, server.pool)))
+        (folder / "cloudpool.json").write_text(json.dumps({"pools": pools}))
+        yield systems[0], systems[1]
+
+
+def allocated(pool: Any) -> int:
+    return sum(one.allocated(CLOCK.now()) for one in pool.machines())
+
+
 SYSTEMS: dict[str, Callable[[ControlPlane, Path], AbstractContextManager[System]]] = {
     "cloudpool": cloudpool,
     "cherryservers": cherryservers,
@@ -186,6 +230,8 @@ SYSTEMS: dict[str, Callable[[ControlPlane, Path], AbstractContextManager[System]
 
 @pytest.fixture(scope="module")
 def program(pytestconfig: pytest.Config) -> Path:
+    if given := os.environ.get("CLUSTER_AUTOSCALER"):
+        return Path(given)
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     with capture.global_and_fixture_disabled():
@@ -282,3 +328,35 @@ def test_a_system_that_is_down_for_a_while_costs_nothing_but_time(
             look.running(3)
             assert system.machines() == 3
         assert autoscaler.told("Error on gRPC call NodeGroupIncreaseSize")
+
+
+def test_the_daemon_beside_it_moves_pods_to_spot_nodes_that_it_finds_underused(
+    program: Path, cluster: ControlPlane, observer: Observer, folder: Path
+) -> None:
+    """Both ask one service. At the pool's minimum the other node stays, which is a reason and no failed drain."""
+    with two_pools(cluster, folder) as (on_demand, spot):
+        observer.eventually(lambda: len(observer.node_names()) == 4, "the machines' Nodes")
+        observer.start_on("od-1", deployment("web", 1, cpu="300m"), pods=1)
+        observer.start_on("od-2", deployment("api", 2, cpu="300m"), pods=2)
+        observer.running(3)
+        observer.open_all()
+        with driven(program, cluster, folder, on_demand, "--scale-down-unneeded-time=1h") as autoscaler:
+            observer.eventually(
+                lambda: all(DELETION_CANDIDATE in taints(cluster, f"spot-{number}") for number in (1, 2)), "its taints"
+            )
+            client = folder / "client.yaml"
+            with Daemon(cluster, NO_DELAY, "--cloud-provider=externalgrpc", f"--cloud-config={client}"):
+                observer.eventually(lambda: on_demand.machines() == 1, "the machine to end")
+                observer.eventually(lambda: "od-1" not in observer.node_names(), "its Node to go")
+                observer.eventually(
+                    lambda: any("below-minimum: " in told for told in observer.messages("od-2", "DrainBlocked")),
+                    "the reason why the other node stays",
+                )
+        assert observer.kinds() == {"spot": 1, "od": 2}
+        assert (on_demand.machines(), spot.machines()) == (1, 2)
+        assert "DrainFailed" not in observer.events("od-1") | observer.events("od-2")
+        assert autoscaler.told("Error on gRPC call") == []
+
+
+def taints(cluster: ControlPlane, name: str) -> set[str]:
+    return {taint["key"] for taint in cluster.api.get(f"/api/v1/nodes/{name}")["spec"].get("taints", [])}

@@ -23,8 +23,8 @@ def kustomization(folder: str | Path) -> list[Json]:
 
 
 def composed(folder: Path, **layers: Json) -> list[Json]:
-    """The objects of the last of *layers*: kustomizations in *folder*, beside `base` and `components` of deploy/."""
-    for name in ("base", "components"):
+    """The objects of the last of *layers*: kustomizations in *folder*, beside folders of deploy/."""
+    for name in ("base", "components", "liqo"):
         (folder / name).symlink_to(DEPLOY / name)
     for name, layer in layers.items():
         (folder / name).mkdir()

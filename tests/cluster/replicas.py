@@ -13,7 +13,7 @@ from deploy.local.errors import ApiError
 from deploy.local.manifests import namespace, node, pod
 from deploy.local.plane import ControlPlane
 from rescheduler.settings import LEASE
-from tests.cluster.daemon import Daemon
+from tests.cluster.daemon import PROGRAM, Daemon
 
 NAMESPACE: Final = "kube-system"
 ACCOUNT: Final = "spot-rescheduler"
@@ -92,9 +92,9 @@ class Installation:
         """With a token of the replica's pod, or of no pod."""
         return self.plane.service_account_kubeconfig(self.namespace, self.account, pod=replica)
 
-    def daemon(self, replica: str, *flags: str) -> Daemon:
+    def daemon(self, replica: str, *flags: str, program: Sequence[str] = PROGRAM) -> Daemon:
         own = (f"--namespace={self.namespace}", f"--lease-name={self.lease}", f"--pod-name={replica}")
-        return Daemon(self.plane, *flags, *own, kubeconfig=self.kubeconfig(replica))
+        return Daemon(self.plane, *flags, *own, kubeconfig=self.kubeconfig(replica), program=program)
 
 
 @contextlib.contextmanager

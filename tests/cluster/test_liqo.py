@@ -66,7 +66,7 @@ def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
             ]
             assert template.allocatable == shown["status"]["allocatable"]
             cluster.apply([deployment("web", 2, **ON_VIRTUAL)])
-            look.running(2)
+            look.running(2, "web")
         restart(here)
         with here.provider() as provider:
             first, second = (ref(node) for node in here.nodes().values())
@@ -76,7 +76,7 @@ def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
             assert provider.group_for(NodeRef("n", "aws:///i-1"), deadline=within()) is None
             assert provider.delete_nodes(GROUP, [first], deadline=within()) == {first.name: Deleted("no longer there")}
             assert list(here.nodes()) == [second.name]
-            look.running(2)
+            look.running(2, "web")
             cluster.apply([pdb("web", min_available=2)])
             # The budget keeps Liqo from draining: the order stays at work, over a kill of whoever gave it.
             look.eventually(lambda: _allowed(cluster) == 0, "the budget to count")

@@ -23,6 +23,7 @@ from rescheduler.backends import load
 from rescheduler.backends.base import CloudProvider, Deleted, InstanceState, NodeRef
 from rescheduler.clock import SystemClock
 from tests.acceptance.program import Program
+from tests.cluster.rendering import DEPLOY, kustomization
 
 PAGE = (Path(__file__).parents[2] / "docs" / "liqo.md").read_text(encoding="utf-8")
 WAIT_SECONDS = 120.0
@@ -104,6 +105,22 @@ def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
         yield Here(plane, folder, stack)
 
 
+def test_the_page_gives_the_node_manager_liqoctl_and_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(file("kustomization.yaml").replace("deploy/", "../deploy/"))
+    made = {(each["kind"], each["metadata"]["name"]): each for each in kustomization(folder)}
+    [container] = made["Deployment", "node-manager"]["spec"]["template"]["spec"]["containers"]
+    added = ["--liqoctl=/usr/local/bin/liqoctl", "--liqoctl-argument=--networking-disabled"]
+    assert container["args"][-2:] == added
+    assert container["image"] == "registry.example.com/spot-rescheduler-liqoctl:0.1.0"
+    granted = [made[kind, "node-manager-liqoctl"]["rules"] for kind in ("Role", "ClusterRole")]
+    for rule in [*granted[0], *granted[1]]:
+        row = f"| {', '.join(rule['verbs'])} |"
+        assert [line for line in PAGE.splitlines() if row in line and f"`{rule['resources'][0]}`" in line], rule
+
+
 def test_the_page_is_true(cluster: ControlPlane, tmp_path: Path) -> None:
     any_port = {f"--health-address=127.0.0.1:{port}": "--health-address=127.0.0.1:0" for port in (9236, 9237)}
     with prepared(cluster, tmp_path) as here:
@@ -123,8 +140,9 @@ def test_the_page_is_true(cluster: ControlPlane, tmp_path: Path) -> None:
         cluster.wait_for(running, "a virtual node", seconds=WAIT_SECONDS)
         [node] = cluster.api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/worker=true")
         assert [node["spec"]["providerID"]] == running()
-        # As much as the cluster says that it has free, up to the group's most.
-        assert node["status"]["allocatable"] == {"cpu": "2", "memory": "3Gi", "pods": "110"}
+        # As much as the cluster says that it has free, up to the group's most, and what the cluster adds.
+        wanted = {"cpu": "2", "memory": "3Gi", "pods": "110", "ephemeral-storage": "20Gi"}
+        assert node["status"]["allocatable"] == wanted
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         gone = provider.delete_nodes("STANDARD", [NodeRef(name, node["spec"]["providerID"], labels)], deadline=within())
         assert gone == {name: Deleted("no longer there")}

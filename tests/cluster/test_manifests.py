@@ -96,7 +96,7 @@ def test_one_proxy_runs_and_is_probed_on_a_port_of_its_own() -> None:
         "readinessProbe": {"path": "/readyz", "port": "http-metrics"},
     }
     [service] = [one for one in kustomization("proxy") if one["kind"] == "Service"]
-    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["https"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
 
 

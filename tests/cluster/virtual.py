@@ -95,13 +95,17 @@ class Site:
         """Discovery learns by a Secret that *cluster* lends so many nodes of ours."""
         amounts = {"cpu": str(2 * nodes), "memory": f"{2 * nodes}Gi", "pods": str(110 * nodes)}
         info = {"resources": amounts, "labels": {"hasGPU": "false"}, "hasNat": False}
-        data = {"kubeconfig": kubeconfig(), "info": json.dumps(info)}
+        data = {
+            "kubeconfig": kubeconfig(cluster={"server": f"https://{cluster}.example:6443"}),
+            "info": json.dumps(info),
+        }
         metadata = {"name": cluster, "namespace": NAMESPACE, "labels": {"autoscaling": "true"}}
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
         self.plane.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}])
 
     def slices(self) -> list[Json]:
-        return self.plane.api.items(SLICES)
+        """Our own; consumers of this cluster have slices here, too."""
+        return self.plane.api.items(SLICES, labelSelector="liqo.io/replication=true")
 
     def nodes(self) -> dict[str, Json]:
         """Virtual ones."""

@@ -97,6 +97,9 @@ def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
 EMPTY = Plan("od", ())
 NO_ROOM = Rejected("od", (Blocker(Reason.NO_ROOM, "Insufficient cpu", "ns/a"), Blocker(Reason.BUDGET, "x")))
 
+#: Another tool removes the node.
+JOINED = Rejected("od", (Blocker(Reason.BEING_DRAINED, "another tool removes it"),))
+
 
 def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
     """All pods of *workloads* run; *states* (by name of the controller) replace those of controllers that changed."""

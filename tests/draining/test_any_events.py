@@ -28,6 +28,7 @@ from rescheduler.draining.messages import (
     NodeDeleted,
     NodeDeletionFailed,
     OrderRemoval,
+    PlanAgain,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
@@ -44,7 +45,7 @@ from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.outcome import Plan, PodRef
-from tests.draining.stories import NO_ROOM, Workload, plan, workload
+from tests.draining.stories import JOINED, NO_ROOM, Workload, plan, workload
 
 LIMITS = Limits(
     eviction=20, grace=5, headroom=5, removal=20, release=10, landing=30, creation=5, binding=10, exposure=5
@@ -117,7 +118,9 @@ class Events:
             Released,
             lambda: Looked(self.plan()),
             lambda: Looked(NO_ROOM),
+            lambda: Looked(JOINED),
             lambda: PlannedAgain(NO_ROOM),
+            lambda: PlannedAgain(JOINED),
             lambda: EvictionAccepted(self.uid()),
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
@@ -153,7 +156,8 @@ class Events:
         replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}
         present = frozenset(uid for uid in UIDS if self.often())
         tainted, stale = self.often() or self.often(), self.rarely()
-        return Seen(present, replicas, tainted, self.random.choice(["", "", "s1"]), stale)
+        lost, joined = self.random.choice(["", "", "s1"]), self.random.choice(["", "", "", "Cluster Autoscaler"])
+        return Seen(present, replicas, tainted, lost, stale, joined)
 
     def replicas(self) -> Replicas:
         numbers = sorted(self.random.randint(0, 4) for _ in range(3))
@@ -207,6 +211,18 @@ def once_told_to_stop_nothing_more_is_evicted(trace: Trace) -> None:
         assert not any(isinstance(action, Evict | Mark) for action in actions_of(trace[stops[0] :]))
 
 
+def nothing_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
+    for _, event, _, actions in trace:
+        joined = isinstance(event, Seen) and event.joined
+        assert not joined or not any(isinstance(action, Evict | PlanAgain) for action in actions)
+
+
+def only_a_drain_that_has_evicted_pods_and_waits_for_none_is_handed_to_another_tool(trace: Trace) -> None:
+    for _, _, after, _ in trace:
+        pending = after.waiting or any(not victim.accepted for victim in after.victims.values())
+        assert not after.removed_by or (after.evicted and not pending)
+
+
 def every_end_has_opened_the_node_or_a_reason_not_to(trace: Trace) -> None:
     if not trace or not (drain := trace[-1][2]).done or not drain.marked or drain.released:
         return
@@ -258,6 +274,8 @@ LAWS = (
     nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
     the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed,
     once_told_to_stop_nothing_more_is_evicted,
+    nothing_is_evicted_while_another_tool_removes_the_node,
+    only_a_drain_that_has_evicted_pods_and_waits_for_none_is_handed_to_another_tool,
     every_end_has_opened_the_node_or_a_reason_not_to,
     an_end_is_final,
     time_ends_it,

@@ -246,10 +246,6 @@ def test_success(made: Plan, story: Story) -> None:
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
-    "the node is gone when it is looked at for the last time": (
-        [*OPENING, *MOVED, (10, LookFailed("no node od", node_gone=True), ())],
-        Failure(Why.NODE_GONE, "no node od"),
-    ),
     "the last look fails": (
         [*OPENING, *MOVED, (10, LookFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
@@ -337,10 +333,6 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     "the mark is not ours any more when the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
-    ),
-    "the node is gone when the intent to remove is written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("no node od", node_gone=True), ())],
-        Failure(Why.NODE_GONE, "no node od"),
     ),
     "a node of the plan is lost, and the others have no room": (
         [

@@ -122,18 +122,27 @@ class TestTheOrderIsAtWork:
         assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
     @pytest.mark.parametrize(
-        "answer", [RemovalPending("booked"), Removed()], ids=["its order is at work", "its end is confirmed"]
+        ("answer", "confirmed"),
+        [(RemovalPending("booked"), False), (Removed(), True)],
+        ids=["its order is at work", "its end is confirmed"],
     )
-    def test_a_node_that_others_delete_when_its_machine_goes_is_deleted(self, answer: Event) -> None:
-        """A cloud controller deletes Nodes of machines that are gone."""
+    def test_a_node_that_others_delete_when_its_machine_goes(self, answer: Event, *, confirmed: bool) -> None:
+        """A cloud controller deletes Nodes of machines that are gone. What was not seen of the machine is not told."""
         drain = play(machine.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = machine.step(drain, answer, 12)
         drain, actions = machine.step(drain, MarkFailed("no node od", node_gone=True), 13)
-        assert (drain.succeeded, actions) == (True, ())
+        assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
+
+    def test_a_node_that_is_gone_when_the_order_is_repeated(self) -> None:
+        story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, NodeDeleted(), ())]
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert (drain.released, drain.succeeded, drain.handed_over) == (True, False, True)
 
     def test_a_node_that_was_deleted_before_the_order_was_sent(self) -> None:
+        """By somebody else, who removes the machine, too: it is not ordered."""
         story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
-        assert play(machine.start(PLAN, LIMITS), story).failure == Failure(Why.NODE_GONE, "no node od")
+        drain = play(machine.start(PLAN, LIMITS), story)
+        assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_that_is_deleted_while_the_order_is_on_its_way(self) -> None:
         """The answer tells what became of the machine; it is not waited for without end."""

@@ -20,7 +20,7 @@ _EXAMPLES: Final = 60  #: of a seed; then the seed changes
 @click.option("--seed", type=int, help="Of the first examples of each face; without it a random one.")
 @click.option("--face", "chosen", type=click.Choice(list(FACES)), multiple=True, help="Only this one; repeatable.")
 def main(seconds: float, seed: int | None, chosen: tuple[str, ...]) -> None:
-    """Throw whatever hypothesis makes up at the HTTP and gRPC faces. Exit code 1 where one of them took harm."""
+    """Throw whatever hypothesis makes up at faces, files and flags. Exit code 1 where one of them took harm."""
     names = chosen or tuple(FACES)
     harmed = [name for name in names if not _attacked(name, seconds / len(names), seed)]
     sys.exit(f"harm was done to: {', '.join(harmed)}" if harmed else 0)

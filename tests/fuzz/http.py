@@ -11,9 +11,12 @@ from tests.fuzz.wire import End, Exchange
 
 METHODS: Final = ("GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "X-Y", "*")
 
+#: Numbers and durations past any range, and what no path can hold.
+ODD: Final = (2**31, 2**63, -(2**63) - 1, 10**400, 1e308, "a\0b", "9" * 400 + "h", "100000000h", "87600h")
+
 #: Which an answer can come from whatever else the request holds.
 VALUES: Final[st.SearchStrategy[Any]] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(ODD),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
@@ -53,6 +56,9 @@ _SOUP: Final = (
     b"Host: a\x00b",
     b"Host: elsewhere, twice",
     b"X-HTTP-Method-Override: DELETE",
+    b"x_http_method_override: POST",
+    b"X-Original-URL: /pool/size",
+    b"X-Rewrite-URL: /pool/terminate",
     b" leading: space",
     b"no colon",
     b": no name",

@@ -9,13 +9,13 @@ from typing import Final, TypeAlias
 
 import grpc
 
-from tests.fuzz import faces, providers
+from tests.fuzz import faces, inputs, providers
 from tests.fuzz.attack import Tally, http_attack
 from tests.fuzz.calls import grpc_attack
 from tests.fuzz.process import Watched
 
 Attack: TypeAlias = Callable[[Tally, int, int], None]  #: tally, number of examples, seed
-Opened: TypeAlias = tuple[Watched, Attack]
+Opened: TypeAlias = tuple[Watched | inputs.Commands, Attack]
 
 
 @contextlib.contextmanager
@@ -30,7 +30,14 @@ def _grpc(opened: AbstractContextManager[providers.World]) -> Iterator[Opened]:
         yield world.process, partial(grpc_attack, world, channel)
 
 
+@contextlib.contextmanager
+def _commands(folder: Path) -> Iterator[Opened]:
+    with inputs.commands(folder) as commands:
+        yield commands, commands.attack
+
+
 FACES: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
+    "inputs": _commands,
     "run": lambda folder: _http(faces.pages(folder)),
     "proxy": lambda folder: _http(faces.proxy(folder)),
     "proxy-tls": lambda folder: _http(faces.proxy(folder, tls=True)),

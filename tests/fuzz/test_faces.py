@@ -9,6 +9,7 @@ from tests.fuzz.registry import FACES
 
 #: Fewer where an example may drain a node or wait for a cloud.
 EXAMPLES = {
+    "inputs": 15,
     "proxy": 6,
     "proxy-tls": 4,
     "liqo-discovery-tls": 15,

@@ -12,6 +12,7 @@ from rescheduler.backends.base import BackendUnavailable
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, Retryable
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
+from rescheduler.liqo.nodemanager.foreign_clusters import Tenancy
 from rescheduler.liqo.nodemanager.resources import (
     GROUP_LABEL,
     Condition,
@@ -67,6 +68,7 @@ class MemoryLiqo:
         self.peers = set(peers)
         self.pieces: dict[str, Piece] = {}
         self.denied: dict[str, str] = {}
+        self.unreachable: set[str] = set()
         self.strangers: dict[str, str] = {}  #: virtual nodes that others made, and their provider IDs
         self.unready: set[str] = set()  #: Nodes that are not Ready
         self.refusing: list[Exception] = []  #: for the next slices that are asked for
@@ -87,9 +89,10 @@ class MemoryLiqo:
             [self._node(one) for one in pieces if self._started(one)] + others,
         )
 
-    def peerings(self) -> Mapping[str, str]:
+    def peerings(self) -> Mapping[str, Tenancy]:
         self._answer()
-        return {one: f"tenant-of-{one}" for one in self.peers}
+        obstacles = dict.fromkeys(self.unreachable, "its API server cannot be reached")
+        return {one: Tenancy(f"tenant-of-{one}", obstacles.get(one, "")) for one in self.peers}
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         self._answer()

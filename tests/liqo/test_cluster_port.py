@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.liqo import foreign, objects
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.liqo.nodemanager.cluster import KubeLiqo
+from rescheduler.liqo.nodemanager.cluster import FOREIGN_CLUSTERS, KubeLiqo
+from rescheduler.liqo.nodemanager.foreign_clusters import Tenancy
 from rescheduler.liqo.nodemanager.resources import GROUP_LABEL, Meta, Node, ResourceSlice, slice_manifest
 from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Edge, Reply, serving
@@ -34,7 +36,7 @@ def liqo(edge: Edge, tmp_path: Path) -> KubeLiqo:
 
 def page(*names: str, following: str = "", group: str = "G", cluster: str = "rome") -> Reply:
     metadata = {"continue": following} if following else {}
-    labels = {GROUP_LABEL: group} if group else {}
+    labels = {"liqo.io/replication": "true", **({GROUP_LABEL: group} if group else {})}
     items = [
         {"metadata": {"name": name, "namespace": cluster, "labels": labels}, "spec": {"providerClusterID": cluster}}
         for name in names
@@ -58,6 +60,49 @@ def test_slices_of_others_keep_their_clusters_in_use(edge: Edge, liqo: KubeLiqo)
     edge.on("GET", NODES, page())
     seen = liqo.look()
     assert (list(seen.slices), sorted(seen.lenders)) == ([], ["milan", "rome"])
+
+
+def tenant(cluster: str) -> dict[str, object]:
+    return {"metadata": {"name": f"of-{cluster}", "labels": {"liqo.io/remote-cluster-id": cluster}}}
+
+
+def without_identity(cluster: str) -> dict[str, object]:
+    status = foreign.status(foreign.Parts(secret=objects.kubeconfig_secret(cluster, f"of-{cluster}")))
+    return {"metadata": {"name": cluster}, "spec": {"clusterID": cluster}, "status": status}
+
+
+SECRETS = {
+    "an administrator's": (Reply({"items": [{"metadata": {"name": "k"}}]}), {"rome": Tenancy("of-rome")}),
+    "one that Liqo made of an Identity": (
+        Reply({"items": [{"metadata": {"name": "k", "ownerReferences": [{"kind": "Identity"}]}}]}),
+        {},
+    ),
+    "none": (Reply({"items": None}), {}),
+    "one that we may not see": (
+        Reply({}, 403),
+        {
+            "rome": Tenancy(
+                "of-rome",
+                "it has no Identity here, and its kubeconfig cannot be looked for: list secrets: Forbidden (403)",
+            )
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("reply", "expected"), SECRETS.values(), ids=SECRETS)
+def test_a_provider_without_an_identity_has_a_kubeconfig_of_an_administrators(
+    reply: Reply, expected: dict[str, Tenancy], edge: Edge, liqo: KubeLiqo
+) -> None:
+    """After unpeering, and without an Identity from the start, the ForeignCluster says the same. Only Secrets tell."""
+    edge.on("GET", "/api/v1/namespaces", Reply({"items": [tenant("rome")]}))
+    edge.on("GET", FOREIGN_CLUSTERS, Reply({"items": [without_identity("rome"), without_identity("turin")]}))
+    edge.on("GET", "/api/v1/namespaces/of-rome/secrets", reply)
+    assert liqo.peerings() == expected
+    [request] = edge.seen(path="/api/v1/namespaces/of-rome/secrets")
+    assert request.headers["accept"].startswith("application/json;as=PartialObjectMetadataList;")
+    selector = "liqo.io/identity-type=ControlPlane,liqo.io/remote-cluster-id=rome"
+    assert request.query["labelSelector"] == selector
 
 
 @pytest.mark.parametrize(

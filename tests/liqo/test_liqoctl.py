@@ -111,6 +111,23 @@ def test_a_peering_is_ended(script: Script) -> None:
     ]
 
 
+ARGUMENTS = ("--networking-disabled", "--mtu", "1300", "--gw-client-address=10.0.0.1", "--wait=false", "--user=me")
+
+
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [
+        ("peer", ["--networking-disabled", "--mtu", "1300", "--gw-client-address=10.0.0.1", "--user=me"]),
+        ("unpeer", ["--wait=false", "--user=me"]),
+    ],
+)
+def test_further_arguments_reach_the_commands_that_know_them(script: Script, verb: str, expected: list[str]) -> None:
+    """A flag that is not known is refused: peer's own ones must not keep it from ending a peering."""
+    tool = script.tool(arguments=ARGUMENTS)
+    (tool.peer if verb == "peer" else tool.unpeer)(ROME)
+    assert script.wrote("arguments")[-len(expected) - 1 :] == ["--timeout=60s", *expected]
+
+
 def test_what_went_wrong_is_told_without_secrets(script: Script) -> None:
     script.does(f'printf "\\033[31mERRO\\033[0m\\n  cannot log in with {TOKEN}\\n\\n"; exit 3')
     with pytest.raises(PeeringFailed) as failure:
@@ -281,6 +298,24 @@ def test_a_peering_of_ours_is_ended_when_its_last_slice_has_long_gone(peered: Pe
     assert peered.script.wrote("calls") == ["call"]
     peered.round(1)
     assert (peered.script.wrote("arguments")[0], bench.store.peerings()) == ("unpeer", [])
+
+
+def test_a_peering_that_was_ended_is_made_again_at_once(script: Script) -> None:
+    peered = Peered(script, dt.timedelta(seconds=10))
+    bench = peered.bench
+    [name] = bench.service.increase("STANDARD", 1)
+    peered.round()
+    bench.liqo.peers.add("rome")
+    peered.round()
+    bench.service.remove("STANDARD", name)
+    peered.round()
+    peered.round(10)
+    assert (script.wrote("arguments")[0], bench.store.peerings()) == ("unpeer", [])
+    bench.liqo.peers.clear()
+    bench.service.increase("STANDARD", 1)
+    peered.round()
+    assert (script.wrote("arguments")[0], bench.store.peerings()) == ("peer", ["rome"])
+    peered.close()
 
 
 def test_nothing_is_asked_of_a_cluster_whose_peering_is_being_ended(peered: Peered) -> None:

@@ -8,13 +8,7 @@ from rescheduler.liqo.nodemanager.machines import Machine, Record, view
 from rescheduler.liqo.nodemanager.resources import (
     GROUP_LABEL,
     Condition,
-    ForeignCluster,
-    ForeignClusterSpec,
-    ForeignClusterStatus,
     Meta,
-    Module,
-    Modules,
-    Namespace,
     Node,
     NodeSpec,
     NodeStatus,
@@ -24,7 +18,7 @@ from rescheduler.liqo.nodemanager.resources import (
     SliceStatus,
     VirtualNode,
     VirtualNodeStatus,
-    peerings,
+    seen,
 )
 
 NOW = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -150,25 +144,24 @@ def test_what_a_cluster_granted_counts_more_than_what_it_was_asked_for() -> None
     assert {name: str(amount) for name, amount in found.held.items()} == {"cpu": "3"}
 
 
-def foreign(name: str, *, enabled: bool) -> ForeignCluster:
-    return ForeignCluster(
-        metadata=Meta(name=name),
-        spec=ForeignClusterSpec(cluster_id=name),
-        status=ForeignClusterStatus(modules=Modules(authentication=Module(enabled=enabled))),
-    )
-
-
-def tenant(name: str, cluster: str, deleted: str | None = None) -> Namespace:
-    labels = {"liqo.io/remote-cluster-id": cluster, "liqo.io/tenant-namespace": "true"}
-    return Namespace(metadata=Meta(name=name, labels=labels, deletion_timestamp=deleted))
-
-
-def test_a_peer_has_authenticated_us_and_its_namespace_is_found_by_label() -> None:
-    namespaces = [
-        tenant("of-rome", "rome"),
-        tenant("of-milan", "milan"),
-        tenant("of-oslo", "oslo", GONE),
-        tenant("of-nobody", "nobody"),
+def test_a_replica_of_a_consumers_slice_is_no_machine_of_ours() -> None:
+    """It has all labels of its original, those of the consumer's node manager included."""
+    labels = {GROUP_LABEL: "G", "liqo.io/remote-cluster-id": "oslo", "liqo.io/replicated": "true"}
+    slices = [
+        ResourceSlice(metadata=Meta(name=name, labels={**labels, "liqo.io/replication": replication}))
+        for name, replication in {"theirs": "false", "ours": "true"}.items()
     ]
-    clusters = [foreign("rome", enabled=True), foreign("milan", enabled=False), foreign("oslo", enabled=True)]
-    assert peerings(namespaces, clusters) == {"rome": "of-rome"}
+    assert [*seen(slices, [], []).slices] == ["ours"]
+    assert seen(slices[:1], [], []) == Seen()
+
+
+def test_a_denial_is_over_once_a_virtual_node_has_come_of_the_slice() -> None:
+    failed = Record(
+        name="m", group="G", cluster="rome", resources={}, since=NOW, ordered=True, error="DENIED", failed_at=NOW
+    )
+    denied = machine(failed, slices=piece(DENIED))
+    granted = machine(failed, slices=piece(), virtual_nodes=virtual())
+    assert denied is not None
+    assert granted is not None
+    assert (denied.recovered, granted.recovered) == (False, True)
+    assert failed.without_error() == Record(name="m", group="G", cluster="rome", resources={}, since=NOW, ordered=True)

@@ -21,7 +21,8 @@ SMALL = """
     minSize: 1
     maxSize: 5
     selector: {country: IT, hasGPU: "false"}
-    resources: {min: {cpu: 500m, memory: 1Gi, pods: 20}, max: {memory: 2Gi}}
+    resources: {min: {cpu: 500m, memory: 1Gi, pods: 20}, max: {memory: 2Gi}, added: {ephemeral-storage: 5Gi}}
+    class: gold
     labels: {team: a}
     taints: [{key: k, value: v, effect: NoSchedule}]
     cost: 0.25
@@ -47,6 +48,8 @@ def test_all_keys(tmp_path: Path) -> None:
         {"team": "a"},
         (Taint("k", "v", "NoSchedule"),),
         0.25,
+        {"ephemeral-storage": "5Gi"},
+        "gold",
     )
     patience = Patience(provision=dt.timedelta(minutes=5), shown=dt.timedelta(0))
     assert configuration(file) == Configuration((small,), patience, dt.timedelta(hours=1))
@@ -85,6 +88,11 @@ WRONG = {
     ),
     "no price": (FULL.replace("cost: 0.25", "cost: .inf"), "Expected `float` <= 1000000000.0"),
     "no taint": (FULL.replace("key: k", "key: k k"), "groups[0].taints: expected taints of Kubernetes"),
+    "no class": (FULL.replace("class: gold", "class: a b"), "groups[0].class: expected at most 63 of"),
+    "an added amount that is none": (
+        FULL.replace("5Gi", "much"),
+        "groups[0].resources.added.ephemeral-storage: quantity 'much': expected a number",
+    ),
     "nothing of it": (FULL.replace("500m", "0"), "groups[0].resources.min.cpu: expected more than 0"),
     "max amount below min": (FULL.replace("2Gi", "1Mi"), "groups[0].resources.max.memory: expected min.memory or more"),
     "max of what min has not": (FULL.replace("{memory: 2Gi}", "{gpu: 1}"), "groups[0].resources.max.gpu: expected min"),

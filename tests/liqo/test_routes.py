@@ -19,8 +19,9 @@ from tests.liqo.builders import Bench, bench, cluster, group
 ANY = Address("127.0.0.1", 0)
 LABELS = {
     "liqo.io/type": "virtual-node",
-    "type": "virtual-kubelet",
     "kubernetes.io/role": "agent",
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
     "node.kubernetes.io/exclude-from-external-load-balancers": "true",
 }
 
@@ -82,8 +83,8 @@ def test_the_old_template_and_gpus(client: httpx.Client) -> None:
     assert get(client, "/nodegroup/template", id="GPU") == {
         "nodegroupId": "GPU",
         "resources": {
-            "min": {"cpu": "3500m", "memory": "4Gi", "pods": "110", GPU: "1"},
-            "max": {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4"},
+            "min": {"cpu": "3500m", "memory": "4Gi", "pods": "110", GPU: "1", "ephemeral-storage": "20Gi"},
+            "max": {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4", "ephemeral-storage": "20Gi"},
         },
         "labels": {**LABELS, "provider": "liqo", "spot-rescheduler/node-group": "GPU"},
         "cost": 25.0,
@@ -242,7 +243,7 @@ def test_errors_of_machines_are_told(client: httpx.Client, found: Bench) -> None
 
 
 def test_our_template_and_prices(client: httpx.Client, found: Bench) -> None:
-    amounts = {"cpu": "2", "memory": "2Gi", "pods": "110"}
+    amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "ephemeral-storage": "20Gi"}
     assert get(client, "/v1/groups/STANDARD/template") == {
         "labels": {**LABELS, "provider": "liqo", "spot-rescheduler/node-group": "STANDARD"},
         "taints": [{"key": "virtual-node.liqo.io/not-allowed", "value": "true", "effect": "NoExecute"}],

@@ -4,6 +4,7 @@ import datetime as dt
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rescheduler.backends.base import (
     AboveMaximum,
@@ -388,3 +389,72 @@ def test_patience_is_configured() -> None:
     found.step()
     assert found.size() == 0
     found.store.close()
+
+
+def test_a_cluster_that_cannot_be_reached_is_not_ordered_from() -> None:
+    with bench(ROME, cluster("milan", price="99")) as found:
+        found.liqo.unreachable = {"rome", "milan"}
+        with pytest.raises(NoCapacity, match="rome: its API server cannot be reached; milan: its API server"):
+            found.service.increase("STANDARD", 1)
+        found.liqo.unreachable = {"milan"}
+        [name] = found.service.increase("STANDARD", 1)
+        assert found.liqo.names("rome") == [name]
+
+
+def test_a_reservation_waits_for_a_cluster_that_cannot_be_reached_and_no_peering_is_made_for_it() -> None:
+    with bench(ROME) as found:
+        found.liqo.refusing = [Retryable("no connection")]
+        [name] = found.service.increase("STANDARD", 1)
+        found.liqo.unreachable = {"rome"}
+        assert (found.upkeep.step().awaited, found.liqo.names("rome")) == (frozenset(), [])
+        found.liqo.unreachable.clear()
+        found.step()
+        assert found.liqo.names("rome") == [name]
+
+
+def test_a_machine_that_comes_after_its_time_loses_its_error() -> None:
+    with bench(ROME, accepting=900, starting=30) as found:
+        found.service.increase("STANDARD", 1)
+        found.step(900)
+        assert found.errors() == ["NOT_READY_IN_TIME"]
+        found.step(30)  # its Node is Ready, and marked
+        found.step()
+        assert (found.states(), found.errors()) == (["running"], [])
+        found.step(3600)
+        found.restart()
+        assert (found.states(), found.errors(), found.store.failures()) == (["running"], [], {})
+
+
+def test_a_machine_whose_error_an_older_version_kept_loses_it() -> None:
+    with bench(ROME) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        found.step()
+        found.step()
+        record = found.store.record(name)
+        assert record is not None
+        found.store.save(replace(record, error="DENIED", message="m", failed_at=found.clock.now()))
+        assert found.errors() == ["DENIED"]
+        found.step()
+        assert (found.states(), found.errors()) == (["running"], [])
+
+
+def test_a_machine_that_is_granted_after_a_denial_is_kept() -> None:
+    """The provider's tenant was cordoned, and is not any more."""
+    with bench(ROME, starting=300) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        found.liqo.denied["rome"] = "Resources"
+        found.step()
+        assert found.errors() == ["OUT_OF_RESOURCES"]
+        found.liqo.denied.clear()
+        found.step(30)
+        assert (found.states(), found.errors()) == (["creating"], [])
+        found.step(60)
+        found.step(210)
+        found.step()
+        assert (found.states(), found.errors(), found.liqo.remaining()) == (["running"], [], [name])
+
+
+def test_a_group_names_the_class_of_its_slices() -> None:
+    with bench(ROME, groups=(group(slice_class="gold"),)) as found:
+        [name] = found.service.increase("STANDARD", 1)
+        assert found.liqo.pieces[name].manifest["spec"]["class"] == "gold"

@@ -84,6 +84,16 @@ def test_nothing_older_than_tls_1_3_is_spoken(url: str, pems: Path) -> None:
         one.get("/healthz")
 
 
+def test_http_2_is_not_spoken(url: str, pems: Path) -> None:
+    """Parts of Liqo's cluster autoscaler insist on it; docs/liqo.md says what to do."""
+    context = ssl.create_default_context(cafile=pems / "ca.pem")
+    context.load_cert_chain(pems / "client.pem", pems / "client.key")
+    context.set_alpn_protocols(["h2"])
+    host, _, port = url.removeprefix("https://").partition(":")
+    with socket.create_connection((host, int(port)), 60) as raw, context.wrap_socket(raw, server_hostname=host) as tls:
+        assert tls.selected_alpn_protocol() is None
+
+
 def test_no_session_is_taken_up_again(url: str, pems: Path) -> None:
     """Else a client of an authority that is trusted no more would go on."""
     context = ssl.create_default_context(cafile=pems / "ca.pem")

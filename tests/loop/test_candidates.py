@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from rescheduler.errors import Forbidden, InputError
+from rescheduler.backends.base import Deleted, Refusal, Refused
+from rescheduler.errors import Forbidden, InputError, Retryable
 from rescheduler.loop import CANDIDATES, Outcome
-from rescheduler.observe.events import DrainStarted, Held, Planned, Waiting
+from rescheduler.observe.events import CoolingDown, DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
-from rescheduler.planning.outcome import Blocker, Reason, Rejected
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.settings import Timing
-from tests.loop.world import START, World, world
+from tests.loop.world import START, Pool, World, blockers, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 OTHERS = (
@@ -31,13 +32,6 @@ MOVED = ControllerMoves((Move(START - timedelta(hours=1), 1),), returns=1, until
 
 def drained(here: World) -> list[str]:
     return [event.node.name for event in here.of(DrainStarted)]
-
-
-def blockers(here: World, node: str) -> list[Blocker]:
-    """Of *node*, by the last plan that was told."""
-    verdicts = {verdict.node: verdict for verdict in here.of(Planned)[-1].planning.verdicts}
-    assert isinstance(verdicts[node], Rejected)
-    return list(verdicts[node].blockers)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +130,52 @@ def test_a_controller_that_cannot_be_decoded_blocks_its_node_only() -> None:
         assert here.loop().round() is Outcome.DRAINED
         told = "get replicasets default/web: the answer is not what was expected"
         assert (blockers(here, "od-1"), drained(here)) == ([Blocker(Reason.UNREADABLE_OBJECT, told)], ["od-2"])
+
+
+#: What the provider refuses, and why the node stays.
+REFUSALS: dict[str, tuple[Refused, Blocker]] = {
+    "its group is at the minimum": (
+        Refused(Refusal.BELOW_MINIMUM, "group od must keep 2, 1 would be left"),
+        Blocker(Reason.BELOW_MINIMUM, "pool: group od must keep 2, 1 would be left"),
+    ),
+    "the provider protects the machine": (
+        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+        Blocker(Reason.PROVIDER_REFUSED, "pool: protected: its membership status says that it is not evictable"),
+    ),
+}
+
+
+@pytest.mark.parametrize("pods", [[pod("web-1", "od-1")], []], ids=["with pods", "empty"])
+@pytest.mark.parametrize(("refused", "expected"), REFUSALS.values(), ids=REFUSALS)
+def test_a_machine_that_the_provider_keeps_is_a_reason_and_no_failed_drain(
+    refused: Refused, expected: Blocker, pods: list[Manifest]
+) -> None:
+    with world(*OTHERS, *pods) as here:
+        loop = here.loop(provider=Pool([Deleted()], refused={"od-1": refused}))
+        assert loop.round() is Outcome.DRAINED
+        assert (blockers(here, "od-1"), drained(here)) == ([expected], ["od-2"])
+        assert (here.of(CoolingDown), [event.failure for event in here.of(DrainEnded)]) == ([], [None])
+
+
+def test_a_group_above_its_minimum_again_gives_the_machine_away() -> None:
+    with world(*OTHERS[:1], OTHERS[2], pod("web-1", "od-1")) as here:
+        pool = Pool([Deleted()], Refused(Refusal.BELOW_MINIMUM, "1 of 1"))
+        loop = here.loop(provider=pool)
+        assert loop.round() is Outcome.IDLE
+        pool.refusal = None
+        here.pass_time(59)
+        assert loop.round() is Outcome.IDLE
+        here.pass_time(1)
+        assert loop.round() is Outcome.DRAINED
+
+
+def test_a_provider_that_is_silent_about_a_candidate_holds_drains() -> None:
+    with world(*OTHERS) as here:
+        pool = Pool([Deleted()])
+        pool.trouble = Retryable("no answer")
+        assert here.loop(provider=pool).round() is Outcome.BROKEN
+        told = "the provider cannot be asked now: no answer"
+        assert (here.of(Held), drained(here)) == ([Held(Waiting.PROVIDER_SILENT, told)], [])
 
 
 def test_a_missing_right_holds_all_drains_and_is_named() -> None:

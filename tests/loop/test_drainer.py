@@ -5,8 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from predicates.objects import Taint
 from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, Refusal, Refused
 from rescheduler.backends.base import Failed as RemovalFailed
 from rescheduler.backends.base import NodeRef as MachineRef
@@ -15,6 +17,7 @@ from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
 from rescheduler.kube.eviction import Refused as EvictionRefused
+from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.loop import Outcome
 from rescheduler.observe.events import (
     CoolingDown,
@@ -36,9 +39,10 @@ from rescheduler.observe.events import (
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.settings import Timing
 from rescheduler.view import View
-from tests.loop.world import IDENTITY, START, Pool, Replacement, World, world
+from tests.loop.world import IDENTITY, START, Pool, Replacement, World, blockers, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 CLUSTER = (
@@ -156,6 +160,23 @@ def test_a_lost_lease_stops_at_once_and_the_next_leader_goes_on() -> None:
         assert here.marked == []
 
 
+@pytest.mark.parametrize("left", ["the Node", "nothing"])
+def test_marks_that_only_the_watched_state_shows_still_are_no_drain(left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain that has just ended is not resumed, and does not fail because its Node is gone."""
+    without_spot = [one for one in CLUSTER if one["metadata"]["name"] != "spot-1"]
+    with world(*without_spot) as here:
+        here.mark("od-1", Intent("me", Step.REMOVING, START, group="workers", identity=IDENTITY).dump())
+        marked = here.node("od-1")
+        loop = here.loop(provider=Pool([Deleted()]))
+        if left == "nothing":
+            monkeypatch.setattr(World, "node", lambda *_: (_ for _ in ()).throw(NotFound("node od-1 is not there")))
+        else:
+            bare = msgspec.structs.replace(marked, metadata=msgspec.structs.replace(marked.metadata, annotations={}))
+            monkeypatch.setattr(World, "node", lambda *_: bare)
+        loop.round()
+        assert (here.of(Swept), here.of(DrainStarted), here.of(DrainEnded), here.of(MachineGone)) == ([], [], [], [])
+
+
 def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> None:
     """The drain has failed, and the taint did not come off: it must not begin again as if it were another's."""
     with world(*CLUSTER) as here:
@@ -199,6 +220,28 @@ def test_the_node_goes_away_while_it_is_drained() -> None:
         here.at(5, vanish)
         here.loop().round()
         assert why(here) is Why.NODE_GONE
+
+
+def test_a_drain_that_another_tool_finishes_is_no_failure_and_what_it_owes_is_followed() -> None:
+    """No cooldown; the drain delay runs, and nothing is drained while a replacement pod is missing."""
+    nodes = (node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("spot-1"))
+    with world(*nodes, pod("web-1", "od-1"), pod("next-1", "od-2"), pod("next-2", "od-2")) as here:
+        here.replacements["web"] = Replacement.UNREADY
+        taint = Taint("ToBeDeletedByClusterAutoscaler", "1700000000", "NoSchedule")
+        here.at(3, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(taint=(taint,))))
+        here.at(20, lambda: here.cluster.delete("Node", "od-1"))
+        loop = here.loop(Timing(node_drain_delay=timedelta(minutes=1)))
+        assert loop.round() is Outcome.DRAINED
+        end = ended(here)
+        told = "another tool removes it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
+        assert (end.failure, end.removed_by, end.removed, end.tainted) == (None, told, False, False)
+        assert (here.of(CoolingDown), here.memory.drained_at is not None) == ([], True)
+        assert [str(owed.debt.controller) for owed in here.memory.debts] == ["default/ReplicaSet/web"]
+        here.pass_time(120)
+        assert (loop.round(), here.of(Held)[-1].waiting) == (Outcome.HELD, Waiting.LANDING_PENDING)
+        here.recover("web")
+        assert loop.round() is Outcome.DRAINED
+        assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +347,17 @@ class TestProvider:
             assert [(one.provider, one.outcome) for one in here.of(MachineAnswered)] == [("pool", "deleted")]
             assert pool.orders == [MachineRef("od-1")]
 
+    def test_a_group_that_is_not_smaller_is_told_and_counted(self) -> None:
+        with world(*CLUSTER) as here:
+            here.loop(provider=Pool([Deleted(unshrunk="502: the size is still 3")])).round()
+            assert (ended(here).removed, ended(here).unshrunk) == (True, "502: the size is still 3")
+            assert [(one.kind, one.detail) for one in here.of(Trouble)] == [
+                (
+                    ErrorKind.PROVIDER,
+                    "pool: its machine is gone, but the group is not smaller: 502: the size is still 3",
+                )
+            ]
+
     def test_an_empty_node_is_given_away_too(self) -> None:
         with world(*CLUSTER[:2]) as here:
             here.loop(provider=Pool([AlreadyGone()])).round()
@@ -315,9 +369,10 @@ class TestProvider:
         with world(*twins, *CLUSTER[1:]) as here:
             pool = Pool([Deleted()])
             here.loop(provider=pool).round()
-            assert (here.writes, pool.orders) == ([], [])
+            assert (here.writes, pool.orders, here.of(DrainStarted)) == ([], [], [])
             told = "its provider ID is that of od-1 too: it cannot be told whose machine would go"
-            assert ended(here).failure == Failure(Why.REFUSED, told)
+            expected = Blocker(Reason.PROVIDER_REFUSED, f"pool: ambiguous: {told}")
+            assert blockers(here, "od-2") == [expected]
 
     def test_the_provider_hears_of_nodes_that_may_be_of_the_same_machine(self) -> None:
         address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}
@@ -334,10 +389,13 @@ class TestProvider:
             assert (here.of(MachineOrdered), here.marked) == ([], [])
             assert [one.outcome for one in here.of(MachineAnswered)] == ["refused"]
 
-    def test_a_machine_that_would_not_be_taken_moves_no_pod(self) -> None:
+    def test_a_machine_that_is_refused_when_the_drain_begins_moves_no_pod(self) -> None:
+        """The group has reached its minimum since the node was judged."""
         with world(*CLUSTER) as here:
-            refusal = Refused(Refusal.BELOW_MINIMUM, "1 of 1")
-            here.loop(provider=Pool([Deleted()], refusal)).round()
+            pool = Pool([Deleted()])
+            here.at(0, lambda: setattr(pool, "refusal", Refused(Refusal.BELOW_MINIMUM, "1 of 1")))
+            pool.on_notices = lambda: here.pass_time(1)
+            here.loop(provider=pool).round()
             assert here.writes == []
             assert ended(here).failure == Failure(Why.REFUSED, "pool: below-minimum: 1 of 1")
             assert len(here.of(CoolingDown)) == 1

@@ -84,13 +84,17 @@ class Part(Pool):
         return None if node.name == "od-1" else super().group_for(node, deadline=deadline)
 
 
-def test_an_empty_node_that_no_provider_owns_keeps_none_waiting() -> None:
+def test_an_empty_node_that_no_provider_owns_keeps_none_waiting_and_is_offered_again_soon() -> None:
+    """A provider that answers from a cache does not know a new machine at first."""
     with world(*(one for one in TWO_NODES if one["metadata"]["name"] != "web-1")) as here:
         here.stop_at(2.5 * 3600)
         here.loop(Timing(housekeeping_interval=timedelta(seconds=30)), provider=Part([Deleted()])).run()
-        assert [name for _, name in drains(here)] == ["od-1", "od-2", "od-1", "od-1"]
+        assert [name for _, name in drains(here)] == ["od-1", "od-2", *["od-1"] * 7]
         again = [at for at, name in drains(here) if name == "od-1"]
-        assert [3600 <= after - before < 3700 for before, after in itertools.pairwise(again)] == [True, True]
+        pauses = [after - before for before, after in itertools.pairwise(again)]
+        assert 600 <= pauses[0] < 700  # the drain of the other node holds the next one up
+        expected = [120, 240, 480, 960, 1920, 3600]
+        assert [most <= pause < most + 100 for pause, most in zip(pauses[1:], expected, strict=True)] == [True] * 6
         assert [node.name for node in here.cluster.nodes] == ["od-1", "spot-1"]
         assert here.marked == []
 

@@ -12,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -35,10 +35,11 @@ from rescheduler.kube.eviction import Evicted, Gone, Outcome
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.landings import Landings
 from rescheduler.loop import Actors, Knowledge, Loop, Mode
-from rescheduler.observe.events import Event
+from rescheduler.observe.events import Event, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
+from rescheduler.planning.outcome import Blocker, Rejected
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.recollection import Recollection
@@ -319,7 +320,7 @@ class World:
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         knowledge = Knowledge(
             recollection,
-            Candidates(view, self, recollection, policy, self.clock),
+            Candidates(view, self, recollection, policy, self.clock, drainer.refusal),
             Landings(view, self, recollection, self.report),
             SpotWatch(timing.spot_settle),
         )
@@ -352,6 +353,13 @@ class Inline(Executor):
         return done
 
 
+def blockers(here: World, node: str) -> list[Blocker]:
+    """Of *node*, by the last plan that was told."""
+    verdicts = {verdict.node: verdict for verdict in here.of(Planned)[-1].planning.verdicts}
+    assert isinstance(verdicts[node], Rejected)
+    return list(verdicts[node].blockers)
+
+
 @contextlib.contextmanager
 def world(*objects: Manifest) -> Iterator[World]:
     # Modules are searched for clocks to freeze, which would have the client import all its models.
@@ -367,6 +375,9 @@ class Pool(NoProvider):
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
     gone: Collection[str] = ()  #: nodes whose machines end at once, whatever the answers are
+    refused: Mapping[str, Refused] = field(default_factory=dict)  #: by node
+    trouble: ReschedulerError | None = None  #: what it answers to questions
+    on_notices: Callable[[], object] = lambda: None  #: when it is asked which machines end soon
     orders: list[NodeRef] = ()  # type: ignore[assignment]
 
     name = "pool"
@@ -375,10 +386,17 @@ class Pool(NoProvider):
         self.orders = []
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        if self.trouble is not None:
+            raise self.trouble
         return NodeGroup("workers", 0, 10)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        return {node.name: self.refusal for node in nodes} if self.refusal else {}
+        known = {node.name: self.refused.get(node.name, self.refusal) for node in nodes}
+        return {name: refusal for name, refusal in known.items() if refusal is not None}
+
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
+        self.on_notices()
+        return {}
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         self.orders += [replace(node, labels={}) for node in nodes]

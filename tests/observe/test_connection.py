@@ -104,14 +104,65 @@ def test_an_answer_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found < LARGE
 
 
-def test_more_than_the_most(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def answered(opened: contextlib.ExitStack, address: Address, said: bytes = ASKED) -> socket.socket:
+    """A connection whose first answer has begun."""
+    client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
+    client.sendall(said)
+    assert client.recv(12) == b"HTTP/1.1 200"
+    return client
+
+
+def again(client: socket.socket) -> None:
+    """Wait for the next answer, behind the rest of the one before."""
+    found = b""
+    while b"HTTP/1.1 200" not in found:
+        data = client.recv(1 << 16)
+        assert data, found
+        found += data
+
+
+def test_one_more_than_the_most_takes_the_place_of_the_one_that_is_idle_for_longest(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "MOST", 2)
     with contextlib.ExitStack() as opened:
-        for _ in range(2):
-            first = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
-            first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert first.recv(100).startswith(b"HTTP/1.1 200 OK")
-        assert after(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        first, second, third = (answered(opened, address) for _ in range(3))
+        with contextlib.suppress(ConnectionError):
+            while first.recv(1 << 16):
+                pass
+        for one in (second, third):
+            one.sendall(ASKED)
+            again(one)
+
+
+def test_one_more_than_the_most_is_closed_where_all_are_at_work(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MOST", 2)
+    with contextlib.ExitStack() as opened:
+        working = [answered(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
+        assert after(address, ASKED) == b""
+        assert all(one.fileno() > 0 for one in working)
+
+
+def test_the_client_that_has_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe from elsewhere is not the one that is closed, however long it has been idle."""
+    monkeypatch.setattr(connection, "MOST", 3)
+    monkeypatch.setattr(connection.Connection, "host", property(lambda self: self.scope_host()), raising=False)
+    ports: dict[int, str] = {}
+    monkeypatch.setattr(
+        connection.Connection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
+    )
+    with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
+        probe = answered(opened, where)
+        ports[probe.getsockname()[1]] = "kubelet"
+        for _ in range(5):
+            answered(opened, where)
+        probe.sendall(ASKED)
+        again(probe)
 
 
 #: what comes after a proper beginning: the statuses of the answers

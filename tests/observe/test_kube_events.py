@@ -1,5 +1,7 @@
 """Reasons on nodes and pods: the original's two where it wrote them, and ours."""
 
+from dataclasses import replace
+
 import pytest
 
 from rescheduler.draining.state import Failure, Why
@@ -75,8 +77,15 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             )
         ],
     ),
+    "a drain that another tool finishes": (
+        replace(ended(), removed_by="another tool removes it (a taint)"),
+        [
+            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool removes it (a taint)", False),
+            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool removes it", False),
+        ],
+    ),
     "an end that an earlier drain ordered": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is gone, the Node is deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is going or gone, the Node is deleted", False)],
     ),
     "the end": (
         ended(),

@@ -79,6 +79,11 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
     "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it takes pods again node=od-1"]),
+    "the end of a machine that another one comes for": (
+        replace(ended(), removed=True, unshrunk="502: no"),
+        0,
+        ["WARNING drained after 12.5 s, 1 pods moved; another machine comes in its place: 502: no node=od-1"],
+    ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
         0,
@@ -107,7 +112,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "an end that an earlier drain ordered": (
         MachineGone(OD),
         0,
-        ["INFO its machine is gone, the Node is deleted node=od-1"],
+        ["INFO its machine is going or gone, the Node is deleted node=od-1"],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
@@ -128,7 +133,12 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; machine and Node are gone node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; its machine is going or gone, the Node is deleted node=od-1"],
+    ),
+    "a node that another tool removes": (
+        replace(ended(), removed_by="another tool removes it (a taint)"),
+        0,
+        ["INFO drained after 12.5 s, 1 pods moved; another tool removes it (a taint) node=od-1"],
     ),
     "a node that stays tainted": (
         replace(ended(Why.INTERNAL_ERROR), tainted=True),

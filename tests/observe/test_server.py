@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -11,11 +12,12 @@ from prometheus_client import CollectorRegistry
 from rescheduler.clock import SystemClock
 from rescheduler.draining.state import Why
 from rescheduler.errors import ReschedulerError
+from rescheduler.observe import server
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
 from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.server import application, serving
-from rescheduler.observe.status import Status
+from rescheduler.observe.server import Rendered, application, serving
+from rescheduler.observe.status import Board, Status
 from rescheduler.settings import Address
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 
@@ -168,6 +170,63 @@ def test_the_status_for_people_is_escaped(pages: Pages) -> None:
 def test_a_plan_that_stopped_early_does_not_hide_the_whole_one(pages: Pages) -> None:
     pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
     assert len(pages.get("/statusz").json()["nodes"]) == 2
+
+
+class TestRendered:
+    def test_a_board_is_rendered_once_and_a_new_one_at_most_once_a_second(self) -> None:
+        clock, status, boards = Hand(), Status(), []
+
+        def render(board: Board) -> bytes:
+            boards.append(board)
+            return str(len(boards)).encode()
+
+        page = Rendered(status, render, clock)
+        assert [page.current() for _ in range(3)] == [b"1"] * 3
+        status(LeadershipChanged(leading=True))
+        clock.seconds = 0.9
+        assert page.current() == b"1"
+        clock.seconds = 1.0
+        assert [page.current() for _ in range(3)] == [b"2"] * 3
+        clock.seconds = 100.0
+        assert page.current() == b"2"
+
+    def test_one_thread_renders_for_all_that_ask(self) -> None:
+        begun, go_on, count = threading.Event(), threading.Event(), []
+
+        def render(_: Board) -> bytes:
+            count.append(1)
+            begun.set()
+            assert go_on.wait(60)
+            return b"page"
+
+        page = Rendered(Status(), render)
+        with ThreadPoolExecutor(8) as threads:
+            asked = [threads.submit(page.current) for _ in range(8)]
+            assert begun.wait(60)
+            go_on.set()
+            assert {one.result() for one in asked} == {b"page"}
+        assert len(count) == 1
+
+
+def test_probes_are_answered_while_a_page_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Board) -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "page"
+
+    monkeypatch.setattr(server, "as_html", slow)
+    pages = Pages()
+    pages.ready = True
+    with serving(pages.application, ANY) as address, ThreadPoolExecutor(60) as threads:
+        pages.url = f"http://{address}"
+        asked = [threads.submit(pages.get, "/statusz", "text/html") for _ in range(60)]
+        assert begun.wait(60)
+        assert [pages.get(path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
+        assert "spot_rescheduler" in pages.get("/metrics").text
+        go_on.set()
+        assert {one.result().text for one in asked} == {"page"}
 
 
 def test_nothing_else_is_there(pages: Pages) -> None:

@@ -12,6 +12,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod,
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 QUIET = "karpenter.sh/do-not-disrupt"
+KUBELET = {"offloading.liqo.io/component": "virtual-kubelet"}
 SCRATCH = [{"name": "scratch", "emptyDir": {}}]
 
 PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
@@ -92,6 +93,13 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         {"p": "s"},
     ),
     "any kind of controller counts": ({"owner": "Rollout"}, Policy(), {"p": "s"}),
+    "a virtual kubelet of Liqo": ({"labels": KUBELET}, Policy(), ["liqo-component"]),
+    "a virtual kubelet of Liqo whose owner calls it safe": (
+        {"labels": KUBELET, "annotations": {SAFE: "true"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "another component of Liqo": ({"labels": {"offloading.liqo.io/component": "webhook"}}, Policy(), {"p": "s"}),
     "local storage": ({"volumes": SCRATCH}, Policy(), ["local-storage"]),
     "local storage in memory": ({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}, Policy(), {"p": "s"}),
     "a host path": ({"volumes": [{"name": "h", "hostPath": {"path": "/x"}}]}, Policy(), ["local-storage"]),
@@ -171,6 +179,18 @@ SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {
 def test_kube_system(policy: Policy, budgets: list[dict[str, Any]], expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("kube-system/p", "od"), *budgets])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
+
+
+def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
+    pods = [pod("liqo-tenant-rome/gw-rome", "od"), pod("liqo/liqo-webhook", "od")]
+    verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    detail = (
+        'virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it go'
+    )
+    assert [(one.pod, str(one.reason), one.detail) for one in verdict.blockers] == [
+        ("liqo-tenant-rome/gw-rome", "liqo-component", detail)
+    ]
 
 
 def test_every_blocking_pod_is_named() -> None:

@@ -85,10 +85,15 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
         ],
         "it is about to go (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
     ),
-    "a candidate for removal": (
-        tainted("DeletionCandidateOfClusterAutoscaler"),
+    "underused, by Cluster Autoscaler": (
+        {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1", "effect": "PreferNoSchedule"}]},
         [],
-        "it may be about to go (taint DeletionCandidateOfClusterAutoscaler)",
+        None,
+    ),
+    "not registered with Karpenter yet": (
+        tainted("karpenter.sh/unregistered"),
+        [],
+        "it may be about to go (taint karpenter.sh/unregistered)",
     ),
     "cordoned": ({"unschedulable": True}, [], "it is cordoned"),
     "not Ready": ({"ready": "False"}, [], "it is not Ready"),

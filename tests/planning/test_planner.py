@@ -30,6 +30,11 @@ from tests.planning.builders import (
 
 Objects = list[dict[str, Any]]
 
+#: Cluster Autoscaler's soft taint of a node that it finds underused.
+UNDERUSED: dict[str, Any] = {
+    "taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1700000000", "effect": "PreferNoSchedule"}]
+}
+
 ALONE: dict[str, tuple[Objects, Any]] = {
     "room is counted once": (
         [node("s", cpu="1500m"), pod("a", "od"), pod("b", "od")],
@@ -73,6 +78,22 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         ["no-room-on-spot"],
     ),
+    "an underused spot node takes pods where there is no other": (
+        [node("s", **UNDERUSED), pod("a", "od")],
+        {"a": "s"},
+    ),
+    "an underused spot node comes after all others, however full it is": (
+        [node("s1", **UNDERUSED), node("s2"), pod("x", "s1", cpu="2"), pod("a", "od")],
+        {"a": "s2"},
+    ),
+    "of two underused spot nodes the fuller one is filled first": (
+        [node("s1", **UNDERUSED), node("s2", **UNDERUSED), pod("x", "s2"), pod("a", "od")],
+        {"a": "s2"},
+    ),
+    "what does not fit the other spot nodes goes to an underused one": (
+        [node("s1", **UNDERUSED), node("s2", cpu="1"), pod("a", "od"), pod("b", "od")],
+        {"a": "s2", "b": "s1"},
+    ),
     "an empty node has nothing to move": ([node("s")], {}),
 }
 
@@ -101,6 +122,20 @@ def test_the_drained_nodes_zone_still_counts() -> None:
         ]
     )
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == ["no-room-on-spot"]
+
+
+def test_underused_spot_nodes_are_where_pods_land_when_on_demand_nodes_carry_a_soft_taint() -> None:
+    """Cluster Autoscaler's soft taint counts in the scheduler's scoring: without one on the on-demand nodes, pods of a
+    drained node would be bound to other on-demand nodes.
+    """
+    soft = {"taints": [{"key": "on-demand", "value": "true", "effect": "PreferNoSchedule"}]}
+    pods = [pod("a", "od1"), pod("b", "od2", cpu="3")]
+
+    def planned(**on_demand: Any) -> Any:
+        nodes = [*(node(f"od{number}", ON_DEMAND, **on_demand) for number in (1, 2)), node("s", **UNDERUSED)]
+        return brief(Planner(snapshot([*nodes, *pods]), Policy()).first_plan(CIRCUMSTANCES))["od1"]
+
+    assert [planned(**soft), planned()] == [{"a": "s"}, ["returns-to-on-demand"]]
 
 
 def test_least_requested_cpu_goes_first_then_the_name() -> None:

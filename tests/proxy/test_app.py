@@ -63,7 +63,7 @@ def test_removals_are_asked_of_us(removal: tuple[str, bytes], backend: Backend) 
 
 #: What updates do: what is logged of the answer
 TOLD: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
-    "done": (lambda: "", ("INFO", "POST /pool/size: 200 done")),
+    "done": (lambda: "", ("Level 25", "POST /pool/size: 200 done")),
     "in part": (lambda: "1 of 2", ("WARNING", "POST /pool/size: 200 done in part: 1 of 2")),
     "failed": (failing(502, "a\nb"), ("WARNING", "POST /pool/size: 502 failed to set desired size: a b")),
 }
@@ -138,7 +138,7 @@ FORWARDED = [
     ("POST", "/pool/serviceState"),
     ("PUT", "/pool/size"),
     ("OPTIONS", "/pool/terminate"),
-    ("POST", "/POOL/SIZE"),
+    ("POST", "/POOL/SIZES"),
 ]
 
 

@@ -1,5 +1,6 @@
 """The configuration of the original is read as it was; what is wrong is said in one line."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from rescheduler.backends.base import ConfigError
+from rescheduler.backends.credentials import Credentials
 from rescheduler.proxy.config import (
     ApiServer,
     ApiServerAuth,
@@ -78,7 +80,6 @@ BAD: dict[str, tuple[Any, str]] = {
     "not JSON": ("{", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     "a trailing comma, as in the old manual": ('{"backend": {},}', "no JSON: Expecting property name"),
     "not an object": ([], "Expected `object`, got `array`"),
-    "a key twice": ('{"backend": {}, "backend": {}}', "no JSON: the key 'backend' is there twice"),
     "an unknown key": ({"backends": {}}, "Object contains unknown field `backends`"),
     "an unknown key below": (
         {"apiServer": {**API, "timeOut": "1s", "tiemout": "1s"}, "backend": BACKEND},
@@ -112,9 +113,13 @@ BAD: dict[str, tuple[Any, str]] = {
         {"apiServer": API, "backend": {"url": "http://pool..example"}},
         "backend.url: expected http(s)://host[:port][/path]",
     ),
-    "a password in the backend's URL": (
-        {"apiServer": API, "backend": {"url": "http://me:secret@pool"}},
-        "backend.url: expected http(s)://host[:port][/path]",
+    "a user in the backend's URL, and another one": (
+        {"apiServer": API, "backend": {"url": "http://me:secret@pool", "auth": {"tokenPath": "t"}}},
+        "backend.url: expected without user, beside backend.auth",
+    ),
+    "a colon in the name of the URL's user": (
+        {"apiServer": API, "backend": {"url": "http://m%3Ae:secret@pool"}},
+        "backend.url: expected a user name without a colon",
     ),
     "a number for a duration": (
         {"server": {"timeout": 5}, "apiServer": API, "backend": BACKEND},
@@ -126,13 +131,16 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a duration without a unit": (
         {"server": {"timeout": "60"}, "apiServer": API, "backend": BACKEND},
-        'expected a duration such as "90s" or "1m35s", got "60" - at `$.server.timeout`',
+        'expected a duration such as 10s, 2m30s, 1h or 500ms, got "60" - at `$.server.timeout`',
     ),
     "a name without a password": (
         {"apiServer": API, "backend": {**BACKEND, "auth": {"username": "me"}}},
         "backend.auth.passwordPath: expected with username",
     ),
-    "a minimum below zero": ({"apiServer": API, "backend": BACKEND, "minSize": -1}, "minSize: expected 0 or more"),
+    "a minimum below zero": (
+        {"apiServer": API, "backend": BACKEND, "minSize": -1},
+        "minSize: expected 0 to 2147483647",
+    ),
 }
 
 
@@ -175,9 +183,50 @@ def test_files_beside_a_kubeconfig_are_not_needed(tmp_path: Path) -> None:
     check_files(read(path), path)
 
 
-def test_a_key_in_two_cases(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'backend' is there twice, in different case"):
-        read(written(tmp_path, '{"backend": {}, "BACKEND": {}}'))
+def test_null_is_absent(tmp_path: Path) -> None:
+    document = {
+        "server": None,
+        "apiServer": {**API, "auth": {**API["auth"], "tokenPath": None}},
+        "backend": {**BACKEND, "auth": None, "cloudPoolUrl": None},
+        "minSize": None,
+    }
+    assert read(written(tmp_path, document)) == MINIMAL
+
+
+@pytest.mark.parametrize("second", ["backend", "BACKEND"])
+def test_of_keys_that_are_there_twice_the_last_one_counts(
+    second: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Objects are merged, as in Go."""
+    first = {**BACKEND, "url": "http://first", "timeout": "7s"}
+    text = f'{{"apiServer": {json.dumps(API)}, "backend": {json.dumps(first)}, "{second}": {json.dumps(BACKEND)}}}'
+    file = read(written(tmp_path, text))
+    assert (file.backend_url, float(file.backend.timeout)) == ("http://pool:9010", 7.0)
+    (line,) = caplog.messages
+    assert line.endswith("config.json: the key 'backend' is there more than once; the last value counts")
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "password"),
+    [
+        ("http://me:hidden1@pool:9010", "me", "hidden1"),
+        ("http://m%40e:p%3A%20w@pool:9010", "m@e", "p: w"),
+        ("http://me@pool:9010", "me", ""),
+        ("http://pool:9010", None, None),
+    ],
+)
+def test_a_user_in_the_backends_url_is_basic_credentials(
+    url: str, user: str | None, password: str | None, tmp_path: Path
+) -> None:
+    file = read(written(tmp_path, {"apiServer": API, "backend": {"url": url}}))
+    endpoint = file.pool().backend
+    assert (file.backend_url, endpoint.url) == ("http://pool:9010", "http://pool:9010")
+    assert (endpoint.username, file.url_password) == (user, password)
+    shown = Credentials(endpoint, tmp_path, password=file.url_password).headers()
+    basic = base64.b64encode(f"{user}:{password}".encode()).decode()
+    assert shown == ({} if user is None else {"authorization": f"Basic {basic}"})
+    if password:
+        assert password not in repr(Credentials(endpoint, tmp_path, password=password))
 
 
 def test_no_file(tmp_path: Path) -> None:

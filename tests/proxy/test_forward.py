@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from rescheduler.observe.logs import LEVELS
 from rescheduler.proxy.app import Patience
 from rescheduler.proxy.config import Server, ServerTls
 from rescheduler.proxy.forward import FAILED
@@ -104,6 +105,56 @@ def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(backend:
     assert seen.all("host") == [urlsplit(backend.url).netloc]
 
 
+#: Headers by which some server takes a request for one of another method or path, in the spellings of gateways.
+REWRITING = (
+    "X-HTTP-Method-Override",
+    "x-http-method",
+    "X-METHOD-OVERRIDE",
+    "X_HTTP_Method_Override",
+    "X-Http_Method.Override",
+    "HTTP-Method-Override",
+    "X-Original-Method",
+    "X-Forwarded-Method",
+    "X-Original-URL",
+    "X_Original_Url",
+    "X-Original-URI",
+    "X-Original-Path",
+    "X-Rewrite-URL",
+    "X-REWRITE-URI",
+    "X-Override-URL",
+    "X-Forwarded-URI",
+    "X-Forwarded-Path",
+    "X-Forwarded-Prefix",
+    "X-Envoy-Original-Path",
+    "X-MS-Original-URL",
+    "X-Request-Method",
+    "X-Real-Path",
+    "X-Proxy-URL",
+    "X-Forwarded-Original-Path",
+    "Request-URI",
+    "X-HTTP-Method-Overrides",
+)
+#: Headers that are like those, and change nothing.
+HARMLESS = (
+    "X-Original-Forwarded-For",
+    "X-Method-Name",
+    "X-Callback-Url",
+    "X-Forwarded-Host",
+    "X-Request-Id",
+    "Override",
+)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_headers_that_change_the_method_or_the_path_do_not_pass(method: str, backend: Backend) -> None:
+    sent = [f"{name}: /pool/size" for name in (*REWRITING, *HARMLESS)]
+    with proxying(backend.url) as url:
+        raw(url, line(method, "/config", *sent))
+    (seen,) = backend.seen
+    passed = {name.decode().lower() for name, value in seen.headers if value == b"/pool/size"}
+    assert passed == {name.lower() for name in HARMLESS}
+
+
 def test_nothing_is_added_that_the_client_did_not_send(backend: Backend) -> None:
     with proxying(backend.url) as url:
         raw(url, line("GET", "/pool"))
@@ -118,6 +169,24 @@ CHAINS: dict[tuple[str, ...], str] = {
     ("10.0.0.1", "10.0.0.2"): "10.0.0.1, 10.0.0.2, 127.0.0.1",
     ("fd00::1",): "fd00::1, 127.0.0.1",
 }
+
+
+def test_a_base_that_is_not_ascii_is_encoded_once(backend: Backend) -> None:
+    for base in ("/p%C3%B6ol", "/p\u00f6ol"):
+        with proxying(f"{backend.url}{base}") as url:
+            assert httpx.get(f"{url}/pool").status_code == 200
+    assert [one.target for one in backend.seen] == [b"/p%C3%B6ol/pool"] * 2
+
+
+def test_each_request_is_logged_at_every_verbosity(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(LEVELS[0])
+    with proxying(backend.url) as url:
+        httpx.get(f"{url}/pool/size?secret=1")
+        backend.status = 502
+        httpx.post(f"{url}/start")
+    lines = [message for message in caplog.messages if " after " in message]
+    assert [line.rpartition(" after ")[0] for line in lines] == ["GET /pool/size: 200", "POST /start: 502"]
+    assert [line[-2:] for line in lines] == [" s", " s"]
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -46,6 +46,22 @@ POSTS = {
     "/pool/size%00": SIZE,
     "/pool/size%20": SIZE,
     "/pool/ size": SIZE,
+    "/POOL/SIZE": SIZE,
+    "/pool/Size": SIZE,
+    "/Pool/%53ize/": SIZE,
+    "//pool/./SIZE;v=1": SIZE,
+    "/pool/%c5%bfize": SIZE,
+    "/pool/s%c4%b1ze": SIZE,
+    "/pool/%ef%bd%93ize": SIZE,
+    "/pool%ef%bc%8fsize": SIZE,
+    "/pool/size.": SIZE,
+    "/pool/size.json": SIZE,
+    "/pool/Terminate": TERMINATE,
+    "/Pool/I-1/TERMINATE": Route(Operation.TERMINATE, "I-1"),
+    "/pool/node.example.com/terminate": Route(Operation.TERMINATE, "node.example.com"),
+    "/pool/MEMBERSHIPSTATUS": Route(Operation.MEMBERSHIP),
+    "/Pool/i-1/Detach": Route(Operation.DETACH, "i-1"),
+    "/CloudPools/other/Pool/Size": FORBIDDEN,
     # What one server does first, another does last.
     "/pool//../size": SIZE,
     "/pool/%2e%2e/../size": SIZE,
@@ -82,8 +98,6 @@ POSTS = {
     "/size": FORWARD,
     "/pool/size/x": FORWARD,
     "/pool/terminate/x": FORWARD,
-    "/POOL/SIZE": FORWARD,
-    "/pool/Size": FORWARD,
     "/pool/..;/size": FORWARD,
     "/config": FORWARD,
     "/start": FORWARD,
@@ -115,13 +129,15 @@ def test_methods_count_in_any_case(method: str) -> None:
 def spelled(segments: list[str]) -> st.SearchStrategy[str]:
     """Spellings that some server reads as these segments."""
     separators = st.sampled_from(["/", "//", "/./", "/x/../", "%2F", "%252f", "\\", "/..;p/../x/../"])
-    characters = st.sampled_from(["plain", "%", "%25", "%u"])
+    characters = st.sampled_from(["plain", "upper", "%", "%25", "%u"])
     ends = st.sampled_from(["", "/", ";a=b", "/.", "%20", "%00", "%3Fq"])
 
     def write(text: str, way: str) -> str:
         first, rest = text[0], text[1:]
-        forms = {"plain": first, "%": f"%{ord(first):02x}", "%25": f"%25{ord(first):02X}", "%u": f"%u{ord(first):04x}"}
-        return forms[way] + rest
+        code = ord(first)
+        forms = {"plain": first, "upper": first.upper(), "%": f"%{code:02x}", "%25": f"%25{code:02X}"}
+        forms["%u"] = f"%u{code:04x}"
+        return forms[way] + (rest.upper() if way == "upper" else rest)
 
     parts = [st.tuples(separators, st.builds(write, st.just(one), characters)).map("".join) for one in segments]
     return st.tuples(*parts, ends).map("".join).map(lambda path: path.replace("/..;p/../x/../", "/x/..;p/"))

@@ -22,6 +22,7 @@ from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
 from rescheduler.backends.none import NoProvider
+from rescheduler.drainer import Ordered
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.outcome import Plan
 from rescheduler.proxy.answers import UpdateFailed
@@ -34,6 +35,11 @@ from tests.planning.builders import NOW, Manifest, pod, snapshot
 from tests.proxy.test_victims import node
 
 LIMITS = Limits(eviction=1.0, grace=1.0)
+
+
+def _finished(ordered: Ordered) -> Drain:
+    """Drains end with the ends of their machines here."""
+    raise AssertionError(ordered)
 
 
 class World:
@@ -50,14 +56,16 @@ class World:
         self.owing_after: dict[str, str] = {}  # what is owed once the drain of a node has failed
         self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
+        self.emptied: list[str] = []
+        server.pool.pods_on = lambda node: [] if node in self.emptied else [f"default/of-{node}"]
         providers = [CloudpoolProvider([pool], ending) for ending in Ending]
         self.replacing = providers[1]
-        shrink, replace, dispose = (Way(self._drains(one), one) for one in providers)
+        shrink, replace, dispose = (Way(self._drains(one), _finished, one) for one in providers)
         ways = Ways(
             shrink=shrink,
             replace=replace,
             dispose=dispose,
-            keep=Way(self._drains(None), NoProvider()),
+            keep=Way(self._drains(None), _finished, NoProvider()),
         )
         self.stop = threading.Event()
         self.updates = PoolUpdates(pool, self, ways, 600.0, self.stop)
@@ -67,6 +75,8 @@ class World:
         machines = [one for one in self.server.pool.machines() if one.state(self.clock.now()) == "RUNNING"]
         self._joined = [node_of(one) for one in machines]
         self._objects += [node(one.name) for one in self._joined]
+        for one in machines:
+            self.server.pool.save(one, joined=True)
 
     # -- what updates need of the cluster
 
@@ -98,6 +108,7 @@ class World:
                 self.owing = self.owing_after.get(plan.node, "")
                 return Drain(plan.node, LIMITS, Phase.DONE, failure=self.broken[plan.node], released=True)
             ref = next(one for one in self._joined if one.name == plan.node)
+            self.emptied.append(plan.node)
             if provider is not None:
                 group = provider.groups(deadline=0.0)[0].id
                 outcome = provider.delete_nodes(group, [ref], deadline=self.clock.monotonic() + 600)[ref.name]
@@ -116,6 +127,10 @@ class World:
     @property
     def desired(self) -> int:
         return int(self.server.pool.size()["desiredSize"])
+
+    def undrained(self) -> list[str]:
+        """Nodes whose machines were ended with pods on them."""
+        return [ended.machine for ended in self.server.pool.terminations if ended.pods]
 
     def alive(self) -> list[str]:
         """The ids of the machines that cost money."""
@@ -141,7 +156,7 @@ class World:
 def world(served: Settings | None = None, objects: Sequence[Manifest] = (), **keys: Any) -> Iterator[World]:
     clock = StepClock()
     with serving(served or settings(pool_update=3600), clock) as server:
-        pool = Pool(section(server.url, settleTime="60s", maxSize=99, **keys), Path(), clock)
+        pool = Pool(section(server.url, **{"settleTime": "60s", "maxSize": 99} | keys), Path(), clock)
         made = World(server, clock, pool, objects)
         clock.advance(300)
         made.join()
@@ -389,6 +404,7 @@ def test_a_machine_that_is_requested_is_terminated_without_more_ado(decrement: b
     with world() as made:
         made.server.pool.set_config({"name": "pool", "requestDelay": "1h"})
         made.server.pool.set_size(4)
+        made.wait(30)
         machine = made.server.pool.machines()[3]
         assert made.updates.terminate(machine.id(made.clock.now()), decrement=decrement) == ""
         assert machine.id(made.clock.now()) not in made.alive()

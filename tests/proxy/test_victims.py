@@ -18,6 +18,9 @@ MEMORY: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {"medium": "M
 HOST_PATH: dict[str, Any] = {"volumes": [{"name": "data", "hostPath": {"path": "/x"}}]}
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+UNDERUSED: dict[str, Any] = {
+    "taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1700000000", "effect": "PreferNoSchedule"}]
+}
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
@@ -112,6 +115,14 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         {},
     ),
     "a pod of another scheduler": ([node("v"), node("w"), pod("a-1", "v", schedulerName="volcano")], {"a-1": "w"}),
+    "Cluster Autoscaler finds the others underused": (
+        [node("v"), node("w", **UNDERUSED), pod("a-1", "v")],
+        {"a-1": "w"},
+    ),
+    "Cluster Autoscaler finds one of the others underused": (
+        [node("v"), node("w", **UNDERUSED), node("x"), pod("z-1", "w"), pod("a-1", "v")],
+        {"a-1": "x"},
+    ),
     "the others are about to be interrupted": (
         [node("v"), node("w", conditions=[{"type": "PreemptScheduled", "status": "True"}])],
         [Reason.NO_ROOM],

@@ -21,7 +21,7 @@ from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
 from deploy.local.plane import ControlPlane
 from rescheduler.clock import SystemClock
-from tests.backends.cloudpools import document
+from tests.backends.cloudpools import AWKWARD, LISTING, document
 
 ROOT = Path(__file__).parents[2]
 LABEL = "pool-worker"
@@ -190,10 +190,12 @@ def world(
     *pool* adds to the document of the pool, *config* section by section to the proxy's file. *before* is called when
     the machines have joined, and the proxy does not run yet.
     """
-    values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1} | settings
+    values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1, **LISTING} | settings
     clock = SystemClock()
     of = Settings(
-        pool=document(**{"name": "od", "labels": {LABEL: "true"}, **(pool or {})}), desired_size=machines, **values
+        pool=document(**{"name": "od", "labels": {LABEL: "true"}, **AWKWARD, **(pool or {})}),
+        desired_size=machines,
+        **values,
     )
     with Server(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
@@ -204,6 +206,8 @@ def world(
             before(made)
             made.start()
             yield made
+            with_pods = [ended for ended in server.pool.terminations if ended.pods]
+            assert not with_pods, with_pods
         finally:
             if hasattr(made, "process"):
                 made.stop(signal.SIGKILL)

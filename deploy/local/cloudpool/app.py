@@ -46,6 +46,11 @@ class Membership(_Body):
     evictable: bool = True
 
 
+class CloudState(_Body):
+    down: bool = False
+    failing_terminations: int = 0  #: so many terminations fail after the deed, and do not lower the desired size
+
+
 class SetMembership(_Body):
     machine_id: str
     membership_status: Membership
@@ -102,12 +107,12 @@ def _machine_routes(pool: Pool, root: str) -> list[Route]:
 
 
 def admin_routes(pool: Pool, inject: Callable[[Fault], None]) -> list[Route]:
-    """Ways to break it: POST /-/faults with one fault, POST /-/cloud with {"down": true}."""
+    """Ways to break it: POST /-/faults with one fault, POST /-/cloud with what the cloud does."""
 
-    def cloud(body: dict[str, bool]) -> None:
-        pool.cloud_down = body.get("down", False)
+    def cloud(body: CloudState) -> None:
+        pool.cloud_down, pool.failing_terminations = body.down, body.failing_terminations
 
-    return [_post("/-/faults", Fault, inject), _post("/-/cloud", dict[str, bool], cloud)]
+    return [_post("/-/faults", Fault, inject), _post("/-/cloud", CloudState, cloud)]
 
 
 def _get(path: str, call: Callable[[], Any]) -> Route:

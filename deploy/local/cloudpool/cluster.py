@@ -1,7 +1,10 @@
 """Machines as Nodes of a cluster: they join when they have booted, and go when they are terminated, or stay."""
 
 import datetime as dt
-from typing import Any
+from typing import Any, Final
+
+import kubernetes
+from urllib3.exceptions import HTTPError
 
 from deploy.local import manifests
 from deploy.local.cloudpool.machines import Machine
@@ -9,13 +12,25 @@ from deploy.local.cloudpool.pool import Pool
 from deploy.local.standin.nodes import Keeper
 from rescheduler.clock import Clock
 
+_SYSTEM: Final = "kube-system"
+_OF_THE_NODE: Final = frozenset({"DaemonSet", "Node"})  #: owners of pods that die with their node
+
 
 class Cluster(Keeper):
-    """Keeps the Nodes in step with the pool's machines."""
+    """Keeps the Nodes in step with the pool's machines, and tells the pool which pods its machines have."""
 
     def __init__(self, kubeconfig: str, pool: Pool, clock: Clock) -> None:
         super().__init__(kubeconfig, clock)
         self._pool, self._clock = pool, clock
+        pool.pods_on = self.movable_pods
+
+    def movable_pods(self, node: str) -> list[str]:
+        """Pods that the end of the node's machine would kill: all that run, but for the node's own and the system's."""
+        try:
+            pods = self._api.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={node}", _request_timeout=10)
+        except (kubernetes.client.ApiException, HTTPError, OSError) as error:
+            return [f"unknown: {type(error).__name__}"]
+        return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods.items if _is_movable(pod))
 
     def due(self) -> None:
         self.step(self._clock.now())
@@ -33,6 +48,12 @@ class Cluster(Keeper):
                 if not self._pool.settings.nodes_stay:
                     self.leave(machine.name)
                 self._pool.save(machine, left=True)
+
+
+def _is_movable(pod: Any) -> bool:
+    owners = {owner.kind for owner in pod.metadata.owner_references or () if owner.controller}
+    ended = pod.status.phase in {"Succeeded", "Failed"}
+    return not (ended or pod.metadata.namespace == _SYSTEM or owners & _OF_THE_NODE)
 
 
 def node_of(machine: Machine) -> dict[str, Any]:

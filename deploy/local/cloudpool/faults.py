@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-Kind = Literal["answer", "hang", "reset", "cut"]
+Kind = Literal["answer", "hang", "reset", "cut", "late"]
 
 
 class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -22,7 +22,8 @@ class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
 
     `answer` answers with `status`, `headers` and `body`; `hang` never answers; `reset` closes the connection
     instead; `cut` closes it in the middle of the true answer. With `acted` the request is carried out before.
-    `delay` seconds pass first. Bytes that are no text stand in `body` as Python's surrogate escapes.
+    `delay` seconds pass first; `late` then gives the true answer of before them. Bytes that are no text stand in
+    `body` as Python's surrogate escapes.
     """
 
     path: str
@@ -84,8 +85,10 @@ class FaultyApp:
         if fault is None:
             await self._app(scope, _replay(body, receive), send)
             return
-        await asyncio.sleep(fault.delay)
         answer: list[Message] = []
+        if fault.kind == "late":
+            await self._app(scope, _replay(body, receive), _keep(answer))
+        await asyncio.sleep(fault.delay)
         if fault.acted or fault.kind == "cut":
             await self._app(scope, _replay(body, receive), _keep(answer))
         await _misbehave(fault, answer, receive, send)
@@ -107,6 +110,10 @@ async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": fault.status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
+        return
+    if fault.kind == "late":
+        for message in answer:
+            await send(message)
         return
     if fault.kind == "cut":
         for message in answer:

@@ -2,45 +2,85 @@
 
 import datetime as dt
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from deploy.local.cloudpool import errors
-from deploy.local.cloudpool.machines import Machine, timestamp
+from deploy.local.cloudpool.agenda import Agenda
+from deploy.local.cloudpool.fetcher import CLOUD_DOWN, Fetcher, active, allocated
+from deploy.local.cloudpool.machines import Machine
 from deploy.local.cloudpool.settings import PoolDocument, Settings, encode
 from deploy.local.cloudpool.store import Store
+from deploy.local.cloudpool.updater import Updater
 from rescheduler.backends.base import ConfigError
 from rescheduler.backends.config import shaped
 from rescheduler.clock import Clock
 
 SERVICE_STATES = {"BOOTING", "IN_SERVICE", "UNHEALTHY", "OUT_OF_SERVICE", "UNKNOWN"}
 _UNKNOWN = "the cloud knows no such instance"
-_CLOUD_DOWN = "the cloud's API cannot be reached"
+_TURN_SECONDS: Final = 0.01  #: between two looks whether another change of a machine has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """A machine that the pool ended, and which pods its Node had at that moment."""
+
+    machine: str  #: the name of its Node
+    at: dt.datetime
+    by_resize: bool  #: the pool chose it; else a request named it
+    pods: tuple[str, ...]
 
 
 class Pool:
-    """One pool. Every call first lets happen what was due by now; calls exclude each other."""
+    """One pool. Every call first lets happen what was due by now.
+
+    Reading and setting the size never wait. Calls on single machines wait for updates and for each other.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
         self._store = Store(settings.database)
         self._lock = threading.RLock()
-        self.cloud_down = False
-        if settings.pool is not None and self._store.get("config", dict[str, Any]) is None:
-            self._store.set("config", msgspec.to_builtins(settings.pool, enc_hook=encode))
-            if settings.desired_size is not None:
-                self._store.set("desired", settings.desired_size)
-            if settings.started:
-                self._store.set("started", fact=True)
-        with self._now():
-            pass
+        self._agenda = Agenda()
+        self._fetcher = Fetcher(settings, self._store, self._agenda)
+        interval = dt.timedelta(seconds=settings.pool_update)
+        end = self._end_by_resize
+        self._updater = Updater(self._store, self._fetcher, self._agenda, interval, self._document, end)
+        self.failing_terminations = 0  #: so many requests fail in the driver after the machine was ended
+        self.pods_on: Callable[[str], Sequence[str]] = lambda _: ()  #: of a Node, for `terminations`
+        self.terminations: list[Termination] = []
+        now = clock.now()
+        self._set_up(now)
+        if self._started():
+            self._start(now)
+
+    def _set_up(self, now: dt.datetime) -> None:
+        """The first start: a pool that has had its machines for a while."""
+        pool = self.settings.pool
+        if pool is None or self._store.get("config", dict[str, Any]) is not None:
+            return
+        self._store.set("config", msgspec.to_builtins(pool, enc_hook=encode))
+        if self.settings.started:
+            self._store.set("started", fact=True)
+            self._updater.desired = self.settings.desired_size
+            self._updater.launch(self.settings.desired_size or 0, now)
 
     def close(self) -> None:
         self._store.close()
+
+    @property
+    def cloud_down(self) -> bool:
+        return self._fetcher.cloud_down
+
+    @cloud_down.setter
+    def cloud_down(self, down: bool) -> None:
+        with self._now():
+            self._fetcher.cloud_down = down
 
     # -- the pool as a whole
 
@@ -52,26 +92,31 @@ class Pool:
         return found
 
     def set_config(self, document: object) -> None:
+        """A pool that is started is stopped and started again, and so forgets its desired size."""
         if not isinstance(document, dict):
             raise errors.BadInput("the configuration is not a JSON object")
         try:
             shaped(document, PoolDocument, "configuration")
         except ConfigError as error:
             raise errors.BadInput("the configuration is not valid", str(error)) from error
-        with self._now():
+        with self._now() as now:
             self._reach_cloud()
+            self._updater.stop()
             self._store.set("config", document)
+            if self._started():
+                self._start(now)
 
     def start(self) -> None:
-        with self._lock:
+        with self._now() as now:
             if self._document() is None:
                 raise errors.NotConfigured("attempt to start the cloud pool before it was configured")
-            self._store.set("started", fact=True)
-        with self._now():
-            pass
+            if not self._started():
+                self._store.set("started", fact=True)
+                self._start(now)
 
     def stop(self) -> None:
-        with self._lock:
+        with self._now():
+            self._updater.stop()
             self._store.set("started", fact=False)
 
     def status(self) -> dict[str, bool]:
@@ -80,71 +125,70 @@ class Pool:
 
     def pool(self) -> dict[str, Any]:
         with self._running() as now:
-            return self._view(now)
+            return self._fetcher.get(now)
 
     def size(self) -> dict[str, Any]:
         with self._running() as now:
-            view = self._view(now)
-            allocated = [one for one in view["machines"] if _allocated(one)]
-            active = sum(one["membershipStatus"]["active"] for one in allocated)
+            view = self._fetcher.get(now)
             return {
                 "timestamp": view["timestamp"],
-                "desiredSize": self._desired(now),
-                "allocated": len(allocated),
-                "active": active,
+                "desiredSize": self._updater.size(now),
+                "allocated": sum(map(allocated, view["machines"])),
+                "active": sum(map(active, view["machines"])),
             }
 
     def set_size(self, desired: int) -> None:
         if desired < 0:
             raise errors.BadInput("negative desired pool size")
         with self._running() as now:
-            self._store.set("desired", desired)
-            self._resize(now)
+            self._updater.set_size(desired, now)
+            self._agenda.advance(now)
 
     # -- single machines
 
-    def terminate(self, machine: str, *, decrement: bool, fail_before_decrement: bool = False) -> None:
-        with self._running() as now:
-            member = self._evictable(machine, now)
-            before = self._desired(now)
-            self._reach_cloud()
-            self._end(member, now)
-            if fail_before_decrement:
-                raise errors.PoolError("failed to terminate machine", "an unexpected error after the termination")
-            if decrement and self._desired(now) == before:
-                self._store.set("desired", max(before - 1, 0))
+    def terminate(self, machine: str, *, decrement: bool) -> None:
+        with self._changing(machine) as ended:
+            with self._now() as now:
+                before = self._updater.size(now)
+                self._reach_cloud()
+                self._end(self._known(machine, now), now, by_resize=False)
+                fails, self.failing_terminations = self.failing_terminations > 0, max(0, self.failing_terminations - 1)
+            ended()
+            if fails:
+                raise errors.CloudError(f"failed to terminate {machine}", "the cloud's answer got lost")
+            if decrement:
+                self._decrement(before)
 
     def detach(self, machine: str, *, decrement: bool) -> None:
-        with self._running() as now:
-            member = self._evictable(machine, now)
-            self._reach_cloud()
-            self._store.save(msgspec.structs.replace(member, member=False))
+        with self._changing(machine):
+            with self._now() as now:
+                before = self._updater.size(now)
+                self._reach_cloud()
+                self._store.save(msgspec.structs.replace(self._known(machine, now), member=False))
             if decrement:
-                self._store.set("desired", max(self._desired(now) - 1, 0))
+                self._decrement(before)
 
     def attach(self, machine: str) -> None:
-        with self._running() as now:
+        with self._exclusively() as now:
             self._reach_cloud()
             found = [one for one in self._store.machines() if one.id(now) == machine and one.allocated(now)]
             if not found or found[0].member:
                 raise errors.NotFound(f"no machine {machine} outside of the pool")
-            desired = self._desired(now)
+            desired = self._updater.size(now)
             self._store.save(msgspec.structs.replace(found[0], member=True, active=True, evictable=True))
-            self._store.set("desired", desired + 1)
+            self._updater.desired = desired + 1
 
     def set_service_state(self, machine: str, state: str) -> None:
         if state not in SERVICE_STATES:
             raise errors.PoolError("failed to set service state", f"no enum constant ServiceState.{state}")
         with self._running() as now:
-            member = self._member(machine, now)
             self._reach_cloud()
-            self._store.save(msgspec.structs.replace(member, service_state=state))
+            self._store.save(msgspec.structs.replace(self._there(machine, now), service_state=state))
 
     def set_membership(self, machine: str, *, active: bool, evictable: bool) -> None:
         with self._running() as now:
-            member = self._member(machine, now)
             self._reach_cloud()
-            self._store.save(msgspec.structs.replace(member, active=active, evictable=evictable))
+            self._store.save(msgspec.structs.replace(self._there(machine, now), active=active, evictable=evictable))
 
     # -- for whoever plays the cloud
 
@@ -155,7 +199,7 @@ class Pool:
 
     def machines(self) -> list[Machine]:
         """All machines that there ever were, as they truly are."""
-        with self._lock:
+        with self._now():
             return list(self._store.machines())
 
     def save(self, machine: Machine, **changes: Any) -> None:
@@ -169,9 +213,7 @@ class Pool:
     def _now(self) -> Iterator[dt.datetime]:
         with self._lock:
             now = self._clock.now()
-            due = self._store.get("resize_at", dt.datetime)
-            if self._started() and (due is None or now >= due):
-                self._resize(now)
+            self._agenda.advance(now)
             yield now
 
     @contextmanager
@@ -181,8 +223,67 @@ class Pool:
                 raise errors.NotStarted
             yield now
 
+    @contextmanager
+    def _changing(self, machine: str) -> Iterator[Callable[[], None]]:
+        """A change of a member that may be evicted, as the cached view shows it when the call comes.
+
+        The yielded function waits as long as the cloud takes to end a machine.
+        """
+        with self._running() as now:
+            listed = [one for one in self._fetcher.get(now)["machines"] if one["id"] == machine and allocated(one)]
+            if not listed:
+                raise errors.NotFound(f"machine {machine} is not a member of the pool")
+            if not listed[0]["membershipStatus"]["evictable"]:
+                raise errors.CloudError(f"machine {machine} is not evictable")
+            self._updater.size(now)
+        self._take_turn()
+        try:
+            yield self._wait_for_end
+        finally:
+            with self._now() as now:
+                self._updater.free(now)
+                self._agenda.advance(now)
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[dt.datetime]:
+        with self._running():
+            pass
+        self._take_turn()
+        try:
+            with self._now() as now:
+                yield now
+        finally:
+            with self._now() as now:
+                self._updater.free(now)
+
+    def _take_turn(self) -> None:
+        never = threading.Event()
+        while True:
+            with self._now() as now:
+                if not self._updater.locked:
+                    self._updater.locked = True
+                    return
+                due = self._agenda.next()
+            left = _TURN_SECONDS if due is None else (due - now).total_seconds()
+            self._clock.wait(min(max(left, 0.0), _TURN_SECONDS), never)
+
+    def _wait_for_end(self) -> None:
+        document = self._document()
+        if document is not None and document.end_blocks:
+            self._clock.wait(float(document.end_blocks), threading.Event())
+
+    def _decrement(self, before: int) -> None:
+        """Whoever set another size meanwhile is right."""
+        with self._now() as now:
+            if self._updater.size(now) == before:
+                self._updater.desired = max(before - 1, 0)
+
     def _started(self) -> bool:
         return bool(self._store.get("started", bool))
+
+    def _start(self, now: dt.datetime) -> None:
+        self._fetcher.start(now)
+        self._updater.start(now)
 
     def _document(self) -> PoolDocument | None:
         found = self._store.get("config", dict[str, Any])
@@ -190,89 +291,33 @@ class Pool:
 
     def _reach_cloud(self) -> None:
         if self.cloud_down:
-            raise errors.CloudError("failed to talk to the cloud", _CLOUD_DOWN)
+            raise errors.CloudError("failed to talk to the cloud", CLOUD_DOWN)
 
-    def _desired(self, now: dt.datetime) -> int:
-        """At first need: the number of active machines."""
-        desired = self._store.get("desired", int)
-        if desired is None:
-            members = [one for one in self._store.machines() if one.member and one.allocated(now) and one.active]
-            desired = len(members)
-            self._store.set("desired", desired)
-        return desired
-
-    def _view(self, now: dt.datetime) -> dict[str, Any]:
-        """The cached view; a cloud that is down is covered up for a while."""
-        cached = self._store.get("cache", dict[str, Any])
-        age = None if cached is None else now - dt.datetime.fromisoformat(cached["timestamp"])
-        if cached is not None and age is not None and age.total_seconds() < self.settings.refresh_interval:
-            return cached
-        if not self.cloud_down:
-            return self._refresh(now)
-        if cached is None or age is None or age.total_seconds() > self.settings.reachability_timeout:
-            raise errors.CloudError("the pool cannot be reached", _CLOUD_DOWN)
-        return cached
-
-    def _refresh(self, now: dt.datetime) -> dict[str, Any]:
-        machines = [one.document(now) for one in self._store.machines() if one.member and one.listed(now)]
-        view = {"timestamp": timestamp(now), "machines": machines}
-        self._store.set("cache", view)
-        return view
-
-    def _member(self, machine: str, now: dt.datetime) -> Machine:
-        """A member by the cached view, which may lag behind."""
-        if not any(one["id"] == machine and _allocated(one) for one in self._view(now)["machines"]):
-            raise errors.NotFound(f"machine {machine} is not a member of the pool")
+    def _known(self, machine: str, now: dt.datetime) -> Machine:
+        """One that the cloud knows by that id, in whatever state."""
         found = [one for one in self._store.machines() if machine in {one.id(now), one.id(one.requested_at)}]
         if not found:
             raise errors.CloudError(f"failed to find {machine}", _UNKNOWN)
         return found[0]
 
-    def _evictable(self, machine: str, now: dt.datetime) -> Machine:
-        member = self._member(machine, now)
-        if not member.evictable:
-            raise errors.CloudError(f"machine {machine} is not evictable")
-        return member
+    def _there(self, machine: str, now: dt.datetime) -> Machine:
+        """A member that the cloud lists now: the driver looks, not at the cached view."""
+        for one in self._store.machines():
+            if one.member and one.allocated(now) and machine in {one.id(now), one.id(one.requested_at)}:
+                return one
+        raise errors.NotFound(f"machine {machine} is not a member of the pool")
 
-    def _end(self, machine: Machine, now: dt.datetime) -> None:
+    def _end(self, machine: Machine, now: dt.datetime, *, by_resize: bool) -> None:
         if machine.ending_at is not None:
             if self.settings.second_termination == "error":
                 raise errors.CloudError(f"failed to terminate {machine.id(now)}", _UNKNOWN)
             return
+        pods = tuple(self.pods_on(machine.name)) if machine.joined else ()
         self._store.save(msgspec.structs.replace(machine, ending_at=now))
+        self.terminations.append(Termination(machine.name, now, by_resize, pods))
 
-    def _resize(self, now: dt.datetime) -> None:
-        """Disposable machines go, then the size is worked towards; never the protected ones."""
-        self._store.set("resize_at", now + dt.timedelta(seconds=self.settings.pool_update))
-        document = self._document()
-        if self.cloud_down or document is None:
-            return
-        members = [one for one in self._store.machines() if one.member and one.allocated(now)]
-        for machine in members:
-            if not machine.active and machine.evictable:
-                self._end(machine, now)
-        active = [one for one in members if one.active]
-        missing = self._desired(now) - len(active)
-        for _ in range(missing):
-            self._request(document, now)
-        victims = sorted((one for one in active if one.evictable), key=lambda one: _newest_first(one, now))
-        for machine in victims[: max(0, -missing)]:
-            self._end(machine, now)
-        self._refresh(now)
-
-    def _request(self, document: PoolDocument, now: dt.datetime) -> None:
-        there = sum(one.allocated(now) for one in self._store.machines())
-        machine = Machine(
-            number=self._store.next_number(), pool=document, requested_at=now, rejected=there >= document.quota
-        )
-        self._store.save(machine)
-
-
-def _newest_first(machine: Machine, now: dt.datetime) -> tuple[bool, float, list[int]]:
-    """What is only requested, then the latest launch, then the highest id."""
-    descending = [-ord(character) for character in machine.id(now)]
-    return machine.state(now) != "REQUESTED", -machine.pending_at.timestamp(), descending
-
-
-def _allocated(machine: Mapping[str, Any]) -> bool:
-    return machine["machineState"] in {"REQUESTED", "PENDING", "RUNNING"}
+    def _end_by_resize(self, machine: str, now: dt.datetime) -> None:
+        """What fails is tried again by a later update."""
+        known = self._known(machine, now)
+        if known.ending_at is None:
+            self._end(known, now, by_resize=True)

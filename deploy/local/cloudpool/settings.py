@@ -33,6 +33,10 @@ class PoolDocument(Section, frozen=True, kw_only=True):
     boot_delay: Duration = Duration(0)  #: RUNNING → its Node joins
     termination_delay: Duration = Duration(0)  #: TERMINATING → TERMINATED
     forget_delay: Duration = Duration(60)  #: TERMINATED or REJECTED → no longer listed
+    #: For so long the cloud's answer to a launch keeps the pool from all other changes; the delays above do not.
+    start_blocks: Duration = Duration(0)
+    end_blocks: Duration = Duration(0)  #: the same for a termination; the machine ends at the beginning
+    victim_selection_policy: Literal["NEWEST", "OLDEST"] = "NEWEST"  #: whom a resize terminates after requests
     network: str = "10.77"  #: the first two numbers of the machines' private addresses
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
     taints: list[dict[str, str]] = msgspec.field(default_factory=list)
@@ -41,7 +45,7 @@ class PoolDocument(Section, frozen=True, kw_only=True):
 
 
 class Settings(Section, frozen=True, kw_only=True):
-    """The server. `pool`, `desiredSize` and `started` are for its first start; later the database knows better."""
+    """The server. `pool`, `desiredSize` and `started` are for its first start; later they are ignored."""
 
     pool: PoolDocument | None = None
     desired_size: int | None = None
@@ -49,9 +53,11 @@ class Settings(Section, frozen=True, kw_only=True):
     api: Literal["v5", "multipool"] = "v5"
     multipool_name: str = "pool"  #: the instance's name below /cloudpools/
     database: str = ":memory:"
-    refresh_interval: Duration = Duration(30)  #: of the view that GET /pool and the membership checks use
+    #: Between two listings for the view that GET /pool and the membership checks use; 0: each call lists.
+    refresh_interval: Duration = Duration(30)
+    list_delay: Duration = Duration(0)  #: how long a listing takes; its timestamp is taken at its end
     reachability_timeout: Duration = Duration(300)  #: for how long a cloud that is down is covered up
-    pool_update: Duration = Duration(60)  #: between two resizes in the background
+    pool_update: Duration = Duration(60)  #: from the end of an update in the background to the next one
     #: What the cloud says when a machine that ends already is terminated: EC2 says yes, others do not know it.
     second_termination: Literal["error", "ok"] = "error"
     nodes_stay: bool = False  #: the Node outlives its machine, as without a cloud controller

@@ -1,16 +1,13 @@
 """``python -m deploy.local.liqo``: play Liqo's part on the control plane of a kubeconfig, until a signal comes."""
 
-import base64
-import json
 import signal
-import tempfile
 import threading
 from pathlib import Path
 
 import click
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from deploy.local.api import Api
+from deploy.local.liqo.connecting import connected
 from deploy.local.liqo.controller import Policy
 from deploy.local.liqo.playing import Wait, playing
 
@@ -30,15 +27,6 @@ def main(kubeconfig: Path, clusters: tuple[str, ...], deny: tuple[str, ...]) -> 
     with connected(kubeconfig) as api, playing(api, _waiting(), clusters, policy):
         click.echo(f"playing Liqo with {', '.join(clusters)}")
         stop.wait()
-
-
-def connected(kubeconfig: Path) -> Api:
-    """With the administrator's token."""
-    config = json.loads(kubeconfig.read_text(encoding="utf-8"))
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    with tempfile.NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-        return Api(cluster["server"], ca=Path(file.name), token=user["token"])
 
 
 def _waiting() -> Wait:

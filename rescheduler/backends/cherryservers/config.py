@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.cherryservers import ini, templates
 from rescheduler.backends.config import Endpoint, check_endpoint
@@ -120,9 +122,9 @@ def _pools(path: Path, groups: Sequence[NodeGroup], cluster_name: str) -> Sequen
 
 def read(path: Path) -> tuple[Definition, Mapping[str, Definition]]:
     """The default definition and those of ``[nodegroupdef "name"]``."""
-    where = f"cloud configuration {path}"
+    where = f"cloud configuration {files.printable(path)}"
     try:
-        found = list(ini.entries(path.read_text(encoding="utf-8")))
+        found = list(ini.entries(files.read_text(path)))
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -151,19 +153,24 @@ def _definition_name(entry: ini.Entry, where: str) -> str | None:
 def _add(keys: dict[str, object], entry: ini.Entry, where: str) -> None:
     """One entry under the name of its field; only lists take a key twice."""
     line = f"{where}: line {entry.line}: {entry.key}"
-    if entry.key not in READERS:
+    key = _ALIASES.get(entry.key, entry.key)
+    if key not in READERS:
         raise ConfigError(f"{line}: no such key; expected one of {', '.join(READERS)}")
-    field = entry.key.replace("-", "_")
-    listed = keys.get(field, ()) if entry.key in _LISTS else None
+    field = key.replace("-", "_")
+    listed = keys.get(field, ()) if key in _LISTS else None
     if isinstance(listed, tuple):
         line += f": number {len(listed) + 1}"
     elif field in keys:
         raise ConfigError(f"{line}: is there twice")
     try:
-        value = READERS[entry.key](entry.value)
+        value = READERS[key](entry.value)
     except ValueError as error:
         raise ConfigError(f"{line}: {error}") from error
     keys[field] = (*listed, value) if isinstance(listed, tuple) else value
+
+
+#: Names of keys in the original's README that its program did not take.
+_ALIASES: Final = {"api-server": "api-server-endpoint"}
 
 
 def _number(text: str) -> int:

@@ -38,19 +38,25 @@ class Observation:
     observed_at: dt.datetime
     index: Machines
 
+    @property
+    def active(self) -> int:
+        """How many machines count for the pool's size."""
+        return sum(machine.active for machine in self.machines)
+
 
 class CloudPoolClient:
     """One pool. Every call has a deadline on the clock's `monotonic`; errors are those of `backends.http`."""
 
-    def __init__(self, config: PoolSection, folder: Path, clock: Clock) -> None:
+    def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
+        """*password* is that of the backend's user, where it is in no file."""
         self._clock = clock
         self._cache_age = dt.timedelta(seconds=config.cache_age)
         self._machine = "/pool" if config.api == "v5" else ""
         name = f"cloudpool {config.id}"
-        self._http = JsonClient(name, config.backend, folder, clock, error_words)
+        self._http = JsonClient(name, config.backend, folder, clock, error_words, password=password)
         # Orders wait for the cloud's own API, which takes minutes in some clouds.
         orders = msgspec.structs.replace(config.backend, timeout=config.order_timeout)
-        self._orders = JsonClient(name, orders, folder, clock, error_words)
+        self._orders = JsonClient(name, orders, folder, clock, error_words, password=password)
 
     def close(self) -> None:
         self._http.close()

@@ -8,7 +8,7 @@ import msgspec
 
 from predicates import quantity
 from rescheduler.backends.base import ConfigError
-from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
+from rescheduler.backends.config import INT32, Duration, Endpoint, Section, check_endpoint, read
 
 
 class TaintSection(Section, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def check_pool(pool: PoolSection, where: str, key: str) -> None:
     rules = {
         "id": (bool(pool.id.strip()), "a name"),
         "minSize": (pool.min_size >= 0, "0 or more"),
-        "maxSize": (pool.max_size >= pool.min_size, "minSize or more"),
+        "maxSize": (pool.min_size <= pool.max_size <= INT32, f"minSize to {INT32}"),
         "refreshInterval": (pool.refresh_interval >= 0, "0 or more"),
         "pollInterval": (pool.poll_interval > 0, "more than 0s"),
         "settleTime": (pool.settle_time >= 0, "0 or more"),

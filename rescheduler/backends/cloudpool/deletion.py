@@ -50,8 +50,14 @@ class Order:
     words: str = ""  #: what went wrong
     attempts: int = 1  #: this one included
     desired: int | None = None  #: the pool's desired size before the first order
-    lowered: bool = False  #: an order that was answered 2xx lowered the desired size
+    lowering: bool = False  #: an order was to lower the desired size
+    lowered: bool = False  #: the desired size was seen to be lower after such an order
     ours: bool = True  #: given by this process
+
+    @property
+    def lost(self) -> bool:
+        """Whether the pool ended the machine, as far as is known, and did not lower its desired size."""
+        return self.ours and self.lowering and not self.lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,21 @@ def lowers(machine: Machine, order: Order | None, desired: int) -> bool:
         return True
     fell = order.desired is not None and desired < order.desired and order.answer is not Answer.UNSENT
     return not (order.lowered or fell)
+
+
+def unshrunk(order: Order | None, desired: int) -> str:
+    """Why the desired size, which is *desired* now, was not lowered for a machine that is gone; "" where it was.
+
+    The pool lowers it after the cloud has ended the machine. Where that fails in between, or somebody sets another
+    size meanwhile, it keeps the number, and launches another machine in its place.
+    """
+    if order is None or not order.lost:
+        return ""
+    unknown = order.answer in {Answer.NONE, Answer.MISSING}  # the size was not read right after it
+    if unknown and order.desired is not None and desired < order.desired:
+        return ""
+    words = f": {order.words}" if order.words else ""
+    return f"{_SAID[order.answer]}{words}; its desired size is still {desired}, so it launches another machine"
 
 
 def protection(machine: Machine, ending: Ending) -> Refused | None:

@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,16 +42,27 @@ _GROWTH: Final = 1.5
 _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """The pool was seen to have fewer active machines than it wants; times are of the clock's monotonic()."""
+
+    size: int
+    since: float
+    last: float  #: when that was seen last
+
+
 class Pool(Waiting):
     """Views are values: readers keep what they were given while another thread looks again."""
 
-    def __init__(self, config: PoolSection, folder: Path, clock: Clock) -> None:
+    def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
+        """*password*: see `CloudPoolClient`."""
         super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
-        self.client = CloudPoolClient(config, folder, clock)
+        self.client = CloudPoolClient(config, folder, clock, password)
         self.ledger: Ledger[Order] = Ledger()
         self._view: tuple[float, Observation] | None = None
+        self._lacking: _Lacking | None = None
 
     def close(self) -> None:
         self.closed.set()
@@ -67,6 +79,8 @@ class Pool(Waiting):
         """The machines as the pool tells them now; its own cache may be older."""
         observation = self.client.pool(deadline=deadline)
         self._view = (self.clock.monotonic(), observation)
+        if self._lacking is not None and observation.active >= self._lacking.size:
+            self._lacking = None
         return observation
 
     def look_since(self, moment: dt.datetime, *, deadline: float, stop: threading.Event | None = None) -> Observation:
@@ -90,6 +104,29 @@ class Pool(Waiting):
                 raise DeadlineExceeded(f"{self._name}: {why}") from error
         return observation
 
+    def caught_up(
+        self, began: dt.datetime, *, deadline: float, stop: threading.Event | None = None
+    ) -> tuple[Observation, int]:
+        """The machines, as the pool saw them at *began* or later, and its desired size, once it has as many.
+
+        While it lacks machines it may be launching them, and its answers show them only after its next look. Told a
+        smaller number before, it would find a machine too many and end one of its own choice. So its further looks
+        are waited for, until it has lacked machines for `settleTime`; then it cannot get them, and what it has is
+        returned. DeadlineExceeded if that takes too long, or if *stop* is set.
+        """
+        view = self.look_since(began, deadline=deadline, stop=stop)
+        while view.active < (size := self.desired_size(deadline=deadline)):
+            now = self.clock.monotonic()
+            lacking = self._lacking
+            if lacking is None or lacking.size != size or now > lacking.last + self.config.settle_time:
+                lacking = _Lacking(size, now, now)
+            self._lacking = replace(lacking, last=now)
+            if now >= lacking.since + self.config.settle_time:
+                break
+            self.pause(f"it wants {size} machines and shows {view.active}; it may be launching others", deadline, stop)
+            view = self.look(deadline=deadline)
+        return view, size
+
     def desired_size(self, *, deadline: float) -> int:
         return self.client.size(deadline=deadline).desired_size
 
@@ -108,25 +145,29 @@ class Pool(Waiting):
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
         """Give up *delta* machines that do not run: what was never requested first, then requests.
 
+        BelowMinimum where there are fewer; those are given up.
         Requests are cancelled one by one: told only a number, the pool would choose, and might choose a machine
-        that began to run meanwhile. For the same reason the pool must have been looked at after this call began.
+        that began to run meanwhile, or end another one in place of a request that its answers do not show yet.
         """
         began = self.clock.now()
         with self.changing(deadline=deadline):
-            desired = self.desired_size(deadline=deadline)
-            active = [machine for machine in self.view(deadline=deadline).machines if machine.active]
+            view, desired = self.caught_up(began, deadline=deadline)
+            active = [machine for machine in view.machines if machine.active]
             wanted = desired - delta
-            if len(active) > wanted:
-                seen = self.look_since(began, deadline=deadline).machines
-                active = [machine for machine in seen if machine.active]
             requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
             floor = max(self.group.min_size, len(active) - len(requested))
-            if wanted < floor:
-                raise BelowMinimum(f"cloudpool {self.group.id}: {wanted} is below {floor}, which run or must be")
+            short = f"{wanted} is below {floor}, which run or must be" if wanted < floor else ""
+            wanted = min(desired, max(wanted, floor))
             for machine in requested[: max(0, len(active) - wanted)]:
                 self.client.terminate(machine.id, decrement=True, deadline=deadline)
-            if self.desired_size(deadline=deadline) > wanted:
+            left = self.desired_size(deadline=deadline)
+            if left > wanted and len(active) >= desired:
+                raise BackendUnavailable(f"cloudpool {self.group.id}: requests were cancelled, it wants {left} still")
+            if left > wanted:
                 self.client.set_size(wanted, deadline=deadline)
+            if short:
+                given_up = f"{desired - wanted} of {delta} are given up"
+                raise BelowMinimum(f"cloudpool {self.group.id}: {short}; {given_up}")
 
     def template(self) -> NodeTemplate:
         template = self.config.template

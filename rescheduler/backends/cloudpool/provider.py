@@ -44,10 +44,11 @@ class CloudpoolProvider(CloudProvider):
 
     name = "cloudpool"
 
-    def __init__(self, pools: Sequence[Pool], ending: Ending = Ending.SHRINK) -> None:
+    def __init__(self, pools: Sequence[Pool], ending: Ending = Ending.SHRINK, *, prompt: bool = False) -> None:
+        """*prompt*: see `removal.Removal`."""
         self._ending = ending
         self._pools = {pool.group.id + ending: pool for pool in pools}
-        self._removals = {name: Removal(pool, ending) for name, pool in self._pools.items()}
+        self._removals = {name: Removal(pool, ending, prompt=prompt) for name, pool in self._pools.items()}
 
     def refresh(self, *, deadline: float) -> None:
         troubles = []

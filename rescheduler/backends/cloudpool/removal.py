@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from rescheduler import errors
 from rescheduler.backends.base import (
     Accepted,
+    AlreadyGone,
     AuthError,
     DeadlineExceeded,
+    Deleted,
     DeleteOutcome,
     Failed,
     NodeRef,
@@ -36,19 +38,22 @@ class _Target:
 class Removal:
     """The removals of one pool, all with one *ending*.
 
-    Any number may run at once; orders are given one after the other.
+    Any number may run at once; orders are given one after the other. *prompt*: a call that gives an order returns when
+    the pool has taken it, and a later call waits for the machine's end.
     """
 
-    def __init__(self, pool: Pool, ending: Ending = Ending.SHRINK) -> None:
-        self._pool, self._clock, self._ending = pool, pool.clock, ending
+    def __init__(self, pool: Pool, ending: Ending = Ending.SHRINK, *, prompt: bool = False) -> None:
+        self._pool, self._clock, self._ending, self._prompt = pool, pool.clock, ending, prompt
         self._ledger = pool.ledger
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
         self._limits = Limits(settle, back_off=dt.timedelta(seconds=pool.config.poll_interval))
+        self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}  #: times in the future, and when we saw them first
 
     def delete(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Never raises: what cannot be known or done in time is an outcome, too."""
         done: dict[str, DeleteOutcome] = {}
+        began = self._clock.now()
         view: Observation | None = None
         trouble = "there was no time to look at the pool"
         while True:
@@ -62,7 +67,7 @@ class Removal:
                 for node, target in self._targets(view, nodes):
                     if node.name not in done and (outcome := self._advance(node, target, view, deadline)):
                         done[node.name] = outcome
-            if all(node.name in done for node in nodes):
+            if all(node.name in done or self._is_taken(node, began) for node in nodes):
                 break
             try:
                 self._pool.pause("time is out", deadline)
@@ -70,6 +75,12 @@ class Removal:
                 break
         late = self._give_up(view, nodes, trouble)
         return {node.name: done.get(node.name) or late[node.name] for node in nodes}
+
+    def _is_taken(self, node: NodeRef, began: dt.datetime) -> bool:
+        """Whether the pool took an order for the node's machine since *began*, and nobody waits for more."""
+        machine = self._ledger.machine_of(node) if self._prompt else None
+        order = self._ledger.order(machine) if machine is not None else None
+        return order is not None and order.answer is Answer.DONE and order.at >= began
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """What would be refused at once; nodes before a node count against the minimum as if they went."""
@@ -116,7 +127,9 @@ class Removal:
             return Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
         before = None
         if node.ordered_at is not None:
-            before = Order(node.ordered_at, Answer.NONE, "ordered by an earlier process", ours=False)
+            before = Order(
+                self._by_our_clock(node.name, node.ordered_at), Answer.NONE, "ordered by an earlier process", ours=False
+            )
         if machine is not None:
             return _Target(machine, self._ledger.order(machine.id) or before)
         remembered = self._ledger.machine_of(node)
@@ -125,6 +138,13 @@ class Removal:
         if unsure and before is not None and self._clock.now() < before.at + self._limits.settle:
             return Accepted(f"{before.words}: {unsure}")
         return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
+
+    def _by_our_clock(self, node: str, ordered_at: dt.datetime) -> dt.datetime:
+        """When an earlier process ordered; where its clock was ahead of ours, no later than we first heard of it."""
+        now = self._clock.now()
+        if ordered_at > now:
+            return self._ahead.setdefault((node, ordered_at), now)
+        return self._ahead.get((node, ordered_at), ordered_at)
 
     def _advance(
         self, node: NodeRef, target: _Target | Refused | Accepted, view: Observation, deadline: float
@@ -147,7 +167,19 @@ class Removal:
             return self._order(node, target.machine, target.order, view, deadline)
         if isinstance(verdict, Failed) and target.machine is not None:
             self._ledger.forget(target.machine.id)
+        if isinstance(verdict, Deleted | AlreadyGone):
+            return self._ended(verdict, target.order, deadline)
         return None if isinstance(verdict, Send) else verdict
+
+    def _ended(self, outcome: Deleted | AlreadyGone, order: Order | None, deadline: float) -> DeleteOutcome:
+        """The outcome, with what is to be told of a desired size that was not lowered."""
+        if order is None or not order.lost:
+            return outcome
+        try:
+            desired = self._pool.desired_size(deadline=deadline)
+        except errors.ReschedulerError as error:
+            return replace(outcome, unshrunk=f"whether the pool lowered its desired size is not known: {error}")
+        return replace(outcome, unshrunk=deletion.unshrunk(order, desired))
 
     def _order(
         self, node: NodeRef, machine: Machine, judged: Order | None, view: Observation, deadline: float
@@ -182,13 +214,26 @@ class Removal:
             at=self._clock.now(),
             answer=Answer.PENDING,
             desired=desired if order.desired is None else order.desired,
+            lowering=order.lowering or decrement,
         )
         self._ledger.record(machine.id, order, node)
         answer, words, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
-        lowered = order.lowered or (decrement and answer is Answer.DONE)
+        lowered = order.lowered or (decrement and self._is_lowered(answer, desired, deadline))
         ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowered=lowered)
         self._ledger.record(machine.id, ended, node)
         return outcome
+
+    def _is_lowered(self, answer: Answer, before: int, deadline: float) -> bool:
+        """Whether an order that has ended lowered the desired size, which was *before*.
+
+        A success whose size cannot be read is believed.
+        """
+        if answer not in {Answer.DONE, Answer.FAULT}:
+            return False
+        try:
+            return self._pool.desired_size(deadline=deadline) < before
+        except errors.ReschedulerError:
+            return answer is Answer.DONE
 
     def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[Answer, str, Failed | None]:
         """How the order ended, in which words, and the outcome where no further order can help."""

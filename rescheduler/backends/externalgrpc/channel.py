@@ -12,10 +12,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from rescheduler import errors
 from rescheduler.backends.base import DeadlineExceeded
-from rescheduler.backends.certificates import Certificates, File, Pems
+from rescheduler.backends.certificates import Certificates, Pems
 from rescheduler.backends.externalgrpc import outcomes, statuses, wire
 from rescheduler.backends.externalgrpc.config import ExternalGrpcFile
 from rescheduler.clock import Clock
+from rescheduler.pem import File
 from rescheduler.settings import Address
 
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"

@@ -37,9 +37,10 @@ _LONGEST_PAUSE: Final = dt.timedelta(seconds=60)
 
 _REMEMBERED: Final = 10_000  #: the oldest orders are forgotten
 
-#: Statuses that the same order meets again, and what they mean where the service has no more to say.
+#: Statuses that the same order meets again, and what they mean where the service has no more to say. It may refuse
+#: with FAILED_PRECONDITION for any reason: its words tell which.
 _REFUSALS: Final = {
-    StatusCode.FAILED_PRECONDITION: Refusal.BELOW_MINIMUM,
+    StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
     StatusCode.INVALID_ARGUMENT: Refusal.NOT_IN_GROUP,
     StatusCode.NOT_FOUND: Refusal.NOT_IN_GROUP,
 }
@@ -67,6 +68,11 @@ class Order:
         if self.at_work and not self.told:
             return self.at + SETTLED
         return self.at + min(_PAUSE * (1 << self.attempts - 1), _LONGEST_PAUSE)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the service has said that it keeps the machine: it is there, even where it is not listed."""
+        return isinstance(self.outcome, Refused) and self.outcome.reason is not Refusal.NOT_IN_GROUP
 
     @property
     def final(self) -> bool:
@@ -103,7 +109,8 @@ def end(node: NodeRef, instance: Instance | None, order: Order | None, *, before
             return AlreadyGone("ordered before") if order == before else Deleted()
         if instance is not None:
             return AlreadyGone("the service is deleting it")
-        return AlreadyGone("it is no longer listed") if node.ordered_at or order else None
+        if order is None or not order.keeps:
+            return AlreadyGone("it is no longer listed") if node.ordered_at or order else None
     if order is not None and order.final and order != before:
         return order.outcome
     return None

@@ -138,8 +138,8 @@ class Removal:
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
         self._ledger.record(group, node, replace(order, attempts=attempts))
-        # A node that nobody lists is gone after an order that succeeded: the next look says so.
-        return order.outcome if order.final and node.provider_id in seen.listed else None
+        # A machine that is not listed is gone, unless the service keeps it: the next look says so.
+        return order.outcome if order.keeps or (order.final and node.provider_id in seen.listed) else None
 
     def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
         """By how many machines the target may yet be lowered, or is already."""

@@ -111,7 +111,10 @@ class Fleet(Waiting):
             )
 
     def decrease_unfulfilled(self, name: str, delta: int, *, deadline: float) -> None:
-        """Give up *delta* machines that are being made: those that failed first, then the newest."""
+        """Give up *delta* machines that are being made: those that failed first, then the newest.
+
+        BelowMinimum where there are fewer; those are given up.
+        """
         with self.changing(deadline=deadline):
             look = self.look(deadline=deadline)
             group = self.group(look, name)
@@ -119,14 +122,15 @@ class Fleet(Waiting):
             unfinished = [one for one in look.view.members(name) if self._unfinished(one)]
             unfinished.sort(key=lambda one: one.error is None)
             floor = max(group.min_size, size - len(unfinished))
-            if size - delta < floor:
-                raise BelowMinimum(f"{self.system.name}: group {name}: {size - delta} is below {floor}, "
-                                   "which run or must be")  # fmt: skip
-            for machine in unfinished[:delta]:
+            given_up = min(delta, max(0, size - floor))
+            for machine in unfinished[:given_up]:
                 with suppress(Missing):
                     self.system.end(machine, deadline=deadline)
                 now = self.clock.now()
                 self.ledger.record(machine.key, Order(now, taken=True, open_since=now))
+            if given_up < delta:
+                why = f"{size - delta} is below {floor}, which run or must be; {given_up} of {delta} are given up"
+                raise BelowMinimum(f"{self.system.name}: group {name}: {why}")
 
     def settled(self) -> dt.datetime:
         """Whatever was ordered before shows by now."""

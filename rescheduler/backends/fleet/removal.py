@@ -156,16 +156,34 @@ class Removal:
             return None
         if order is not None and self._clock.now() < order.at + self._patience(order):
             return None
+        refusal = self._refusal(machine, self._left(look, machine), minimum, deadline)
+        return refusal or self._order_now(node, machine, order, minimum, deadline)
+
+    def _order_now(
+        self, node: NodeRef, machine: Machine, last: Order | None, minimum: int, deadline: float
+    ) -> DeleteOutcome | None:
+        """Look once more and order: the system has no lock, and other processes may have ended machines since."""
+        look = self._fleet.look(deadline=deadline)
+        current = look.index.get(machine.key)
+        if current is None or not current.alive:
+            return None  # the next look judges it
+        if refused := self._below_minimum(current, self._left(look, current), minimum):
+            return refused
+        return self._order(node, current, last, deadline)
+
+    def _left(self, look: Look, machine: Machine) -> int:
+        """How many machines that count its group has without *machine*."""
         counted = not (machine.failed or self._fleet.leaving(machine))
-        left = self._fleet.sound(look, machine.group) - counted
-        refusal = self._refusal(machine, left, minimum, deadline)
-        return refusal or self._order(node, machine, order, deadline)
+        return self._fleet.sound(look, machine.group) - counted
+
+    def _below_minimum(self, machine: Machine, left: int, minimum: int) -> Refused | None:
+        if left >= minimum or machine.failed:
+            return None
+        detail = f"group {machine.group} must keep {minimum}, {left} would be left"
+        return Refused(Refusal.BELOW_MINIMUM, detail)
 
     def _refusal(self, machine: Machine, left: int, minimum: int, deadline: float) -> Refused | None:
-        if left < minimum and not machine.failed:
-            detail = f"group {machine.group} must keep {minimum}, {left} would be left"
-            return Refused(Refusal.BELOW_MINIMUM, detail)
-        return self._system.forbids(machine, deadline=deadline)
+        return self._below_minimum(machine, left, minimum) or self._system.forbids(machine, deadline=deadline)
 
     def _order(self, node: NodeRef, machine: Machine, last: Order | None, deadline: float) -> DeleteOutcome | None:
         now = self._clock.now()

@@ -27,7 +27,7 @@ from rescheduler.backends.fleet.provider import hours
 from rescheduler.backends.http import UNREADABLE, Answer, BadAnswer, JsonClient, Missing
 from rescheduler.backends.liqo import messages
 from rescheduler.backends.liqo.messages import SCHEME
-from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
+from rescheduler.backends.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
 from rescheduler.clock import Clock
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class First:
         found = self._get("/nodegroup/template", messages.GroupTemplate, {"id": group}, deadline)
         if found is None or not found.resources.min:
             raise NotSupported(f"liqo: no template of group {group}")
-        amounts = {name: str(amount) for name, amount in found.resources.min.items()}
+        amounts = {**ADDED_RESOURCES, **{name: str(amount) for name, amount in found.resources.min.items()}}
         return NodeTemplate(VIRTUAL_NODE_LABELS | found.labels, (VIRTUAL_NODE_TAINT,), amounts, amounts)
 
     def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:

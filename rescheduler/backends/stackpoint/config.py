@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rescheduler import files
 from rescheduler.backends.base import ConfigError, GroupFlags, NodeGroup
 from rescheduler.backends.config import Duration, Endpoint, Section, check_endpoint, read
 from rescheduler.backends.credentials import is_token
@@ -61,6 +62,7 @@ def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -
     endpoint = Endpoint(url=environ[name], timeout=file.timeout)
     check_endpoint(endpoint, "environment", name)
     pools = path.parent / file.node_pools_file if path and file.node_pools_file else None
+    _check_pools(pools, path)
     specs = group_specs(flags.nodes)
     if specs and pools:
         raise ConfigError(f"--nodes={flags.nodes[0]}: either group specs or nodePoolsFile of {path}, not both")
@@ -103,6 +105,19 @@ def _id(name: str, environ: Mapping[str, str]) -> int:
     if not _NUMBER.fullmatch(text):
         raise ConfigError(f"{name}: expected a number in the environment, got {text!r}")
     return int(text)
+
+
+def _check_pools(pools: Path | None, path: Path | None) -> None:
+    """The file of pools may be missing for now, but nothing else may be in its place."""
+    if pools is None:
+        return
+    try:
+        files.check(pools)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        where = f"cloud configuration {path}: nodePoolsFile {files.printable(pools)}"
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
 
 
 def _check(file: File, path: Path | None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescheduler import shapes
+from rescheduler import files, shapes
 from rescheduler.backends.base import NodeGroup, NodeTemplate, NotSupported
 from rescheduler.backends.http import UNREADABLE
 from rescheduler.backends.stackpoint import sizes
@@ -70,7 +70,7 @@ def of_pools(pools: Sequence[NodePool]) -> Mapping[str, Group]:
 def mounted(path: Path) -> Sequence[NodePool] | None:
     """The pools of the mounted ConfigMap; `None` where it is missing or is not what it should be."""
     try:
-        return shapes.decode(path.read_bytes(), list[NodePool], strict=False)
+        return shapes.decode(files.read_bytes(path), list[NodePool], strict=False)
     except (OSError, *UNREADABLE):
         return None
 

@@ -1,5 +1,6 @@
 """A StackPointCloud cluster as a cloud provider."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,8 @@ from rescheduler.backends.stackpoint.client import StackpointClient
 from rescheduler.backends.stackpoint.config import Settings, settings
 from rescheduler.backends.stackpoint.messages import SCHEME, Node, machines
 from rescheduler.clock import Clock
+
+log = logging.getLogger(__name__)
 
 INSTANCE_LABEL, ROLE_LABEL = "stackpoint.io/instance_id", "stackpoint.io/role"
 
@@ -54,6 +57,8 @@ class StackpointSystem:
         nodes = self._client.nodes(deadline=deadline)
         self._groups, self._nodes = groups, {node.key: node for node in nodes}
         members = [pools.group_of(node, groups) for node in nodes]
+        for node, member in zip(nodes, members, strict=True):
+            log.debug("stackpoint: node %s (%s) is %s, group %s", node.pk, node.key, node.state, member or "none")
         patience = float(self._config.file.build_timeout)
         return View([group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience))
 
@@ -104,11 +109,13 @@ class StackpointSystem:
         return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
 
     def end(self, machine: Machine, *, deadline: float) -> None:
+        log.debug("stackpoint: deleting node %s (%s)", machine.handle, machine.key)
         self._ordered[machine.key] = machine.handle
         self._client.delete(machine.handle, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
         known = self._nodes
+        log.debug("stackpoint: adding %d nodes to group %s", count, group.id)
         for node in self._client.add(self.group(group.id).order(count), deadline=deadline):
             if node.key not in known and pools.group_of(node, self._groups) == group.id:
                 made(node.key)

@@ -66,7 +66,7 @@ def fleet(service: Service) -> messages.Fleet:
 
 
 def template(group: Group) -> messages.Template:
-    amounts = dict(group.least)
+    amounts = group.template_resources
     return messages.Template(
         labels=group.template_labels,
         taints=tuple(

@@ -6,19 +6,25 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from rescheduler import shapes
-from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
-from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.liqo.nodemanager.resources import (
-    TENANT_LABEL,
-    VIRTUAL_NODE_LABEL,
+from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryable
+from rescheduler.kube.client import JSON, MERGE_PATCH, Client
+from rescheduler.liqo.nodemanager.foreign_clusters import (
     ForeignCluster,
     Namespace,
+    Tenancy,
+    tenancies,
+    tenant_namespaces,
+)
+from rescheduler.liqo.nodemanager.resources import (
+    CLUSTER_LABEL,
+    TENANT_LABEL,
+    VIRTUAL_NODE_LABEL,
+    Meta,
     Node,
     ResourceSlice,
     Seen,
     Shape,
     VirtualNode,
-    peerings,
     seen,
 )
 
@@ -26,6 +32,9 @@ SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
 FOREIGN_CLUSTERS: Final = "/apis/core.liqo.io/v1beta1/foreignclusters"
 _PAGE: Final = "500"
+#: The label of the kubeconfig Secrets with which Liqo talks to the API servers of other clusters.
+_CONTROL_PLANE: Final = "liqo.io/identity-type=ControlPlane"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 S = TypeVar("S", bound=Shape)
 
@@ -35,8 +44,8 @@ class Liqo(Protocol):
 
     def look(self) -> Seen: ...
 
-    def peerings(self) -> Mapping[str, str]:
-        """The namespaces for slices, by cluster."""
+    def peerings(self) -> Mapping[str, Tenancy]:
+        """With the clusters that lend us resources, by cluster."""
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -57,8 +66,18 @@ class Metadata(Shape, frozen=True, kw_only=True):
 
 
 class Page(Shape, frozen=True, kw_only=True):
-    items: list[msgspec.Raw]
+    items: list[msgspec.Raw] | None  #: null where a list of metadata is empty
     metadata: Metadata = Metadata()
+
+
+class OwnedMeta(Meta, frozen=True, kw_only=True):
+    owner_references: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class Owned(Shape, frozen=True, kw_only=True):
+    """Any object's metadata, with its owners."""
+
+    metadata: OwnedMeta
 
 
 class KubeLiqo:
@@ -74,9 +93,12 @@ class KubeLiqo:
             self._list("/api/v1/nodes", Node, f"{VIRTUAL_NODE_LABEL}=virtual-node"),
         )
 
-    def peerings(self) -> Mapping[str, str]:
-        tenants = self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true")
-        return peerings(tenants, self._list(FOREIGN_CLUSTERS, ForeignCluster))
+    def peerings(self) -> Mapping[str, Tenancy]:
+        namespaces = tenant_namespaces(self._list("/api/v1/namespaces", Namespace, f"{TENANT_LABEL}=true"))
+        foreign = self._list(FOREIGN_CLUSTERS, ForeignCluster)
+        unclear = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
+        found = {each: self._kubeconfig(namespaces[each], each) for each in unclear}
+        return tenancies(namespaces, foreign, {name: doubt for name, doubt in found.items() if doubt is not None})
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         act = f"create resourceslice {namespace}/{manifest['metadata']['name']}"
@@ -110,7 +132,20 @@ class KubeLiqo:
             f"patch node {meta.name}", "PATCH", f"/api/v1/nodes/{meta.name}", body=body, content_type=MERGE_PATCH
         )
 
-    def _list(self, path: str, shape: type[S], selector: str = "") -> list[S]:
+    def _kubeconfig(self, namespace: str, cluster: str) -> str | None:
+        """Whether somebody has put a kubeconfig for *cluster* there: empty if so, or why that cannot be said.
+
+        One that Liqo made goes with its Identity and does not count. Only the metadata is read. The right to list
+        Secrets is not among those of the shipped manifests.
+        """
+        selector = f"{_CONTROL_PLANE},{CLUSTER_LABEL}={cluster}"
+        try:
+            secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", Owned, selector, accept=_METADATA)
+        except Forbidden as error:
+            return f"it has no Identity here, and its kubeconfig cannot be looked for: {error}"
+        return "" if any(not each.metadata.owner_references for each in secrets) else None
+
+    def _list(self, path: str, shape: type[S], selector: str = "", accept: str = JSON) -> list[S]:
         found: list[S] = []
         following = ""
         plural = path.rpartition("/")[2]
@@ -118,12 +153,16 @@ class KubeLiqo:
             query = {"limit": _PAGE, "labelSelector": selector, "continue": following}
             try:
                 answer = self._client.request(
-                    f"list {plural}", "GET", path, query={key: text for key, text in query.items() if text}
+                    f"list {plural}",
+                    "GET",
+                    path,
+                    query={key: text for key, text in query.items() if text},
+                    accept=accept,
                 )
             except NotFound as error:
                 raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error
             page = _decoded(answer.body, Page, plural)
-            found += [_decoded(one, shape, plural) for one in page.items]
+            found += [_decoded(one, shape, plural) for one in page.items or ()]
             following = page.metadata.continue_
             if not following:
                 return found

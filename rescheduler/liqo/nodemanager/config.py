@@ -11,12 +11,13 @@ import msgspec
 
 from rescheduler.backends.base import ConfigError, Taint
 from rescheduler.backends.config import Duration, Section, read
-from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
+from rescheduler.backends.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS
 from rescheduler.errors import UsageError
 from rescheduler.liqo.discovery import checks
 from rescheduler.liqo.discovery.messages import Quantities
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import DEFAULT_GROUPS, Group
+from rescheduler.liqo.nodemanager.resources import DEFAULT_CLASS
 from rescheduler.liqo.nodemanager.upkeep import Patience
 
 #: What may be the value of a label: a group's id is one.
@@ -40,6 +41,8 @@ class ResourcesSection(Section, frozen=True, kw_only=True):
     max: dict[str, str | int | float] = msgspec.field(
         default_factory=dict
     )  #: what a node asks for where a cluster has so much
+    #: what clusters grant of resources that are not asked for
+    added: dict[str, str | int | float] = msgspec.field(default_factory=lambda: {**ADDED_RESOURCES})
 
 
 class GroupSection(Section, frozen=True, kw_only=True):
@@ -51,10 +54,11 @@ class GroupSection(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: put on the Nodes
     taints: list[TaintSection] = msgspec.field(default_factory=list)
     cost: Cost = 1.0  #: of a node and hour
+    slice_class: str = msgspec.field(default=DEFAULT_CLASS, name="class")
 
 
 class NodeManagerFile(Section, frozen=True, kw_only=True):
-    groups: list[GroupSection] | None = None  #: none: the two that there have always been
+    groups: list[GroupSection] | msgspec.UnsetType = msgspec.UNSET  #: unset: DEFAULT_GROUPS
     provision_timeout: Duration = Duration(900)  #: for a machine to run
     show_failures_for: Duration = Duration(60)  #: before they are given back
     unpeer_after: Duration | None = None  #: without slices; none: peerings are never ended
@@ -71,9 +75,9 @@ def configuration(path: Path | None) -> Configuration:
     """The file, checked; without one the defaults. ConfigError names the file, the key and what was expected."""
     if path is None:
         return Configuration()
-    file = read(path, NodeManagerFile, "configuration")
+    file = read(path, NodeManagerFile, "configuration", may_be_empty=False)
     where = f"configuration {path}"
-    groups = DEFAULT_GROUPS if file.groups is None else _groups(file.groups, where)
+    groups = DEFAULT_GROUPS if file.groups is msgspec.UNSET else _groups(file.groups, where)
     patience = Patience(
         provision=dt.timedelta(seconds=file.provision_timeout), shown=dt.timedelta(seconds=file.show_failures_for)
     )
@@ -105,13 +109,18 @@ def group(section: GroupSection) -> Group:
         section.labels,
         tuple(Taint(one.key, one.value, one.effect) for one in section.taints),
         section.cost,
+        _texts(section.resources.added),
+        section.slice_class,
     )
 
 
 def check_group(section: GroupSection, where: str) -> None:
     """What the types cannot say about one group."""
-    if not _LABEL_VALUE.fullmatch(section.id):
-        raise ConfigError(f"{where}.id: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends")
+    for key, name in (("id", section.id), ("class", section.slice_class)):
+        if not _LABEL_VALUE.fullmatch(name):
+            raise ConfigError(
+                f"{where}.{key}: expected at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends"
+            )
     if section.max_size < section.min_size:
         raise ConfigError(f"{where}.maxSize: expected minSize or more")
     _check_amounts(section.resources, f"{where}.resources")
@@ -134,6 +143,7 @@ def _check_amounts(resources: ResourcesSection, where: str) -> None:
     for name in ("cpu", "memory", "pods"):
         if not least.get(name):
             raise ConfigError(f"{where}.min.{name}: expected more than 0")
+    _amounts(resources.added, f"{where}.added")
     for name, amount in _amounts(resources.max, f"{where}.max").items():
         if name not in least or amount < least[name]:
             raise ConfigError(f"{where}.max.{name}: expected min.{name} or more")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rescheduler.backends.base import Taint
-from rescheduler.backends.liqo.virtual_nodes import VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
+from rescheduler.backends.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts, quantities
-from rescheduler.liqo.nodemanager.resources import GROUP_LABEL
+from rescheduler.liqo.nodemanager.resources import DEFAULT_CLASS, GROUP_LABEL
 
 GPU: Final = "nvidia.com/gpu"
 
@@ -25,10 +25,17 @@ class Group:
     labels: Mapping[str, str] = field(default_factory=dict)  #: put on the Nodes, beside those of Liqo
     taints: tuple[Taint, ...] = ()  #: of the template: those that the clusters' VirtualNodes carry
     cost: float = 1.0
+    added: Mapping[str, str] = field(default_factory=lambda: dict(ADDED_RESOURCES))  #: that clusters grant unasked
+    slice_class: str = DEFAULT_CLASS  #: says which controller of a cluster grants the slices
 
     @property
     def needed(self) -> Amounts:
         return amounts(self.least)
+
+    @property
+    def template_resources(self) -> dict[str, str]:
+        """What every Node has: what was asked for, and what the clusters add to that."""
+        return {**self.added, **self.least}
 
     @property
     def node_labels(self) -> dict[str, str]:

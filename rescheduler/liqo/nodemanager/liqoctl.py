@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Retryable, UsageError
 from rescheduler.kube.answers import one_line
 from rescheduler.liqo.discovery import checks, plain_yaml
@@ -23,6 +24,35 @@ _SPARE_SECONDS: Final = 30.0  #: for liqoctl to say by itself that it took too l
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 #: Tokens, keys and certificates in whatever form, should liqoctl quote what it was given.
 _SECRETS: Final = re.compile(r"[A-Za-z0-9+/=_-]{40,}(\.[A-Za-z0-9+/=_-]+)*")
+
+
+#: Flags that only one of the commands knows, and the other one refuses (``cmd/liqoctl/cmd``, v1.0 to v1.2).
+_OWN_FLAGS: Final = {
+    "peer": frozenset(
+        {
+            "cpu",
+            "create-resource-slice",
+            "create-virtual-node",
+            "gw-client-address",
+            "gw-client-port",
+            "gw-server-service-loadbalancerip",
+            "gw-server-service-location",
+            "gw-server-service-nodeport",
+            "gw-server-service-port",
+            "gw-server-service-type",
+            "in-band",
+            "memory",
+            "mtu",
+            "networking-disabled",
+            "pods",
+            "proxy-url",
+            "resource",
+            "resource-slice-class",
+            "skip-validation",
+        }
+    ),
+    "unpeer": frozenset({"delete-namespaces", "wait"}),
+}
 
 
 class PeeringFailed(Retryable):
@@ -39,7 +69,7 @@ class Tool:
     kubeconfig: str | None = None  #: of the local cluster; none: what liqoctl takes by itself
     context: str | None = None
     namespace: str = "liqo"
-    arguments: tuple[str, ...] = ()  #: further ones of ``liqoctl peer``
+    arguments: tuple[str, ...] = ()  #: further ones, each for the commands that know it
 
 
 class Liqoctl:
@@ -63,11 +93,12 @@ class Liqoctl:
         """Make a peering without a slice; one that is there already will do. Raises PeeringFailed."""
         nat = ("--gw-server-service-location", "Consumer") if cluster.has_nat else ()
         own = ("--create-resource-slice=false", f"--timeout={self._tool.timeout:.0f}s")
-        self._run("peer", cluster, (*own, *nat, *self._tool.arguments))
+        self._run("peer", cluster, (*own, *nat, *further("peer", self._tool.arguments)))
 
     def unpeer(self, cluster: RemoteCluster) -> None:
         """End the peering. Raises PeeringFailed."""
-        self._run("unpeer", cluster, (f"--timeout={self._tool.timeout:.0f}s",))
+        own = f"--timeout={self._tool.timeout:.0f}s"
+        self._run("unpeer", cluster, (own, *further("unpeer", self._tool.arguments)))
 
     def close(self) -> None:
         """End the command that runs, and start no other."""
@@ -118,7 +149,7 @@ class Liqoctl:
         if self._closed:  # close() may have come before the process was known
             _end(process)
         try:
-            said, _ = process.communicate(timeout=self._tool.timeout + _SPARE_SECONDS)
+            said, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
             _end(process)
             said, _ = process.communicate()
@@ -138,6 +169,18 @@ class Liqoctl:
             yield Path(name)
         finally:
             Path(name).unlink(missing_ok=True)
+
+
+def further(verb: str, arguments: Sequence[str]) -> list[str]:
+    """Those of *arguments* that ``liqoctl VERB`` knows. A value that is an argument of its own goes with its flag."""
+    foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
+    kept, known = [], True
+    for argument in arguments:
+        if argument.startswith("-"):
+            known = argument.lstrip("-").partition("=")[0] not in foreign
+        if known:
+            kept.append(argument)
+    return kept
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from rescheduler.backends.base import InstanceError, InstanceState
 from rescheduler.backends.liqo.messages import SCHEME
@@ -35,6 +36,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     failed_at: dt.datetime | None = None
     removed_at: dt.datetime | None = None
 
+    def without_error(self) -> "Record":
+        """Of a machine that has recovered from what it failed with."""
+        return replace(self, error="", message="", failed_at=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -57,6 +62,12 @@ class Machine:
     def counts(self) -> bool:
         """Whether it is part of its group's size."""
         return self.state is not InstanceState.DELETING
+
+    @property
+    def recovered(self) -> bool:
+        """Whether what it is known to have failed with, a denial, is over."""
+        record = self.record
+        return record is not None and record.error in {OUT_OF_RESOURCES, DENIED} and self.virtual_node is not None
 
     @property
     def unmarked(self) -> bool:

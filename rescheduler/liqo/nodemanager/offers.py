@@ -8,6 +8,7 @@ from rescheduler.backends.base import InstanceState
 from rescheduler.liqo.nodemanager.amounts import Amounts, less, plus, smaller
 from rescheduler.liqo.nodemanager.choice import Offer
 from rescheduler.liqo.nodemanager.clusters import RemoteCluster
+from rescheduler.liqo.nodemanager.foreign_clusters import Tenancy
 from rescheduler.liqo.nodemanager.machines import Machine, View
 from rescheduler.liqo.nodemanager.store import Failures
 
@@ -18,7 +19,7 @@ _LONGEST_REST: Final = dt.timedelta(minutes=30)
 def offers(
     clusters: Sequence[RemoteCluster],
     found: View,
-    peerings: Mapping[str, str],
+    peerings: Mapping[str, Tenancy],
     failures: Mapping[str, Failures],
     now: dt.datetime,
     *,
@@ -61,9 +62,9 @@ def _resting(failed: Failures | None, now: dt.datetime) -> str:
     return f"it failed {failed.count} times in a row and is left alone until {until.isoformat(timespec='seconds')}"
 
 
-def _unpeered(cluster: RemoteCluster, peerings: Mapping[str, str], *, peers: bool) -> str:
-    if cluster.name in peerings:
-        return ""
+def _unpeered(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *, peers: bool) -> str:
+    if (tenancy := peerings.get(cluster.name)) is not None:
+        return tenancy.obstacle
     if not peers:
         return "there is no peering with it, and no --liqoctl to make one"
     return "" if cluster.kubeconfig else "there is no peering with it, and no kubeconfig to make one"

@@ -24,10 +24,18 @@ from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
 from rescheduler.liqo.answers import answer, body, problem, status_of
 from rescheduler.liqo.nodemanager import pricing
 from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
-from rescheduler.liqo.nodemanager.config import Cost, GroupSection, ResourcesSection, TaintSection, check_group, group
+from rescheduler.liqo.nodemanager.config import (
+    Cost,
+    GroupSection,
+    ResourcesSection,
+    TaintSection,
+    check_group,
+    group,
+)
 from rescheduler.liqo.nodemanager.config import Size as GroupSize
 from rescheduler.liqo.nodemanager.groups import GPU, Group
 from rescheduler.liqo.nodemanager.machines import Machine
+from rescheduler.liqo.nodemanager.resources import DEFAULT_CLASS
 from rescheduler.liqo.nodemanager.service import Service
 
 #: Cluster Autoscaler's numbers.
@@ -53,6 +61,7 @@ class NewGroup(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: list[TaintSection] = msgspec.field(default_factory=list)
     cost: Cost = 1.0
+    slice_class: str = msgspec.field(default=DEFAULT_CLASS, name="class")
 
 
 def routes(service: Service, *, post_only: bool) -> Sequence[Route]:
@@ -108,7 +117,7 @@ def _node(one: Machine) -> Node:
 def _template(one: Group) -> GroupTemplate:
     return GroupTemplate(
         nodegroup_id=one.id,
-        resources=Bounds(min=dict(one.least), max={**one.least, **one.most}),
+        resources=Bounds(min={**one.template_resources}, max={**one.template_resources, **one.most}),
         labels=one.template_labels,
         cost=one.cost,
     )
@@ -158,6 +167,7 @@ def _create(service: Service, raw: bytes) -> Response:
         labels=new.labels,
         taints=new.taints,
         cost=new.cost,
+        slice_class=new.slice_class,
     )
     check_group(section, "body")
     service.create_group(group(section))

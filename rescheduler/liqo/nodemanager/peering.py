@@ -111,4 +111,6 @@ class Peering:
             log.info("cluster %s: no slices are left, ending the peering", cluster.name)
             self._liqoctl.unpeer(cluster)
             self._ports.store.unpeered(cluster.name)
+            self._made.pop(cluster.name, None)
+        log.info("cluster %s: the peering has ended", cluster.name)
         self._unused.pop(cluster.name, None)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from rescheduler.errors import UsageError
-from rescheduler.liqo.nodemanager.amounts import Amounts
+from rescheduler.liqo.nodemanager.amounts import Amounts, amounts
 from rescheduler.liqo.nodemanager.groups import Group
 
 #: The names that Cluster Autoscaler gives to Nodes that are not there yet.
@@ -36,7 +36,7 @@ def pod_price(groups: Sequence[Group], requests: Amounts, hours: float) -> float
     prices = [
         float(share) * node_price(group, hours)
         for group in groups
-        if (share := _share(group.needed, requests)) is not None
+        if (share := _share(amounts(group.template_resources), requests)) is not None
     ]
     finite = [price for price in prices if math.isfinite(price)]
     if not finite:

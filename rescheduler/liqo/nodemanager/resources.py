@@ -1,6 +1,6 @@
 """Liqo's custom resources and the virtual Nodes, as far as we read them.
 
-Source: Liqo's API types, ``authentication.liqo.io/v1beta1``, ``offloading.liqo.io/v1beta1``, ``core.liqo.io/v1beta1``.
+Source: Liqo's API types, ``authentication.liqo.io/v1beta1`` and ``offloading.liqo.io/v1beta1``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,11 @@ GROUP_LABEL: Final = "spot-rescheduler/node-group"
 CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
 TENANT_LABEL: Final = "liqo.io/tenant-namespace"
 VIRTUAL_NODE_LABEL: Final = "liqo.io/type"
+#: Of slices: ``true`` on the original, which is replicated to its provider, and ``false`` on the replica there.
+REPLICATION_LABEL: Final = "liqo.io/replication"
+
+#: The class of slices that Liqo's own provider grants.
+DEFAULT_CLASS: Final = "default"
 
 ACCEPTED: Final = "Accepted"
 DENIED: Final = "Denied"
@@ -64,6 +69,11 @@ class ResourceSlice(Shape, frozen=True, kw_only=True):
         return self.spec.provider or self.metadata.labels.get(CLUSTER_LABEL, "")
 
     @property
+    def local(self) -> bool:
+        """Whether it is asked of another cluster, not by one of us: a replica has all labels of its original."""
+        return self.metadata.labels.get(REPLICATION_LABEL) == "true"
+
+    @property
     def denied(self) -> Condition | None:
         return next((one for one in self.status.conditions if one.status == DENIED), None)
 
@@ -100,70 +110,30 @@ class Node(Shape, frozen=True, kw_only=True):
         return any((one.type, one.status) == ("Ready", "True") for one in self.status.conditions)
 
 
-class Module(Shape, frozen=True, kw_only=True):
-    enabled: bool = False
-
-
-class Modules(Shape, frozen=True, kw_only=True):
-    authentication: Module = Module()
-
-
-class ForeignClusterStatus(Shape, frozen=True, kw_only=True):
-    modules: Modules = Modules()
-
-
-class ForeignClusterSpec(Shape, frozen=True, kw_only=True):
-    cluster_id: str = msgspec.field(default="", name="clusterID")
-
-
-class ForeignCluster(Shape, frozen=True, kw_only=True):
-    metadata: Meta
-    spec: ForeignClusterSpec = ForeignClusterSpec()
-    status: ForeignClusterStatus = ForeignClusterStatus()
-
-
-class Namespace(Shape, frozen=True, kw_only=True):
-    metadata: Meta
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One look at the cluster, by name."""
 
-    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: those of groups
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: local ones, of groups
     virtual_nodes: Mapping[str, VirtualNode] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)  #: virtual ones
-    lenders: frozenset[str] = frozenset()  #: clusters that any slice is of, ours or somebody else's
+    lenders: frozenset[str] = frozenset()  #: clusters that any local slice is of, ours or somebody else's
 
 
 def seen(slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[Node]) -> Seen:
     """Slices of others may bear one name in two namespaces; ours have names of their own."""
+    local = [one for one in slices if one.local]
     return Seen(
-        slices={one.metadata.name: one for one in slices if GROUP_LABEL in one.metadata.labels},
+        slices={one.metadata.name: one for one in local if GROUP_LABEL in one.metadata.labels},
         virtual_nodes={one.metadata.name: one for one in virtual_nodes},
         nodes={one.metadata.name: one for one in nodes},
-        lenders=frozenset(one.cluster for one in slices),
+        lenders=frozenset(one.cluster for one in local),
     )
 
 
-def peerings(namespaces: Sequence[Namespace], foreign: Sequence[ForeignCluster]) -> dict[str, str]:
-    """The namespaces for the slices of clusters that we are peered with, by cluster.
-
-    A cluster is a peer when Liqo has authenticated us there and its tenant namespace is here. The namespace's name is
-    whatever whoever made it liked: it is found by its labels.
-    """
-    authenticated = {
-        one.spec.cluster_id or one.metadata.name for one in foreign if one.status.modules.authentication.enabled
-    }
-    return {
-        cluster: one.metadata.name
-        for one in namespaces
-        if one.metadata.deletion_timestamp is None
-        and (cluster := one.metadata.labels.get(CLUSTER_LABEL, "")) in authenticated
-    }
-
-
-def slice_manifest(name: str, cluster: str, resources: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, Any]:
+def slice_manifest(
+    name: str, cluster: str, resources: Mapping[str, str], labels: Mapping[str, str], slice_class: str = DEFAULT_CLASS
+) -> dict[str, Any]:
     """The ResourceSlice that makes Liqo ask *cluster* for *resources* and make a VirtualNode of what it grants."""
     return {
         "apiVersion": "authentication.liqo.io/v1beta1",
@@ -173,10 +143,10 @@ def slice_manifest(name: str, cluster: str, resources: Mapping[str, str], labels
             "labels": {
                 CLUSTER_LABEL: cluster,
                 "liqo.io/remoteID": cluster,
-                "liqo.io/replication": "true",
+                REPLICATION_LABEL: "true",
                 **labels,
             },
             "annotations": {"liqo.io/create-virtual-node": "true"},
         },
-        "spec": {"class": "default", "providerClusterID": cluster, "resources": dict(resources)},
+        "spec": {"class": slice_class, "providerClusterID": cluster, "resources": dict(resources)},
     }

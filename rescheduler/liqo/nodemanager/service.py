@@ -27,6 +27,7 @@ from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, 
 from rescheduler.liqo.nodemanager.catalog import Catalog
 from rescheduler.liqo.nodemanager.choice import Offer, Shortage, choose
 from rescheduler.liqo.nodemanager.cluster import Liqo
+from rescheduler.liqo.nodemanager.foreign_clusters import Tenancy
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import Look, Machine, Record, View, view
 from rescheduler.liqo.nodemanager.offers import offers
@@ -126,22 +127,24 @@ class Service:
 
     def order(self, record: Record, namespace: str) -> None:
         """Make the slice of a reservation; a change must be under way."""
+        group = self.groups().get(record.group) or Group(record.group)
         labels = {GROUP_LABEL: record.group}
-        self._liqo.make_slice(namespace, slice_manifest(record.name, record.cluster, record.resources, labels))
+        manifest = slice_manifest(record.name, record.cluster, record.resources, labels, group.slice_class)
+        self._liqo.make_slice(namespace, manifest)
         self._store.save(replace(record, ordered=True))
         log.info("group %s: slice %s asked of cluster %s", record.group, record.name, record.cluster)
 
-    def _offers(self, found: View, peerings: Mapping[str, str]) -> Sequence[Offer]:
+    def _offers(self, found: View, peerings: Mapping[str, Tenancy]) -> Sequence[Offer]:
         failures, now = self._store.failures(), self._clock.now()
         made = offers(self._catalog.clusters(), found, peerings, failures, now, peers=self._peers)
         return [one if one.cluster.name not in self._spared else one.barred("its peering is ending") for one in made]
 
-    def _order_soon(self, record: Record, peerings: Mapping[str, str]) -> None:
+    def _order_soon(self, record: Record, peerings: Mapping[str, Tenancy]) -> None:
         """Now, or by upkeep where there is no peering yet or it does not work now."""
-        if record.cluster not in peerings:
+        if (tenancy := peerings.get(record.cluster)) is None:
             return
         try:
-            self.order(record, peerings[record.cluster])
+            self.order(record, tenancy.namespace)
         except ReschedulerError as error:
             log.warning("slice %s is asked for again: %s", record.name, error)
 

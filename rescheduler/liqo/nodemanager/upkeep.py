@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from rescheduler.backends.base import InstanceState
 from rescheduler.errors import Conflict, ReschedulerError, Retryable
+from rescheduler.liqo.nodemanager.foreign_clusters import Tenancy
 from rescheduler.liqo.nodemanager.groups import Group
 from rescheduler.liqo.nodemanager.machines import REFUSED, TIMED_OUT, Machine, Record, View
 from rescheduler.liqo.nodemanager.metrics import Metrics
@@ -65,6 +66,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Recover:
+    """The slice of a machine was granted after it had been denied."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class GiveBack:
     """The error of a failed machine was shown long enough."""
 
@@ -85,11 +93,11 @@ class Close:
     record: Record
 
 
-Action: TypeAlias = Order | Peer | Mark | Adopt | Note | GiveBack | Settle | Close
+Action: TypeAlias = Order | Peer | Mark | Adopt | Note | Recover | GiveBack | Settle | Close
 
 
 def due(
-    found: View, records: Sequence[Record], peerings: Mapping[str, str], now: dt.datetime, patience: Patience
+    found: View, records: Sequence[Record], peerings: Mapping[str, Tenancy], now: dt.datetime, patience: Patience
 ) -> Iterator[Action]:
     """What is to be done, decided on one look."""
     for machine in found.machines.values():
@@ -99,32 +107,37 @@ def due(
             yield Close(record)
 
 
-def _due(machine: Machine, peerings: Mapping[str, str], now: dt.datetime, patience: Patience) -> Iterator[Action]:
+def _due(machine: Machine, peerings: Mapping[str, Tenancy], now: dt.datetime, patience: Patience) -> Iterator[Action]:
     record = machine.record
     if machine.state is InstanceState.DELETING:
         return
     if machine.unmarked:
         yield Mark(machine)
     elif machine.state is InstanceState.RUNNING:
-        if record is None or not record.ran:
+        if record is None or not record.ran or record.error:
             yield Settle(machine)
     elif record is None:
         yield Adopt(machine)
     elif record.failed_at is not None:
-        if now >= record.failed_at + patience.shown:
+        if machine.recovered:
+            yield Recover(record)
+        elif now >= record.failed_at + patience.shown:
             yield GiveBack(machine)
     else:
         yield from _due_to_come(machine, record, peerings, late=now >= record.since + patience.provision)
 
 
-def _due_to_come(machine: Machine, record: Record, peerings: Mapping[str, str], *, late: bool) -> Iterator[Action]:
+def _due_to_come(machine: Machine, record: Record, peerings: Mapping[str, Tenancy], *, late: bool) -> Iterator[Action]:
     if machine.error is not None:
         yield Note(machine, machine.error.code, machine.error.message)
     elif late:
         yield Note(machine, TIMED_OUT, f"no Node was Ready in time: {_stuck(machine)}")
     elif machine.slice is None:
-        namespace = peerings.get(machine.cluster)
-        yield Order(record, namespace) if namespace else Peer(machine.cluster)
+        tenancy = peerings.get(machine.cluster)
+        if tenancy is None:
+            yield Peer(machine.cluster)
+        elif not tenancy.obstacle:
+            yield Order(record, tenancy.namespace)
 
 
 def _stuck(machine: Machine) -> str:
@@ -192,11 +205,14 @@ class Upkeep:
             case Adopt(machine):
                 store.save(replace(record_of(machine), since=now))
             case Settle(machine):
-                store.save(replace(machine.record or record_of(machine), ran=True, ordered=True))
+                store.save(replace(machine.record or record_of(machine), ran=True, ordered=True).without_error())
                 store.succeeded(machine.cluster)
             case Note(machine, code, message) if machine.record is not None:
                 store.failed(machine.cluster, now)
                 self._note(machine.record, code, message, now)
+            case Recover(record):
+                store.save(record.without_error())
+                log.info("group %s: machine %s was granted after all", record.group, record.name)
             case GiveBack(machine):
                 self._service.give_back(machine)
             case Close(record):

@@ -246,6 +246,15 @@ PROVIDERS: dict[str, Wrong] = {
         "provider serve --address=127.0.0.1:{used}", "--address 127.0.0.1:{used}", status=1
     ),
     "serve: two of three files": wrong("provider serve --cert=server.crt --key-cert=server.key", "--ca-cert"),
+    **{
+        f"serve: plain text on {address or 'every interface'}": wrong(
+            f"provider serve --address={address}:0", "--cert, --key-cert and --ca-cert", "or --insecure-plaintext"
+        )
+        for address in ("", "0.0.0.0", "[::]")
+    },
+    "serve: plain text and certificates": wrong(
+        "provider serve --address=127.0.0.1:0 --insecure-plaintext --cert=server.crt", "--insecure-plaintext", "without"
+    ),
     "serve: a certificate that is missing": wrong(
         "provider serve --cert=absent --key-cert=server.key --ca-cert=ca.pem", "--cert absent"
     ),

@@ -1,0 +1,67 @@
+"""``make release``: dist/ with the wheel, the sdist, the chart, the SBOM and their checksums."""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from deploy.release import chart, sbom
+from deploy.release.errors import ReleaseError
+from deploy.release.installed import Installed
+from deploy.release.tree import Tree, export
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = Path("deploy", "chart", "spot-rescheduler")
+SUMS: Final = "SHA256SUMS"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make release", description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="The folder that is made anew.")
+    try:
+        release(parser.parse_args().output)
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
+
+
+def release(output: Path) -> None:
+    """Make all of it in *output*, whose former content goes. Raises ReleaseError."""
+    os.umask(0o022)  # modes of files are in the wheel
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="release-") as folder:
+        tree = export(ROOT, Path(folder) / "source")
+        wheel = _built(tree, output)
+        installed = Installed(Path(folder) / "installed", tree.folder / "requirements.lock", wheel)
+        installed.check(tree.version)
+        bill = installed.bill(tree.version)
+        sbom.check(bill, sbom.pins((tree.folder / "requirements.lock").read_text()))
+        (output / f"{sbom.NAME}-{tree.version}.cdx.json").write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
+        chart.pack(tree.folder / CHART, tree.version, tree.epoch, output)
+    sums = "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(output.iterdir())
+    )
+    (output / SUMS).write_text(sums)
+    sys.stdout.write(f"release {tree.version} of commit {tree.commit}:\n{sums}")
+
+
+def _built(tree: Tree, output: Path) -> Path:
+    """The sdist, and the wheel that is built of it: so nothing is missing in the sdist."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(tree.epoch), "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), str(tree.folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"python -m build: {' '.join((done.stderr or done.stdout).split()[-60:])}")
+    [wheel] = output.glob("*.whl")
+    [_] = output.glob("*.tar.gz")
+    return wheel
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The software bill of materials, CycloneDX in JSON: ours as the subject, and what is installed beside it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deploy.release.errors import ReleaseError
+
+NAME: Final = "spot-rescheduler"
+_PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
+
+Json = dict[str, Any]
+
+
+def subject(document: Json, version: str) -> Json:
+    """*document*, which cyclonedx-py made of an environment, with our own package as what it is about."""
+    components = list(document.get("components", ()))
+    ours = [one for one in components if _plain(one.get("name", "")) == NAME]
+    if len(ours) != 1:
+        raise ReleaseError(f"SBOM: expected {NAME} once among the components, it is there {len(ours)} times")
+    about = {
+        "bom-ref": ours[0]["bom-ref"],
+        "type": "application",
+        "name": NAME,
+        "version": version,
+        "purl": f"pkg:pypi/{NAME}@{version}",
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+    }
+    others = [one for one in components if one is not ours[0]]
+    return {**document, "metadata": {**document.get("metadata", {}), "component": about}, "components": others}
+
+
+def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
+    """See that nothing is missing: required fields, a purl for each component, each pinned package that is installed.
+
+    *locked* is as of `pins`. Raises ReleaseError.
+    """
+    _expect(document.get("bomFormat") == "CycloneDX", "bomFormat: expected CycloneDX")
+    _expect(str(document.get("specVersion", "")).startswith("1."), "specVersion: expected 1.x")
+    _expect(isinstance(document.get("version"), int), "version: expected a number")
+    about = document.get("metadata", {}).get("component", {})
+    _expect(about.get("name") == NAME and bool(about.get("version")), f"metadata.component: expected {NAME}")
+    components = document.get("components", [])
+    _expect(bool(components), "components: expected some")
+    for one in components:
+        name = one.get("name")
+        for key in ("type", "name", "version", "purl", "bom-ref"):
+            _expect(bool(one.get(key)), f"component {name}: expected {key}")
+        _expect(
+            one["version"] in locked.get(_plain(name), ()),
+            f"component {name} {one['version']}: expected what the lock file pins: "
+            f"{', '.join(sorted(locked.get(_plain(name), ()))) or 'nothing'}",
+        )
+    references = {about["bom-ref"], *(one["bom-ref"] for one in components)}
+    named = {one["ref"] for one in document.get("dependencies", ())}
+    _expect(references <= named, f"dependencies: missing {sorted(references - named)}")
+    _expect("file://" not in repr(document), "a path of this machine is in it")
+
+
+def pins(lock: str) -> dict[str, frozenset[str]]:
+    """Normalised name → versions of each package in a lock file: more than one where they differ between Pythons.
+
+    Raises ReleaseError for a package without hashes.
+    """
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", lock)
+    found: dict[str, frozenset[str]] = {}
+    for block in blocks:
+        if match := _PIN.match(block):
+            _expect("--hash=sha256:" in block, f"lock file: {match[1]} has no hash")
+            name = _plain(match[1])
+            found[name] = found.get(name, frozenset()) | {match[2]}
+    _expect(bool(found), "lock file: it pins nothing")
+    return found
+
+
+def _expect(holds: bool, complaint: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise ReleaseError(f"SBOM: {complaint}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

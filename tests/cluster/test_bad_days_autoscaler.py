@@ -1,0 +1,69 @@
+"""Cluster Autoscaler begins to remove the node that the daemon drains: its taint, its evictions, the Node deleted."""
+
+from datetime import timedelta
+from typing import Final
+
+import pytest
+
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import START_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, TWO, next_node, next_node_drained
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer, ready
+
+NODE: Final = f"/api/v1/nodes/{ONE}"
+PODS: Final = 3
+DELAY: Final = 12  #: seconds between two drains
+
+#: How many pods the daemon has evicted when Cluster Autoscaler comes, and whether it deletes the Node at once.
+SCENES: Final = {
+    "when all pods are evicted": (PODS, False),
+    "when all pods are evicted, and the Node goes at once": (PODS, True),
+    "in the middle of the evictions": (1, False),
+}
+
+
+def taint(cluster: ControlPlane) -> None:
+    """As Cluster Autoscaler does before its first eviction."""
+    taints = cluster.api.get(NODE)["spec"].get("taints", [])
+    taints.append({"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"})
+    cluster.api.patch(NODE, {"spec": {"taints": taints}})
+
+
+def evict_the_others(cluster: ControlPlane, observer: Observer) -> None:
+    for pod in observer.bound_to(ONE):
+        name = pod["metadata"]["name"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        cluster.api.post(f"/api/v1/namespaces/default/pods/{name}/eviction", eviction)
+
+
+@pytest.mark.parametrize(("evicted", "at_once"), SCENES.values(), ids=SCENES)
+def test_a_drain_that_cluster_autoscaler_finishes_is_no_failure(
+    cluster: ControlPlane, observer: Observer, evicted: int, *, at_once: bool
+) -> None:
+    """And the next one begins when the pods of this one run again and the drain delay has passed."""
+    observer.nodes(2, 2)
+    observer.start_on(ONE, deployment("web", PODS, annotations={START_AFTER: "5s"}), pods=PODS)
+    next_node(observer)
+    observer.running(PODS + 2)
+    observer.open_all()
+
+    def early() -> bool:
+        """Whether the next drain begins while pods of this one do not run."""
+        return TWO in observer.marks() and len(ready(observer.pods("web"))) < PODS
+
+    with Daemon(cluster, *FLAGS, f"--node-drain-delay={DELAY}s"):
+        observer.eventually(lambda: len(observer.evictions()) == evicted, f"{evicted} evictions")
+        taint(cluster)
+        evict_the_others(cluster, observer)
+        if not at_once:
+            observer.opened()
+        cluster.api.delete(NODE)
+        next_node_drained(observer, never=early)
+    first, second = observer.markings()
+    assert (first.node, second.node, first.until is not None) == (ONE, TWO, True)
+    last = max(event.at for event in observer.evictions() if event.name.startswith("web"))
+    assert second.since - last >= timedelta(seconds=DELAY)
+    assert "NodeDrained" in observer.events(ONE)
+    assert not {"DrainFailed", "DrainCoolDown"} & observer.events(ONE)

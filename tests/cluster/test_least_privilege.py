@@ -1,0 +1,368 @@
+"""Each right in the shipped manifests is needed: without it there is one clear error, and a full run uses it."""
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditLog
+from deploy.local.manifests import deployment, job, namespace, on_demand, pod, statefulset
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import COMPLETE_AFTER, NEVER
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.observe.events import NodeRef
+from rescheduler.recording import recording
+from rescheduler.settings import LEASE, MEMORY_NAME
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
+from tests.cluster.rendering import composed, kustomization
+from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.rights import Granted, Right, rights, shipped
+from tests.cluster.test_bad_days_replacements import quota
+from tests.proxy.world import World, world
+
+NAMESPACE: Final = "kube-system"
+DAEMON: Final = "spot-rescheduler"
+PROXY: Final = "cloudpool-proxy"
+GET_POD: Final = Right("get", "", "pods")
+GET_NODE: Final = Right("get", "", "nodes")
+#: Reads that reflectors begin side by side: one process tells of all that are missing.
+READS: Final = ("list", "watch")
+OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
+OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
+LIST_EVENTS: Final = Right("list", "", "events")
+PATCH_EVENTS: Final = Right("patch", "", "events")
+#: Events are listed for the words of a failure, once replacement pods are refused.
+IN_TROUBLE: Final = frozenset({LIST_EVENTS})
+
+
+def read(rights: Sequence[Right], verb: str) -> list[Right]:
+    """Those that reflectors need."""
+    return [right for right in rights if right.verb == verb and right not in IN_TROUBLE]
+
+
+def acts(rights: Sequence[Right]) -> list[Right]:
+    """Those that are taken away one by one."""
+    return [right for right in rights if right.verb not in READS or right in IN_TROUBLE]
+
+
+def forget(cluster: ControlPlane) -> None:
+    """Delete what the daemon keeps in its namespace."""
+    cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}")
+    cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{MEMORY_NAME}")
+
+
+@pytest.fixture
+def nothing_kept(cluster: ControlPlane) -> Iterator[None]:
+    forget(cluster)
+    yield
+    forget(cluster)
+
+
+@pytest.fixture
+def daemon_rights(cluster: ControlPlane, nothing_kept: None, tmp_path: Path) -> Iterator[Granted]:
+    layer = {"resources": ["../base"], "components": ["../components/machines"]}
+    with Granted(cluster, composed(tmp_path, ours=layer)) as granted:
+        yield granted
+
+
+@pytest.fixture
+def proxy_rights(cluster: ControlPlane) -> Iterator[Granted]:
+    with Granted(cluster, kustomization("proxy")) as granted:
+        yield granted
+
+
+def daemon(cluster: ControlPlane, *flags: str) -> Daemon:
+    own = cluster.service_account_kubeconfig(NAMESPACE, DAEMON)
+    return Daemon(cluster, *FLAGS, f"--namespace={NAMESPACE}", *flags, kubeconfig=own)
+
+
+def replication_controller(name: str) -> Json:
+    made = deployment(name, 1)
+    spec = {key: value for key, value in made["spec"].items() if key != "selector"}
+    return {**made, "apiVersion": "v1", "kind": "ReplicationController", "spec": spec}
+
+
+def controllers() -> list[Json]:
+    """A workload of each kind that the daemon looks up."""
+    tolerant = job("batch", annotations={COMPLETE_AFTER: NEVER})
+    return [deployment("web", 1), statefulset("db", 1), replication_controller("old"), tolerant]
+
+
+class TestWithout:
+    """Each right is taken away."""
+
+    @pytest.mark.parametrize("verb", READS)
+    def test_what_the_daemon_reads(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
+        observer = Observer(cluster)
+        observer.nodes(1, 1)
+        taken = read(OF_THE_DAEMON, verb)
+        daemon_rights.take(*taken)
+        with daemon(cluster) as running:
+
+            def told() -> str:
+                return "\n".join([*(line["message"] for line in running.lines), waits_for(running)])
+
+            each_is_named(cluster, daemon_rights, taken, told)
+            assert clear(running.lines, taken)
+        assert observer.evictions() == []
+
+    @pytest.mark.parametrize("right", acts(OF_THE_DAEMON), ids=str)
+    def test_what_the_daemon_does(
+        self, right: Right, cluster: ControlPlane, daemon_rights: Granted, tmp_path: Path
+    ) -> None:
+        daemon_rights.take(right)
+        if right in RARE:
+            assert right.words in RARE[right](cluster, DAEMON)
+            return
+        with scene(cluster, right, tmp_path) as (observer, flags), daemon(cluster, *flags) as running:
+            observer.eventually(
+                lambda: any(right.named_in(line["message"]) for line in list(running.lines)), str(right)
+            )
+            assert clear(running.lines, [right])
+
+    @pytest.mark.parametrize("verb", READS)
+    def test_what_the_proxy_reads(
+        self, verb: str, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
+    ) -> None:
+        taken = read(OF_THE_PROXY, verb)
+        proxy_rights.take(*taken)
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+        with world(cluster, tmp_path, 1, kubeconfig=own) as made:
+            readyz = f"{next(line for line in made.lines if 'serving on ' in line).split()[-1]}/readyz"
+
+            def told() -> str:
+                return "\n".join([*made.lines, httpx.get(readyz, timeout=60, trust_env=False).text])
+
+            each_is_named(cluster, proxy_rights, taken, told)
+            assert made.orders() == []
+
+    @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
+    def test_what_the_proxy_does(
+        self, right: Right, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
+    ) -> None:
+        proxy_rights.take(right)
+        if right in RARE:
+            assert right.words in RARE[right](cluster, PROXY)
+            return
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+        before = partial(furnished, right=right)
+        with world(cluster, tmp_path, 2, kubeconfig=own, before=before, nodes_stay=True) as made:
+            cluster.wait_for(partial(terminated_without, made, right), str(right), seconds=100)
+
+
+def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
+    """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
+    about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
+    return bool(about) and all("\n" not in line and any(right.named_in(line) for right in taken) for line in about)
+
+
+def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], told: Callable[[], str]) -> None:
+    """Wait until each of *taken* was named; it is given back then, so that the others have their turn."""
+    left = set(taken)
+
+    def named() -> set[Right]:
+        text = told()
+        return {right for right in left if right.named_in(text)}
+
+    while left:
+        left -= cluster.wait_for(named, f"one of {sorted(map(str, left))} to be named", seconds=100)
+        granted.take(*left)
+
+
+def waits_for(running: Daemon) -> str:
+    """What the status page says the daemon waits for."""
+    if not running.address:
+        return ""
+    page = httpx.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)
+    return str((page.json()["waiting"] or {}).get("detail", ""))
+
+
+@contextlib.contextmanager
+def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[Observer, Sequence[str]]]:
+    """A cluster on which the daemon needs *right*, and its flags."""
+    observer = Observer(cluster)
+    if right == Right("delete", "", "nodes"):
+        with machines(observer, folder, 1, 1) as pool:
+            pool.fill(web=1)
+            observer.running(1)
+            observer.open_all()
+            yield observer, pool.flags
+        return
+    observer.nodes(1, 2)
+    trouble(cluster) if right in IN_TROUBLE else cluster.apply(controllers())
+    observer.running(1 if right in IN_TROUBLE else 4)
+    if right in IN_TROUBLE:
+        cluster.apply([quota("red")])
+    observer.open_spot()
+    yield observer, ()
+
+
+def trouble(cluster: ControlPlane) -> None:
+    cluster.apply([namespace("red"), statefulset("web", 1, namespace="red")])
+
+
+def client(cluster: ControlPlane, account: str, clock: Clock) -> Client:
+    own = cluster.service_account_kubeconfig(NAMESPACE, account)
+    return Client(Kubeconfig(str(own)), clock, "spot-rescheduler/test")
+
+
+def after_another_pod(cluster: ControlPlane, account: str) -> str:
+    """What becomes of the eviction of a pod that another one of its name has replaced."""
+    cluster.apply([on_demand("other"), pod("other", nodeName="other")])
+    ours = Cluster(client(cluster, account, SystemClock()))
+    try:
+        return repr(ours.evict("default", "other", "the-uid-of-another"))
+    finally:
+        cluster.api.delete("/api/v1/namespaces/default/pods/other", gracePeriodSeconds=0)
+        cluster.api.delete("/api/v1/nodes/other")
+
+
+class Later(SystemClock):
+    """A clock that is put forward."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+def told_again(cluster: ControlPlane, account: str) -> str:
+    """What is logged where the same thing is told of a node twice, ten minutes apart."""
+    clock, lines, handler = Later(), StringIO(), logging.StreamHandler
+    about = NodeRef("told", "the-uid")
+    log = logging.getLogger("rescheduler")
+    own = handler(lines)
+    log.addHandler(own)
+    try:
+        with recording(client(cluster, account, clock), clock) as record:
+            record(about, "Tested", "the same")
+            cluster.wait_for(lambda: "Tested" in Observer(cluster).events("told"), "the first event")
+            clock.ahead = 600.0
+            record(about, "Tested", "the same")
+    finally:
+        log.removeHandler(own)
+    return lines.getvalue()
+
+
+#: Rights for what a run meets seldom: how the product comes to use them.
+RARE: Final[dict[Right, Callable[[ControlPlane, str], str]]] = {GET_POD: after_another_pod, PATCH_EVENTS: told_again}
+
+
+def seldom(cluster: ControlPlane, account: str) -> None:
+    for use in RARE.values():
+        assert "forbidden" not in use(cluster, account)
+
+
+def furnished(made: World, right: Right) -> None:
+    """Pods on the machine od-1, for which *right* is needed."""
+    if right in IN_TROUBLE:
+        in_trouble(made, "od-1")
+        return
+    others = [name for name in made.nodes() if name != "od-1"]
+    made.cordon(*others)
+    made.plane.apply(controllers())
+    made.plane.wait_for(lambda: len(made.pods()) == len(controllers()), "the pods")
+    made.cordon(*others, off=False)
+
+
+def in_trouble(made: World, node: str) -> None:
+    """A pod on *node* whose replacement will be refused."""
+    observer = Observer(made.plane)
+    made.plane.apply([namespace("red")])
+    observer.start_on(node, statefulset("api", 1, namespace="red"), pods=1)
+    observer.running(1, "api")
+    made.plane.apply([quota("red")])
+    for name in observer.node_names():
+        observer.cordon(name, off=True)
+
+
+def said(made: World, right: Right) -> bool:
+    return any(right.words in line and "Traceback" not in line for line in list(made.lines))
+
+
+def terminated_without(made: World, right: Right) -> bool:
+    """Ask for a termination; whether what is missing was told, in the answer or in the log."""
+    terminate = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+    try:
+        answer = httpx.post(f"{made.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
+    except httpx.TimeoutException:  # it tries again, for as long as an update may take
+        answer = ""
+    return right.words in answer.replace('\\"', '"') or said(made, right)
+
+
+class TestAllIsUsed:
+    """The API server's audit log of full runs has every right that is granted."""
+
+    @pytest.mark.usefixtures("nothing_kept")
+    def test_by_the_daemon(self, cluster: ControlPlane, tmp_path: Path) -> None:
+        """With a provider and fencing: a drain that ends well, then some whose replacement pods are refused."""
+        (tmp_path / "kustomize").mkdir()
+        objects = composed(tmp_path / "kustomize", ours=FENCED)
+        observer, installation = Observer(cluster), Installation(cluster)
+        audit = AuditLog(cluster.layout.audit_log)
+        with Granted(cluster, objects):
+            seldom(cluster, DAEMON)
+            with daemon(cluster):  # fencing comes with the Lease, without it the daemon creates it
+                observer.eventually(lambda: installation.leader, "a leader")
+        forget(cluster)
+        with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
+            observer.start_on("od-1", *controllers(), pods=4)
+            cluster.apply([namespace("red")])
+            observer.start_on("od-2", statefulset("web", 5, namespace="red"), pods=5)
+            observer.running(9 + 1)  # and the pod of the replica
+            observer.open_all()
+            with installation.daemon("a", *FLAGS, *pool.flags) as running:
+                observer.eventually(lambda: pool.ordered() == ["od-1"], "the machine ordered away")
+                cluster.apply([quota("red")])
+                observer.eventually(partial(uses, audit, installation.user, LIST_EVENTS), "events listed", seconds=200)
+                running.terminate()
+                assert running.end() == 0
+            assert unused(cluster, audit, installation.user, objects) == set()
+
+    @pytest.mark.usefixtures("proxy_rights")
+    def test_by_the_proxy(self, cluster: ControlPlane, tmp_path: Path) -> None:
+        user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
+        own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
+
+        def before(made: World) -> None:
+            furnished(made, GET_POD)
+            in_trouble(made, "od-2")
+
+        with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as made:
+            answer = made.post("/pool/terminate", {"machineId": made.id("od-1"), "decrementDesiredSize": True})
+            assert (answer.status_code, answer.text) == (200, "")
+            cluster.wait_for(lambda: "od-1" not in made.nodes(), "the Node deleted")
+            made.post("/pool/terminate", {"machineId": made.id("od-2"), "decrementDesiredSize": True})
+            assert made.stop() == 0
+        seldom(cluster, PROXY)
+        assert unused(cluster, audit, user, kustomization("proxy")) == set()
+
+
+def uses(audit: AuditLog, user: str, right: Right) -> bool:
+    return (right.verb, right.group, right.resource) in audit.rights_used(user)
+
+
+def unused(cluster: ControlPlane, audit: AuditLog, user: str, objects: Sequence[Json]) -> set[str]:
+    """Rights of *objects* that *user* was granted, and did not use. A watch is in the log a moment after its end."""
+    granted = set(rights(objects))
+
+    def left() -> set[Right]:
+        return {right for right in granted if not uses(audit, user, right)}
+
+    with contextlib.suppress(Exception):
+        cluster.wait_for(lambda: not left(), "every right used", seconds=15)
+    return {str(right) for right in left()}

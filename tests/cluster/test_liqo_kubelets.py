@@ -1,0 +1,73 @@
+"""The daemon beside Liqo: virtual kubelets run on real nodes, and stay there."""
+
+import json
+import subprocess
+from typing import Any
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditLog
+from deploy.local.liqo import objects
+from deploy.local.liqo.playing import playing
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from tests.cluster.daemon import NO_DELAY, Daemon, Look, command, environment, prefers
+
+TENANT = objects.tenant_name("rome")
+
+
+def piece() -> Json:
+    """As somebody makes one with liqoctl."""
+    labels = {"liqo.io/replication": "true", "liqo.io/remoteID": "rome", objects.CLUSTER_LABEL: "rome"}
+    annotations = {"liqo.io/create-virtual-node": "true"}
+    return {
+        "apiVersion": "authentication.liqo.io/v1beta1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "rome", "namespace": TENANT, "labels": labels, "annotations": annotations},
+        "spec": {"class": "default", "providerClusterID": "rome", "resources": {"cpu": "1", "memory": "1Gi"}},
+    }
+
+
+def verdicts(plane: ControlPlane) -> dict[str, Any]:
+    plan = command("plan", f"--kubeconfig={plane.kubeconfig}", "-o", "json")
+    done = subprocess.run(plan, env=environment(), capture_output=True, text=True, check=True)
+    return {each["node"]: each for each in json.loads(done.stdout)["nodes"]}
+
+
+def open_spot(plane: ControlPlane, look: Look) -> None:
+    """As `Look.open_spot`, beside a virtual node, which keeps its taint."""
+    nodes = {"labelSelector": "node-role.kubernetes.io/spot-worker"}
+    for node in plane.api.items("/api/v1/nodes", **nodes):
+        plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": None}})
+
+    def untainted() -> bool:
+        return not any(each["spec"].get("taints") for each in plane.api.items("/api/v1/nodes", **nodes))
+
+    look.eventually(untainted, "the taint of the cordon")
+
+
+def test_a_node_with_a_virtual_kubelet_stays_and_others_are_drained(cluster: ControlPlane) -> None:
+    look, audit = Look(cluster), AuditLog(cluster.layout.audit_log)
+    look.nodes(2, 2)
+    with playing(cluster.api, look.eventually, ["rome"]):
+        cluster.apply([piece()])
+        selector = "offloading.liqo.io/component=virtual-kubelet"
+
+        def kubelets() -> list[Json]:
+            found = cluster.api.items("/api/v1/pods", labelSelector=selector)
+            return [each for each in found if each["status"]["phase"] == "Running"]
+
+        [kubelet] = look.eventually(kubelets, "the virtual kubelet")
+        home = kubelet["spec"]["nodeName"]
+        [other] = {"on-demand-1", "on-demand-2"} - {home}
+        cluster.apply([deployment("web", 1, affinity=prefers(other)), deployment("api", 1, affinity=prefers(home))])
+        look.running(1, "web")
+        look.running(1, "api")
+        open_spot(cluster, look)
+        [blocker] = verdicts(cluster)[home]["blockers"]
+        assert (blocker["pod"], blocker["reason"]) == (f"{TENANT}/{kubelet['metadata']['name']}", "liqo-component")
+        with Daemon(cluster, NO_DELAY):
+            look.eventually(lambda: look.kinds("web") == {"spot": 1}, "the other node to be drained")
+            look.eventually(lambda: not look.marks(), "the drain to end")
+        assert look.places("api") == {home: 1}
+        assert [each["metadata"]["uid"] for each in kubelets()] == [kubelet["metadata"]["uid"]]
+        assert {each.namespace for each in audit.evictions()} == {"default"}

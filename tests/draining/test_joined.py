@@ -1,0 +1,182 @@
+"""Drains of nodes that another tool begins to remove: Cluster Autoscaler puts its taint on them in mid-drain."""
+
+from dataclasses import replace
+
+import pytest
+
+from rescheduler.draining import machine
+from rescheduler.draining.messages import (
+    Evict,
+    EvictionAccepted,
+    Looked,
+    LookFailed,
+    MarkFailed,
+    PlannedAgain,
+    Release,
+    Released,
+    ReleaseFailed,
+)
+from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import Plan
+from tests.draining.stories import (
+    ASKED,
+    JOINED,
+    LIMITS,
+    MOVED,
+    OPENING,
+    ORDERED,
+    PLAN,
+    RUNS,
+    TAKEN,
+    WEB,
+    B,
+    Story,
+    opening,
+    plan,
+    planning,
+    play,
+    running,
+    seen,
+    step,
+    workload,
+)
+
+AUTOSCALER = "taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler"
+MISSING = {WEB: running(1, bound=2)}
+
+#: Both pods are evicted, the replacement pod of the second one is not Ready yet.
+EVICTED: Story = [*OPENING, *MOVED[:-1]]
+
+#: What happens from when on, and what is still owed at the end.
+HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
+    "all pods are evicted, a replacement pod is not Ready": (
+        PLAN,
+        [*EVICTED, (9, seen("", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        (WEB.debt,),
+        AUTOSCALER,
+    ),
+    "an evicted pod is still there": (
+        PLAN,
+        [*EVICTED, (9, seen("b", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        (WEB.debt,),
+        AUTOSCALER,
+    ),
+    "all replacement pods are Ready": (
+        PLAN,
+        [*EVICTED, (9, seen("", RUNS, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        (),
+        AUTOSCALER,
+    ),
+    "the node is looked at for the last time": (
+        PLAN,
+        [*OPENING, *MOVED, (10, Looked(JOINED), (Release(),)), (11, Released(), ())],
+        (),
+        "another tool removes it",
+    ),
+    "the node goes before the marks are off": (
+        PLAN,
+        [
+            *EVICTED,
+            (9, seen("", MISSING, joined=AUTOSCALER), (Release(),)),
+            (10, ReleaseFailed("500"), ()),
+            (11, MarkFailed("no node od", node_gone=True), ()),
+        ],
+        (WEB.debt,),
+        AUTOSCALER,
+    ),
+    "the node is gone at once": (
+        PLAN,
+        [*EVICTED, (9, MarkFailed("no node od", node_gone=True), ())],
+        (WEB.debt,),
+        "no node od",
+    ),
+    "the node is gone when it is looked at for the last time": (
+        PLAN,
+        [*OPENING, *MOVED, (10, LookFailed("no node od", node_gone=True), ())],
+        (),
+        "no node od",
+    ),
+    "the node is gone when the intent to remove is written": (
+        PLAN,
+        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("no node od", node_gone=True), ())],
+        (),
+        "no node od",
+    ),
+    "the other tool evicts the pods that are left": (
+        PLAN,
+        [
+            *ASKED,
+            (5, EvictionAccepted("a"), ()),
+            (6, seen("a b", {WEB: running(1)}, joined=AUTOSCALER), ()),
+            (7, seen("b", RUNS, joined=AUTOSCALER), ()),
+            (8, seen("", {WEB: running(1)}, joined=AUTOSCALER), (Release(),)),
+            (9, Released(), ()),
+        ],
+        (WEB.debt,),
+        AUTOSCALER,
+    ),
+    "the other tool comes when a step is planned": (
+        PLAN,
+        [
+            *OPENING,
+            *MOVED[:5],
+            (7, PlannedAgain(JOINED), ()),
+            (7.2, seen("b", RUNS, joined=AUTOSCALER), ()),
+            (8, seen("", {WEB: running(1)}, joined=AUTOSCALER), (Release(),)),
+            (9, Released(), ()),
+        ],
+        (WEB.debt,),
+        AUTOSCALER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "story", "owed", "by"), HANDED_OVER.values(), ids=HANDED_OVER)
+def test_it_is_handed_over(made: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
+    drain = play(machine.start(made, LIMITS), story)
+    assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, by)
+    assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
+    assert tuple(drain.debts.values()) == owed
+
+
+def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
+    other = workload("other", "c")
+    made = plan(WEB, other)
+    story: Story = [
+        *opening(made, other, WEB),
+        (5, seen("a b c", {WEB: running(2), other: running(1)}), (planning(),)),
+        *step(5, "a", made),
+        (6, seen("", {WEB: running(1), other: running(0)}, joined=AUTOSCALER), (Release(),)),
+        (7, Released(), ()),
+    ]
+    assert tuple(play(machine.start(made, LIMITS), story).debts.values()) == (WEB.debt,)
+
+
+def test_where_the_other_tool_gives_up_the_drain_continues() -> None:
+    story: Story = [
+        *ASKED,
+        (5, EvictionAccepted("a"), ()),
+        (6, seen("b", RUNS, joined=AUTOSCALER), ()),
+        (7, seen("b", RUNS), (planning(),)),
+        (7, PlannedAgain(PLAN), (Evict(B),)),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
+
+
+def test_pods_that_the_other_tool_does_not_evict_are_not_waited_for_without_end() -> None:
+    drain = play(machine.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
+    drain = replace(drain, renew_at=1e9, read_at=1e9)
+    end, actions = machine.step(drain, seen("b", RUNS, joined=AUTOSCALER), 605)
+    assert actions == (Release(),)
+    assert end.failure == Failure(
+        Why.EVICTION_TIMEOUT,
+        "1 pods could not be evicted: other pods of their controllers are missing or not Ready",
+        (B,),
+    )
+
+
+def test_before_the_first_eviction_it_is_a_plan_that_no_longer_holds() -> None:
+    drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
+    why = "the plan no longer holds: being-drained-by-another: another tool removes it"
+    assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

@@ -1,0 +1,131 @@
+"""``make faults``: every call of a drain fails with every fault, or the daemon is killed at every call."""
+
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local import cleaning
+from deploy.local.faults.catalog import FaultSeconds
+from deploy.local.plane import ControlPlane
+from tests.cluster import takeovers
+from tests.faults.choice import covering, every_fault, every_kill
+from tests.faults.programs import ProgramName
+from tests.faults.runner import play_all, recorded, sites
+from tests.faults.trials import PATIENCE_SECONDS, Pace, Result, Trial
+
+_TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader is stopped
+
+
+@click.command()
+@click.option("--kills", is_flag=True, help="Kill the daemon before and after every call, in place of faults.")
+@click.option(
+    "--program", type=click.Choice(get_args(ProgramName)), default="daemon", show_default=True, help="What drains."
+)
+@click.option("--together", is_flag=True, help="A fault at each call in every run: few runs with many faults each.")
+@click.option("--every-occurrence", is_flag=True, help="Of reads as well, not only of writes.")
+@click.option("--only", default="", help="Only trials whose name contains this: 'patch nodes', '× 503'.")
+@click.option("--limit", type=int, help="So many trials, drawn at random.")
+@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
+@click.option("--slots", default=5, show_default=True, help="Trials at the same time.")
+@click.option("--stall", default=4.0, show_default=True, help="Seconds without an answer; clients wait up to 30.")
+@click.option("--patience", default=PATIENCE_SECONDS, show_default=True, help="Seconds for a run to finish.")
+@click.option("--takeovers", "stops", default=0, help="Stop a leader so many times in the middle of a drain instead.")
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="File for the messages of trials that did not finish or failed."
+)
+def main(
+    *,
+    kills: bool,
+    program: ProgramName,
+    together: bool,
+    every_occurrence: bool,
+    only: str,
+    limit: int | None,
+    seed: int,
+    slots: int,
+    stall: float,
+    patience: float,
+    stops: int,
+    log: Path | None,
+) -> None:
+    """Exit code 1 where a run ended neither finished nor rolled back, or an invariant was broken."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and control plane end as well
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
+        if stops:
+            late = _taken_over(plane, stops, chance)
+            click.echo(f"{stops} takeovers: {late} late writes")
+            sys.exit(bool(late))
+        with sites(plane, Path(folder), slots) as made:
+            calls = recorded(made[0], program)
+            if kills:
+                trials = every_kill(calls)
+            elif together:
+                trials = covering([call for call in calls if call.writes or call.occurrence == 1], seed=seed)
+            else:
+                trials = every_fault(calls, every_occurrence=every_occurrence)
+            trials = [replace(trial, program=program) for trial in trials if only in str(trial)]
+            trials = _chosen(trials, limit, chance)
+            click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
+            pace = Pace(patience, FaultSeconds(stall=stall))
+            results = play_all(made, trials, _Progress(len(trials), log), pace)
+    Console(width=140).print(_table(results))
+    failed = [result for result in results if result.failed]
+    for result in failed:
+        click.echo(result)
+    click.echo(f"{len(results)} runs, {len(failed)} failed")
+    sys.exit(bool(failed))
+
+
+def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
+    objects = takeovers.rendered(fenced=True)
+    late = 0
+    for _ in range(stops):
+        late += len(takeovers.take_over(plane, objects, chance.uniform(0.0, _TAKEOVER_SECONDS)).late)
+        plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
+    return late
+
+
+def _chosen(trials: Sequence[Trial], limit: int | None, chance: random.Random) -> list[Trial]:
+    if limit is None or limit >= len(trials):
+        return list(trials)
+    return chance.sample(list(trials), limit)
+
+
+class _Progress:
+    """A line for each run."""
+
+    def __init__(self, total: int, log: Path | None) -> None:
+        self._total, self._done, self._log = total, 0, log
+
+    def __call__(self, result: Result) -> None:
+        self._done += 1
+        click.echo(f"{self._done}/{self._total} {result}", err=True)
+        if self._log and result.log:
+            with self._log.open("a") as target:
+                target.write("\n".join([str(result), *result.log, "", ""]))
+
+
+def _table(results: Sequence[Result]) -> Table:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in results:
+        for trouble in result.trial.troubles:
+            row = counts[trouble.kind]
+            row["runs"] += 1
+            row["failed" if result.failed else result.ended.end] += 1
+            row["not reached"] += not result.reached
+    columns = ("runs", "finished", "rolled back", "failed", "not reached")
+    table = Table("fault", *columns)
+    for kind, row in counts.items():
+        table.add_row(kind, *(str(row[name]) for name in columns))
+    return table

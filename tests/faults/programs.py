@@ -1,0 +1,146 @@
+"""The programs that drain a scene's node: the daemon, and the cloudpool proxy with a client that shrinks the pool."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, Literal, Protocol
+
+import httpx
+
+from rescheduler.clock import SystemClock
+from tests.acceptance.program import Program
+from tests.cluster.daemon import QUICK
+from tests.faults import jumping_clock
+from tests.faults.scene import Scene
+from tests.faults.sites import KEY, account
+
+ProgramName = Literal["daemon", "proxy"]
+
+#: A drain that failed is followed by the next try within a second.
+DAEMON_FLAGS: Final = (
+    "--node-drain-delay=0",
+    "--failure-pause=1s",
+    "--failure-pause-max=1s",
+    "--node-cooldown=1s",
+    "--node-cooldown-max=1s",
+    "--landing-timeout=20s",
+    "--pod-eviction-timeout=15s",
+    "--max-moves-per-pod-per-day=0",
+    "--return-wait=0",
+)
+
+#: How many pods the budget lets be missing. The proxy removes no node whose pods may not all be evicted at once.
+MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2}
+
+_POOL_PACE: Final = {"settleTime": "1s", "pollInterval": "200ms"}
+_RETRY_SECONDS: Final = 0.5
+_ANSWER_SECONDS: Final = 60.0
+
+
+class DrainingProgram(Protocol):
+    """A process that can be killed."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def lines(self) -> list[dict[str, Any]]: ...
+
+    def kill(self) -> None: ...
+
+
+def started(name: ProgramName, of: Scene) -> DrainingProgram:
+    """A new process; it is running when this returns."""
+    if name == "proxy":
+        return CloudpoolProxy(of)
+    program = Program(of.log, *daemon_command(of), main=_main(of))
+    program.__enter__()
+    return program
+
+
+@contextlib.contextmanager
+def running(name: ProgramName, of: Scene) -> Iterator[DrainingProgram]:
+    program = started(name, of)
+    try:
+        yield program
+    finally:
+        program.kill()
+
+
+def daemon_command(of: Scene) -> tuple[str, ...]:
+    """The arguments of `rescheduler`."""
+    pool = {
+        "id": of.name,
+        "backend": {"url": of.pool_proxy.url, "timeout": "3s"},
+        "refreshInterval": "100ms",
+        "cacheAge": "1s",
+        "orderTimeout": "2s",
+        **_POOL_PACE,
+    }
+    config = of.site.folder / "cloud.json"
+    config.write_text(json.dumps({"pools": [pool]}))
+    name = of.site.name
+    return (
+        "run",
+        f"--kubeconfig={of.kubeconfig}",
+        *QUICK,
+        *DAEMON_FLAGS,
+        f"--namespace={name}",
+        f"--memory-name={account(name)}-memory",
+        f"--on-demand-node-label={KEY}-on-demand={name}",
+        f"--spot-node-label={KEY}-spot={name}",
+        "--cloud-provider=cloudpool",
+        f"--cloud-config={config}",
+    )
+
+
+class CloudpoolProxy:
+    """The proxy, and a client that asks it for a pool without machines until it says that this is done."""
+
+    def __init__(self, of: Scene) -> None:
+        auth = {"kubeConfigPath": str(of.kubeconfig)}
+        document = {
+            "apiServer": {"url": of.proxy.url, "auth": auth, "timeout": "5s"},
+            "backend": {"url": of.pool_proxy.url, "timeout": "3s", **_POOL_PACE},
+            "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "2s"},
+        }
+        config = of.site.folder / "proxy.json"
+        config.write_text(json.dumps(document))
+        addresses = ("--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
+        self._program = Program(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
+        self._ended = threading.Event()
+        self._clock = SystemClock()
+        self._program.__enter__()
+        self._client = threading.Thread(target=self._ask, name="client-of-proxy", daemon=True)
+        self._client.start()
+
+    @property
+    def running(self) -> bool:
+        return self._program.running
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return self._program.lines
+
+    def kill(self) -> None:
+        """SIGKILL; its client gives up."""
+        self._program.kill()
+        self._ended.set()
+
+    def _ask(self) -> None:
+        while not self._clock.wait(_RETRY_SECONDS, self._ended):
+            listening = self._program.told("forwarding port ")
+            if not listening:
+                continue
+            port = listening[0]["message"].partition("forwarding port ")[2].split()[0]
+            url = f"http://127.0.0.1:{port}/pool/size"
+            with contextlib.suppress(httpx.TransportError):
+                answer = httpx.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
+                if answer.is_success:
+                    return
+
+
+def _main(of: Scene) -> Any:
+    return partial(jumping_clock.forked, str(of.clock_offset))

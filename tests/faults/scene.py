@@ -1,0 +1,173 @@
+"""A small cluster for one run: one machine of a cloudpool to drain, with its pods, and two spot nodes."""
+
+import contextlib
+import itertools
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.local.api import Json
+from deploy.local.audit import AuditLog
+from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.pool import Pool
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from deploy.local.faults.exchange import ProxiedRequest
+from deploy.local.faults.proxy import FaultProxy, before_cloudpool
+from deploy.local.manifests import deployment, pdb, spot
+from rescheduler.backends.config import Duration
+from rescheduler.clock import SystemClock
+from tests.backends.cloudpools import document
+from tests.cluster.observer import ready
+from tests.faults.sites import KEY, Site, clean
+
+WEB: Final = "web"  #: two pods with a budget
+WORKER: Final = "worker"  #: one pod without a budget
+PODS: Final = {WEB: 2, WORKER: 1}
+
+
+class Scene:
+    """One cluster for one run, and what can be seen of it from outside."""
+
+    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
+        self.site, self.pool, self.pool_proxy, self.name = at, pool, pool_proxy, name
+        self.plane, self.proxy = at.plane, at.proxy
+        self.audit = AuditLog(at.plane.layout.audit_log)
+        self.may_be_missing = may_be_missing
+        self.wanted: dict[str, int] = dict(PODS)
+        self.ordered_with_pods: list[str] = []  #: pods that were still there when their machine was ordered away
+        self.kubeconfig = at.write_kubeconfig()
+        self.clock_offset.write_text("0")
+        self._logs = itertools.count(1)
+
+    # -- the programs
+
+    @property
+    def log(self) -> Path:
+        """A file for the log of the next process."""
+        return self.site.folder / f"{self.name}-{next(self._logs)}.log"
+
+    @property
+    def clock_offset(self) -> Path:
+        """The file with the seconds by which the wall clock of the programs is ahead of ours."""
+        return self.site.folder / "clock-offset"
+
+    @property
+    def trusted(self) -> ssl.SSLContext:
+        """For clients of the proxy of the API server."""
+        return ssl.create_default_context(cafile=self.plane.ca)
+
+    def delete_lease(self) -> None:
+        """So that the next daemon need not wait until the Lease of a killed one runs out."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.site.name}/leases"
+        self.plane.api.delete(path)
+
+    # -- what there is
+
+    def pods(self) -> list[Json]:
+        """Pods that have not ended."""
+        found = self.plane.api.items(f"/api/v1/namespaces/{self.site.name}/pods")
+        return [pod for pod in found if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
+    def nodes(self) -> dict[str, Json]:
+        selector = f"{KEY}={self.site.name}"
+        return {
+            node["metadata"]["name"]: node for node in self.plane.api.items("/api/v1/nodes", labelSelector=selector)
+        }
+
+    @property
+    def node(self) -> str:
+        """The node to be drained."""
+        return f"{self.name}-1"
+
+    def machines(self) -> list[str]:
+        """The nodes of the machines that run."""
+        now = SystemClock().now()
+        return sorted(machine.name for machine in self.pool.machines() if machine.allocated(now))
+
+    def lacking(self) -> dict[str, int]:
+        """How many Ready pods each Deployment lacks, where it lacks any."""
+        counts = Counter(pod["metadata"]["labels"]["app"] for pod in ready(self.pods()))
+        return {app: count - counts[app] for app, count in self.wanted.items() if counts[app] < count}
+
+    def add_late_pod(self) -> None:
+        """Another Deployment's pod, which the scheduler puts on the node to be drained if that can take it."""
+        hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [self.node]}
+        term = {"weight": 100, "preference": {"matchExpressions": [hostname]}}
+        prefers = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+        self.plane.apply([self._deployment("late", 1, affinity=prefers)])
+        self.wanted["late"] = 1
+
+    def _deployment(self, app: str, replicas: int, **spec: Any) -> Json:
+        return deployment(app, replicas, namespace=self.site.name, nodeSelector=self.site.labels, **spec)
+
+    # -- setting it up
+
+    def build(self, before_pods: Callable[["Scene"], None]) -> None:
+        """The pods start on the node to be drained; then the spot nodes open."""
+        name, wait = self.site.name, self.plane.wait_for
+        spots = [f"{self.name}-spot-{number}" for number in (1, 2)]
+        labels = {**self.site.labels, f"{KEY}-spot": name}
+        self.plane.apply(spot(node, labels=labels, unschedulable=True) for node in spots)
+        wait(lambda: {*self.nodes()} == {self.node, *spots}, "the nodes of the scene")
+        before_pods(self)
+        self.plane.apply([pdb(WEB, namespace=name, max_unavailable=self.may_be_missing)])
+        self.plane.apply(self._deployment(app, count) for app, count in PODS.items())
+        wait(lambda: not self.lacking(), "the pods of the scene")
+        for node in spots:
+            self.plane.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+        wait(lambda: not any(map(unusable, self.nodes().values())), "nodes of the scene that take pods")
+        wait(lambda: self._budget_allows() == self.may_be_missing, "the budget of the scene")
+
+    def _budget_allows(self) -> int:
+        path = f"/apis/policy/v1/namespaces/{self.site.name}/poddisruptionbudgets/{WEB}"
+        allowed: int = self.plane.api.get(path).get("status", {}).get("disruptionsAllowed", 0)
+        return allowed
+
+    def watch_order(self, request: ProxiedRequest) -> None:
+        """Note the pods that are still there when the machine is ordered away."""
+        if request.call.resource == "/pool/terminate":
+            self.ordered_with_pods += [
+                pod["metadata"]["name"] for pod in self.pods() if pod["spec"].get("nodeName") == self.node
+            ]
+
+
+def unusable(node: Mapping[str, Any]) -> list[str]:
+    """Why a node takes no pods; empty where it does."""
+    taints = [taint["key"] for taint in node["spec"].get("taints") or () if taint["effect"] != "PreferNoSchedule"]
+    conditions = [one["status"] for one in node["status"].get("conditions", ()) if one["type"] == "Ready"]
+    unready = [] if conditions == ["True"] else ["not Ready"]
+    return [*taints, *unready, *(["unschedulable"] if node["spec"].get("unschedulable") else [])]
+
+
+@contextlib.contextmanager
+def scene(
+    at: Site, before_pods: Callable[["Scene"], None] = lambda _: None, *, may_be_missing: int = 1
+) -> Iterator[Scene]:
+    """A new scene with its pods; what it left behind is deleted at the end.
+
+    *before_pods* is called when all nodes are there and no pods. The budget allows that so many pods of WEB
+    *may_be_missing*.
+    """
+    clock, name = SystemClock(), f"{at.name}-r{next(at.runs)}"
+    label = {f"{KEY}-on-demand": at.name}
+    settings = Settings(
+        pool=document(name=name, labels={**at.labels, **label}),
+        desired_size=1,
+        refresh_interval=Duration(0.2),
+        pool_update=Duration(0.4),
+        second_termination="ok",
+        nodes_stay=True,
+    )
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Server(settings, at.folder, clock).running())
+        cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
+        cluster.start()
+        stack.callback(cluster.close)
+        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
+        made.pool_proxy.watcher = made.watch_order
+        stack.callback(clean, at)
+        made.build(before_pods)
+        yield made

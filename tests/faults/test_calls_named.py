@@ -1,0 +1,77 @@
+"""Which call a request is."""
+
+import pytest
+
+from deploy.local.faults.calls import http_call, kubernetes_call, object_name
+
+EVICTION = "/api/v1/namespaces/a/pods/p/eviction"
+
+KUBERNETES = {
+    ("GET", "/api/v1/nodes"): "list nodes",
+    ("GET", "/api/v1/nodes?limit=500"): "list nodes",
+    ("GET", "/api/v1/nodes?watch=true&resourceVersion=1"): "watch nodes",
+    ("GET", "/api/v1/nodes?watch=false"): "list nodes",
+    ("GET", "/api/v1/nodes/n"): "get nodes",
+    ("PATCH", "/api/v1/nodes/n"): "patch nodes",
+    ("PATCH", "/api/v1/nodes/n/status"): "patch nodes/status",
+    ("DELETE", "/api/v1/nodes/n"): "delete nodes",
+    ("DELETE", "/api/v1/nodes"): "deletecollection nodes",
+    ("GET", "/api/v1/namespaces"): "list namespaces",
+    ("GET", "/api/v1/namespaces/a"): "get namespaces",
+    ("PUT", "/api/v1/namespaces/a/finalize"): "update namespaces/finalize",
+    ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn"): "list pods by spec.nodeName",
+    ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3D%2Cstatus.phase%21%3DFailed"): (
+        "list pods by spec.nodeName,status.phase"
+    ),
+    ("GET", "/apis/policy/v1/namespaces/a/poddisruptionbudgets"): "list poddisruptionbudgets by metadata.namespace",
+    ("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/l"): "update leases",
+    ("POST", EVICTION): "create pods/eviction",
+    ("POST", f"{EVICTION}?dryRun=All"): "create pods/eviction (dry run)",
+    ("GET", "/readyz"): "get /readyz",
+    ("GET", "/version"): "get /version",
+}
+
+
+@pytest.mark.parametrize(("method", "target"), KUBERNETES)
+def test_calls_of_the_api_server(method: str, target: str) -> None:
+    assert str(kubernetes_call(method, target)) == KUBERNETES[method, target]
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"deleteOptions": {"dryRun": ["All"]}}', "create pods/eviction (dry run)"),
+        (b'{"deleteOptions": {}}', "create pods/eviction"),
+        (b"{}", "create pods/eviction"),
+        (b"no JSON", "create pods/eviction"),
+        (b"[]", "create pods/eviction"),
+    ],
+)
+def test_an_eviction_is_a_dry_run_by_its_body(body: bytes, name: str) -> None:
+    assert str(kubernetes_call("POST", EVICTION, body)) == name
+
+
+def test_calls_of_other_servers() -> None:
+    assert str(http_call("POST", "/pool/terminate?x=1", b"")) == "POST /pool/terminate"
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), [(EVICTION, "a/p"), ("/api/v1/nodes/n?x=1", "n"), ("/api/v1/nodes", ""), ("/version", "")]
+)
+def test_names_of_objects(target: str, name: str) -> None:
+    assert object_name(target) == name
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "writes"),
+    [
+        ("GET", "/api/v1/nodes", False),
+        ("GET", "/api/v1/nodes?watch=true", False),
+        ("PATCH", "/api/v1/nodes/n", True),
+        ("POST", EVICTION, True),
+        ("POST", f"{EVICTION}?dryRun=All", False),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", False),
+    ],
+)
+def test_what_writes(method: str, target: str, writes: bool) -> None:
+    assert kubernetes_call(method, target).writes is writes

@@ -1,0 +1,79 @@
+"""The external gRPC backend before a service whose connections fail: nothing is deleted twice, and it recovers."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.cloudpool.server import Server
+from deploy.local.faults.tcp import TcpFault, TcpFaultProxy
+from rescheduler.backends.base import AlreadyGone, Deleted, DeleteOutcome, NodeRef
+from rescheduler.backends.config import Duration
+from rescheduler.backends.externalgrpc.provider import ExternalGrpcProvider
+from rescheduler.clock import SystemClock
+from rescheduler.errors import ReschedulerError
+from tests.backends.cloudpools import GROUP, node_of, providing, serving, settings
+from tests.backends.externalgrpcs import connected, offered
+
+CLOCK = SystemClock()
+MACHINES = 3
+TRIES = 20
+TRY_SECONDS = 5.0
+
+#: Of one connection. HTTP/2's settings come first, some 50 bytes: `after` lets them pass.
+FAULTS = {
+    "reset at once": TcpFault("reset"),
+    "reset later": TcpFault("reset", after=100),
+    "stall at once": TcpFault("stall"),
+    "stall later": TcpFault("stall", after=100),
+    "slow bytes": TcpFault("slow", seconds=0.002),
+    "half of the first answer": TcpFault("half"),
+    "half of a later answer": TcpFault("half", after=100),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(
+        settings(desired_size=MACHINES, second_termination="error", refresh_interval=Duration(0.1)), CLOCK
+    ) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def before_service(server: Server) -> Iterator[TcpFaultProxy]:
+    """A proxy before `provider serve` of the pool of *server*."""
+    with (
+        providing(server, CLOCK, pollInterval="100ms", cacheAge="1s", settleTime="1s") as inner,
+        offered(inner, CLOCK) as address,
+        TcpFaultProxy(int(address.rpartition(":")[2])) as proxy,
+    ):
+        yield proxy
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_machine_is_deleted_once_whatever_its_connections_suffer(server: Server, fault: str) -> None:
+    with before_service(server) as proxy:
+        proxy.inject(*[FAULTS[fault]] * 2)
+        with connected(
+            f"127.0.0.1:{proxy.port}", CLOCK, grpc_timeout=Duration(2), poll_interval=Duration(0.1)
+        ) as provider:
+            node = node_of(server.pool.machines()[0])
+            outcomes = list(deletions(provider, node, proxy))
+        assert isinstance(outcomes[-1], Deleted | AlreadyGone), outcomes
+        assert (proxy.connections > 1) is (FAULTS[fault].kind != "slow")
+        now = CLOCK.now()
+        running = sorted(machine.number for machine in server.pool.machines() if machine.allocated(now))
+        assert running == [machine.number for machine in server.pool.machines()[1:MACHINES]]
+        assert server.pool.size()["desiredSize"] == MACHINES - 1
+
+
+def deletions(provider: ExternalGrpcProvider, node: NodeRef, proxy: TcpFaultProxy) -> Iterator[DeleteOutcome]:
+    """The outcomes of tries, until one says that the machine is gone; connections are cut after each other one."""
+    for _ in range(TRIES):
+        with contextlib.suppress(ReschedulerError):
+            outcome = provider.delete_nodes(GROUP, [node], deadline=CLOCK.monotonic() + TRY_SECONDS)[node.name]
+            yield outcome
+            if isinstance(outcome, Deleted | AlreadyGone):
+                return
+        proxy.cut()

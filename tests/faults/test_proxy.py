@@ -1,0 +1,279 @@
+"""Each fault of the HTTP proxy does what it is called, before a small HTTP server."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.faults.calls import kubernetes_call
+from deploy.local.faults.exchange import ProxiedRequest
+from deploy.local.faults.injected import (
+    ExpiredToken,
+    HalfBody,
+    Hook,
+    InjectedFault,
+    Refusal,
+    Reset,
+    SlowBytes,
+    Stall,
+)
+from deploy.local.faults.proxy import FaultProxy
+from deploy.local.faults.rules import FaultRule, RandomFaults
+from deploy.local.faults.upstream import Upstream
+
+NODES = "/api/v1/nodes"
+LIST = "list nodes"
+PATCH = "patch nodes"
+SECONDS = 60.0
+
+
+class Backend(ThreadingHTTPServer):
+    """Answers every request with its number and what came."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.requests: list[tuple[str, str, bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Backend
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_PATCH(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.server.requests.append((self.command, self.path, body))
+        answer = json.dumps({"number": len(self.server.requests), "token": self.headers.get("authorization")}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    server = Backend()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def proxy(backend: Backend) -> Iterator[FaultProxy]:
+    with FaultProxy(Upstream(backend.url), kubernetes_call) as made:
+        yield made
+
+
+@pytest.fixture
+def client(proxy: FaultProxy) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=proxy.url, timeout=SECONDS, trust_env=False) as made:
+        yield made
+
+
+def numbers(client: httpx.Client, times: int) -> list[int]:
+    return [client.get(NODES).json()["number"] for _ in range(times)]
+
+
+def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, client: httpx.Client) -> None:
+    answer = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
+    assert answer.json() == {"number": 1, "token": "Bearer secret"}
+    assert backend.requests == [("PATCH", f"{NODES}/n?x=1", b"body")]
+    assert numbers(client, 2) == [2, 3]
+    assert [(str(seen.call), seen.target, seen.fault) for seen in proxy.seen] == [
+        (PATCH, f"{NODES}/n?x=1", None),
+        (LIST, NODES, None),
+        (LIST, NODES, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "retry_after", "reason"),
+    [
+        (Refusal(401), 401, None, "Unauthorized"),
+        (Refusal(403), 403, None, "Forbidden"),
+        (Refusal(410), 410, None, "Expired"),
+        (Refusal(429), 429, None, "TooManyRequests"),
+        (Refusal(429, retry_after=7), 429, "7", "TooManyRequests"),
+        (Refusal(500), 500, None, "InternalError"),
+        (Refusal(503), 503, None, "ServiceUnavailable"),
+    ],
+)
+def test_refusals_do_not_reach_the_server(
+    proxy: FaultProxy,
+    backend: Backend,
+    client: httpx.Client,
+    fault: Refusal,
+    status: int,
+    retry_after: str | None,
+    reason: str,
+) -> None:
+    proxy.rules.add(FaultRule(LIST, fault))
+    answer = client.get(NODES)
+    assert (answer.status_code, answer.headers.get("retry-after")) == (status, retry_after)
+    assert (answer.json()["kind"], answer.json()["reason"], answer.json()["code"]) == ("Status", reason, status)
+    assert backend.requests == []
+    assert client.get(NODES).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "arrives"),
+    [
+        (Reset(arrived=False), httpx.ReadError, False),
+        (Reset(arrived=True), httpx.ReadError, True),
+        (HalfBody(), httpx.RemoteProtocolError, True),
+        (Stall(0.2), httpx.RemoteProtocolError, False),
+        (Stall(0.2, arrived=True), httpx.RemoteProtocolError, True),
+    ],
+)
+def test_answers_that_are_lost(
+    proxy: FaultProxy,
+    backend: Backend,
+    client: httpx.Client,
+    fault: InjectedFault,
+    error: type[Exception],
+    arrives: bool,
+) -> None:
+    proxy.rules.add(FaultRule(PATCH, fault))
+    with pytest.raises(error):
+        client.patch(f"{NODES}/n", content=b"body")
+    assert bool(backend.requests) is arrives
+    assert client.patch(f"{NODES}/n", content=b"body").status_code == 200
+
+
+def test_a_stall_lasts_longer_than_the_client_waits(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, Stall(SECONDS)))
+    with pytest.raises(httpx.ReadTimeout):
+        client.get(NODES, timeout=0.2)
+
+
+def test_half_a_body_is_half_a_body(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, HalfBody()))
+    with client.stream("GET", NODES) as answer:
+        parts = answer.iter_raw()
+        assert len(next(parts)) == int(answer.headers["content-length"]) // 2
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(parts)
+
+
+def test_slow_bytes_are_all_there(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, SlowBytes(0.4)))
+    with client.stream("GET", NODES) as answer:
+        parts = list(answer.iter_raw())
+    assert len(parts) > 1
+    assert json.loads(b"".join(parts))["number"] == 1
+
+
+def test_a_stale_list_is_the_oldest_one(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, proxy.stale_list(), occurrence=3))
+    assert numbers(client, 4) == [1, 2, 1, 3]
+
+
+def test_a_stale_list_needs_an_older_one(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, proxy.stale_list()))
+    assert numbers(client, 2) == [1, 2]
+
+
+def test_an_expired_token_stays_expired_and_another_one_passes(proxy: FaultProxy, client: httpx.Client) -> None:
+    def code(token: str) -> int:
+        return client.get(NODES, headers={"authorization": token}).status_code
+
+    assert isinstance(proxy.expired_token(), ExpiredToken)
+    proxy.rules.add(FaultRule(LIST, proxy.expired_token(), occurrence=2))
+    assert not proxy.has_expired_tokens
+    assert [code("old"), code("old"), code("old"), code("new"), code("old")] == [200, 401, 401, 200, 401]
+    assert proxy.has_expired_tokens
+
+
+@pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
+@pytest.mark.parametrize("passes", [True, False])
+def test_hooks(
+    proxy: FaultProxy, backend: Backend, client: httpx.Client, moment: Any, arrived: int, passes: bool
+) -> None:
+    called: list[tuple[str, int]] = []
+
+    def action(request: ProxiedRequest) -> bool:
+        called.append((str(request.call), len(backend.requests)))
+        return passes
+
+    proxy.rules.add(FaultRule(PATCH, Hook(moment, action)))
+    if passes:
+        assert client.patch(f"{NODES}/n").status_code == 200
+    else:
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.patch(f"{NODES}/n")
+    assert called == [(PATCH, arrived)]
+    assert len(backend.requests) == (1 if passes else arrived)
+
+
+@pytest.mark.parametrize(
+    ("rule", "codes"),
+    [
+        (FaultRule(LIST, Refusal(500)), [500, 200, 200, 200]),
+        (FaultRule(LIST, Refusal(500), occurrence=3), [200, 200, 500, 200]),
+        (FaultRule(LIST, Refusal(500), occurrence=None), [500, 500, 500, 500]),
+        (FaultRule("", Refusal(500), occurrence=2), [200, 500, 200, 200]),
+        (FaultRule(LIST, Refusal(500), occurrence=2, seconds=SECONDS), [200, 500, 500, 500]),
+        (FaultRule(PATCH, Refusal(500)), [200, 200, 200, 200]),
+        (FaultRule(LIST, Refusal(409), occurrence=None), [200, 200, 200, 200]),
+    ],
+    ids=["first", "third", "all", "of any call", "for a time", "of another call", "one that does not apply"],
+)
+def test_rules_choose_requests(proxy: FaultProxy, client: httpx.Client, rule: FaultRule, codes: list[int]) -> None:
+    proxy.rules.add(rule)
+    assert [client.get(NODES).status_code for _ in codes] == codes
+
+
+def test_random_faults_follow_their_seed_and_rate(proxy: FaultProxy, client: httpx.Client) -> None:
+    def drawn(rate: float, seed: int) -> list[int]:
+        proxy.rules.randomly(RandomFaults([Refusal(500), Refusal(503), Refusal(409)], rate, seed))
+        return [client.get(NODES).status_code for _ in range(50)]
+
+    first = drawn(0.5, 1)
+    assert set(first) == {200, 500, 503}
+    assert drawn(0.5, 1) == first
+    assert drawn(0.5, 2) != first
+    assert drawn(0.0, 1) == [200] * 50
+    assert set(drawn(1.0, 1)) == {500, 503}
+
+
+def test_forgetting_ends_faults_and_waits(proxy: FaultProxy, client: httpx.Client) -> None:
+    proxy.rules.add(FaultRule(LIST, Stall(SECONDS), occurrence=None))
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            httpx.get(f"{proxy.url}{NODES}", timeout=SECONDS, trust_env=False)
+        except httpx.TransportError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not proxy.seen:
+        threading.Event().wait(0.01)
+    proxy.forget()
+    thread.join()
+    assert len(errors) == 1
+    assert proxy.seen == []
+    assert client.get(NODES).status_code == 200

@@ -1,0 +1,144 @@
+"""Watches through the proxy, and their faults, before the real API server."""
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.faults.frames import PROTOBUF, whole_frames
+from deploy.local.faults.injected import ChangedEvents, HalfBody, InjectedFault, Reset, SilentWatch, WatchError
+from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
+from deploy.local.faults.rules import FaultRule
+from deploy.local.plane import ControlPlane
+from predicates.wire import Interner
+from rescheduler.clock import SystemClock
+from rescheduler.errors import Expired
+from rescheduler.kube import schema
+from rescheduler.kube.client import Client
+from rescheduler.kube.codecs import codecs
+from rescheduler.kube.connection import source
+
+pytestmark = pytest.mark.cluster
+
+RANGES = "/api/v1/namespaces/default/limitranges"
+WATCH = "watch limitranges by metadata.namespace"
+JSON = "application/json"
+NAMES = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def proxy(cluster: ControlPlane) -> Iterator[FaultProxy]:
+    with before_api_server(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: ControlPlane, proxy: FaultProxy) -> Iterator[httpx.Client]:
+    trusted = ssl.create_default_context(cafile=cluster.ca)
+    headers = {"authorization": f"Bearer {cluster.token}"}
+    with httpx.Client(base_url=proxy.url, verify=trusted, headers=headers, timeout=60, trust_env=False) as made:
+        yield made
+
+
+def limit_range(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name}, "spec": {"limits": []}}
+
+
+def watched(client: httpx.Client, plane: ControlPlane, accept: str = JSON) -> Iterator[bytes]:
+    """The frames of a watch during which the limit ranges NAMES are created."""
+    version = client.get(RANGES).json()["metadata"]["resourceVersion"]
+    plane.apply(limit_range(name) for name in NAMES)
+    query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "2"}
+    with client.stream("GET", RANGES, params=query, headers={"accept": accept}) as answer:
+        assert answer.status_code == 200
+        yield from whole_frames(answer.iter_raw(), protobuf=accept == PROTOBUF)
+
+
+def names_of_json(frames: Iterator[bytes]) -> list[str]:
+    events = [json.loads(frame) for frame in frames]
+    return [
+        str(event["object"]["code"]) if event["type"] == "ERROR" else event["object"]["metadata"]["name"]
+        for event in events
+    ]
+
+
+def names_of_protobuf(frames: Iterator[bytes]) -> list[str]:
+    names = []
+    for frame in frames:
+        event = schema.WatchEvent.FromString(frame[4:])
+        raw = schema.Unknown.FromString(event.object.raw.removeprefix(b"k8s\0")).raw
+        error = event.type == "ERROR"
+        names.append(str(schema.Status.FromString(raw).code) if error else schema.Head.FromString(raw).metadata.name)
+    return names
+
+
+READERS = {JSON: names_of_json, PROTOBUF: names_of_protobuf}
+
+FAULTS: dict[str, tuple[InjectedFault | None, list[str]]] = {
+    "none": (None, ["a", "b", "c", "d"]),
+    "repeated": (ChangedEvents("repeat"), ["a", "a", "b", "b", "c", "c", "d", "d"]),
+    "reordered": (ChangedEvents("reorder"), ["b", "a", "d", "c"]),
+    "410 at once": (WatchError(410), ["410"]),
+    "410 in the middle": (WatchError(410, after=2), ["a", "b", "410"]),
+}
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
+@pytest.mark.parametrize("name", FAULTS)
+def test_events(cluster: ControlPlane, proxy: FaultProxy, client: httpx.Client, accept: str, name: str) -> None:
+    fault, expected = FAULTS[name]
+    if fault:
+        proxy.rules.add(FaultRule(WATCH, fault))
+    assert READERS[accept](watched(client, cluster, accept)) == expected
+
+
+@pytest.mark.parametrize("fault", [HalfBody(), SilentWatch(0.5), Reset(arrived=True)])
+def test_watches_that_break_off_before_an_event(
+    cluster: ControlPlane, proxy: FaultProxy, client: httpx.Client, fault: InjectedFault
+) -> None:
+    proxy.rules.add(FaultRule(WATCH, fault))
+    with pytest.raises(httpx.RemoteProtocolError):  # under TLS, Python takes a reset for an end as well
+        next(watched(client, cluster))
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
+def test_the_products_client_takes_the_error_event_for_one(
+    cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path, accept: str
+) -> None:
+    proxy.rules.add(FaultRule("watch nodes", WatchError(410)))
+    kubeconfig = redirected(cluster.kubeconfig, proxy, tmp_path / "kubeconfig")
+    client = Client(source(str(kubeconfig)), SystemClock())
+    nodes = codecs("Node", accept, Interner())
+    query = {"watch": "true", "resourceVersion": "0"}
+    stream = client.stream("watch nodes", "/api/v1/nodes", query=query, accept=nodes.accept, idle_seconds=30)
+    with pytest.raises(Expired):
+        list(nodes.of(stream.content_type).changes(stream.chunks()))
+    stream.close()
+
+
+def test_a_watch_passes_events_as_they_come(cluster: ControlPlane, client: httpx.Client) -> None:
+    """The first event is read before the second one is caused."""
+    query = {"watch": "true", "timeoutSeconds": "60", "resourceVersion": _version(client)}
+    with client.stream("GET", RANGES, params=query) as answer:
+        frames = whole_frames(answer.iter_raw(), protobuf=False)
+        for name in NAMES:
+            cluster.apply([limit_range(name)])
+            assert json.loads(next(frames))["object"]["metadata"]["name"] == name
+
+
+def _version(client: httpx.Client) -> str:
+    version: str = client.get(RANGES).json()["metadata"]["resourceVersion"]
+    return version
+
+
+def test_who_the_client_is_passes_through(cluster: ControlPlane, client: httpx.Client) -> None:
+    assert client.get("/api/v1/nodes", headers={"authorization": "Bearer wrong"}).status_code == 401
+    review: Callable[..., Any] = client.post
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    assert review(path, json=body).json()["status"]["userInfo"]["username"] == "local-admin"

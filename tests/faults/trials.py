@@ -1,0 +1,204 @@
+"""One run: a scene, a daemon that drains it, something that goes wrong at a call, and how it ended."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from deploy.local.faults.catalog import DEFAULT_SECONDS, FaultSeconds
+from deploy.local.faults.exchange import ProxiedRequest
+from deploy.local.faults.injected import Hook, InjectedFault
+from deploy.local.faults.proxy import FaultProxy
+from deploy.local.faults.rules import FaultRule
+from rescheduler.clock import SystemClock
+from tests.faults import jumping_clock
+from tests.faults.outcome import Ended, ended, too_many_missing, violations
+from tests.faults.programs import MAY_BE_MISSING, ProgramName, started
+from tests.faults.recording import CallOfDrain
+from tests.faults.scene import Scene, scene
+from tests.faults.sites import Site
+
+#: A drain that was hit is tried again and finished well within this time.
+PATIENCE_SECONDS: Final = 75.0
+_POLL_SECONDS: Final = 0.4
+#: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
+_JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
+
+#: Beside the faults of the proxy.
+JUMPS: Final = tuple(_JUMPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What goes wrong at *call*: a fault of `all_faults` or `JUMPS` by its name, or the daemon is killed.
+
+    With *seconds* the fault lasts for so long after the first time.
+    """
+
+    call: CallOfDrain
+    kind: str
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:g} s" if self.seconds else ""
+        return f"{self.call} × {self.kind}{lasting}"
+
+
+KILLS: Final = ("killed-before", "killed-after")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What goes wrong in a run of *program*, and whether a pod arrives while none runs."""
+
+    troubles: tuple[Trouble, ...]
+    late_pod: bool = False
+    program: ProgramName = "daemon"
+
+    def __str__(self) -> str:
+        of = "" if self.program == "daemon" else f"{self.program}: "
+        return of + " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A run that has not finished after *patience* seconds is judged as it is; *seconds* of the faults."""
+
+    patience: float = PATIENCE_SECONDS
+    seconds: FaultSeconds = DEFAULT_SECONDS
+
+
+DEFAULT_PACE: Final = Pace()
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a trial."""
+
+    trial: Trial
+    ended: Ended
+    violations: list[str]
+    seconds: float
+    reached: tuple[Trouble, ...]  #: of its troubles
+    exits: int  #: of daemons by themselves
+    log: list[str] = field(default_factory=list)  #: the messages of the programs, where it failed or did not finish
+
+    @property
+    def failed(self) -> bool:
+        return self.ended.end == "neither" or bool(self.violations)
+
+    def __str__(self) -> str:
+        """One line."""
+        unreached = "" if self.reached else ", not reached"
+        exits = f", exited {self.exits} ×" if self.exits else ""
+        wrong = "; ".join([*self.ended.why, *self.violations])
+        verdict = "FAILED: " if self.failed else ""
+        return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
+
+
+def play(at: Site, trial: Trial, pace: Pace) -> Result:
+    """Let a new scene be drained, with the troubles of *trial*."""
+    stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
+    allowed = MAY_BE_MISSING[trial.program]
+    with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
+        run = _Run(made, trial, pace.seconds)
+        try:
+            return run.play(pace.patience)
+        finally:
+            run.end()
+
+
+def _list_before(made: Scene, calls: Sequence[CallOfDrain]) -> None:
+    """Let the proxy know older lists: those without pods."""
+    headers = {"authorization": f"Bearer {made.plane.token}"}
+    with httpx.Client(base_url=made.proxy.url, verify=made.trusted, headers=headers, trust_env=False) as client:
+        for call in calls:
+            client.get(call.target_in(made), headers={"accept": call.accept}).raise_for_status()
+    made.proxy.rules.forget()
+
+
+class _Run:
+    def __init__(self, made: Scene, trial: Trial, seconds: FaultSeconds) -> None:
+        self._scene, self._trial = made, trial
+        self._clock = SystemClock()
+        self._lock = threading.Lock()  #: of the program that runs, which hooks kill
+        self._killed = False
+        self._exits = 0
+        self._wrong: list[str] = []
+        self._faults: list[InjectedFault] = []
+        for trouble in trial.troubles:
+            call, proxy = trouble.call, made.pool_proxy if trouble.call.of_pool else made.proxy
+            fault = self._fault(trouble, proxy, seconds)
+            proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
+            self._faults.append(fault)
+        self._program = started(trial.program, made)
+        self._programs = [self._program]
+
+    def play(self, patience: float) -> Result:
+        began = self._clock.monotonic()
+        while True:
+            now = ended(self._scene)
+            self._wrong += too_many_missing(self._scene, now)
+            spent = self._clock.monotonic() - began
+            if now.end == "finished" or spent > patience:
+                break
+            with self._lock:
+                self._tend()
+            self._clock.wait(_POLL_SECONDS, threading.Event())
+        wrong = sorted({*self._wrong, *violations(self._scene)})
+        result = Result(self._trial, now, wrong, spent, self._reached(), self._exits)
+        if result.failed or now.end != "finished":
+            result.log = self._messages()
+        return result
+
+    def end(self) -> None:
+        self._program.kill()
+
+    def _tend(self) -> None:
+        """What the kubelet does for the program's pod: it is started again, and has tokens that are valid."""
+        if self._scene.proxy.has_expired_tokens:
+            self._scene.site.write_kubeconfig()
+        if self._killed:
+            self._killed = False
+            self._scene.delete_lease()
+            if self._trial.late_pod:
+                self._scene.add_late_pod()
+            self._restart()
+        elif not self._program.running:
+            self._exits += 1
+            self._restart()
+
+    def _restart(self) -> None:
+        self._program = started(self._trial.program, self._scene)
+        self._programs.append(self._program)
+
+    def _fault(self, trouble: Trouble, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
+        def kill(_: ProxiedRequest) -> bool:
+            with self._lock:
+                self._program.kill()
+                self._killed = True
+            return False
+
+        def jump(_: ProxiedRequest) -> bool:
+            jumping_clock.jump(self._scene.clock_offset, _JUMPS[trouble.kind])
+            return True
+
+        if trouble.kind in KILLS:
+            return Hook("before" if trouble.kind == "killed-before" else "after", kill)
+        if trouble.kind in _JUMPS:
+            return Hook("before", jump)
+        return proxy.all_faults(seconds)[trouble.kind]
+
+    def _reached(self) -> tuple[Trouble, ...]:
+        seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
+        return tuple(
+            trouble
+            for trouble, fault in zip(self._trial.troubles, self._faults, strict=True)
+            if any(request.fault is fault for request in seen)
+        )
+
+    def _messages(self) -> list[str]:
+        lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]
+        return [" ".join(str(line.get(name, "")) for name in ("time", "level", "node", "message")) for line in lines]

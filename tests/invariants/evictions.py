@@ -1,0 +1,64 @@
+"""Invariant 3: no eviction that a budget, an opt-out or a rule forbids at that moment.
+
+The API server itself holds evictions to the budgets, so a pod must leave by an eviction and never by a plain DELETE.
+The daemon reads the cluster by watches: what has changed only within `Rules.lag` before an eviction is not held
+against it.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from tests.invariants.judging import JudgedMoment
+from tests.invariants.marks import mark_on
+from tests.invariants.moments import HistoryMoment, PodEvicted, ours
+from tests.invariants.objects import SeenNode, SeenPod
+from tests.invariants.opt_outs import DO_NOT_DISRUPT, forbidden
+from tests.invariants.rules import Rules, Violation
+
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+
+class NothingForbidden:
+    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+        if not isinstance(moment, PodEvicted):
+            return
+        at, pod = moment.write.received, moment.pod
+        if why := _pod_stays(pod, at, scene) or _node_stays(pod, at, scene) or _no_place(at, scene):
+            what = f"pod {pod.key} of node {pod.spec.node_name or '-'} was evicted although {why}"
+            yield Violation(3, moment.at, what)
+
+    def end(self, scene: JudgedMoment) -> Iterator[Violation]:
+        for write in ours(scene.history.writes, scene.rules):
+            if write.kind == "pods" and write.verb.startswith("delete") and write.accepted and not write.dry_run:
+                what = f"pod {write.namespace}/{write.name} was deleted, not evicted: no budget was asked"
+                yield Violation(3, write.handled, what)
+
+
+def _pod_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
+    states = scene.now.recent(pod.metadata.uid, at, scene.rules.lag)
+    reasons = [forbidden(state, at, scene.now, scene.rules) for state in states if isinstance(state, SeenPod)]
+    return reasons[-1] if reasons and all(reasons) else ""
+
+
+def _node_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
+    node = scene.now.nodes.get(pod.spec.node_name)
+    if node is None:
+        return "" if pod.spec.node_name else "it is on no node"
+    states = scene.now.recent(node.metadata.uid, at, scene.rules.lag)
+    reasons = [_node_forbids(state, scene.rules) for state in states if isinstance(state, SeenNode)]
+    return reasons[-1] if reasons and all(reasons) else ""
+
+
+def _no_place(at: datetime, scene: JudgedMoment) -> str:
+    """Whether no spot node takes pods."""
+    recent = (scene.now.recent(uid, at, scene.rules.lag) for uid in scene.now.spot_uids)
+    places = (state for states in recent for state in states if isinstance(state, SeenNode))
+    return "" if any(node.takes_pods for node in places) else "no spot node takes pods"
+
+
+def _node_forbids(node: SeenNode, rules: Rules) -> str:
+    annotations = node.metadata.annotations
+    if annotations.get(SCALE_DOWN_DISABLED) == "true" or annotations.get(DO_NOT_DISRUPT) == "true":
+        return "its node opts out"
+    mark = mark_on(node, rules.identity)
+    return "" if mark is not None and mark.whole else "its node does not carry the daemon's mark"

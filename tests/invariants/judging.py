@@ -1,0 +1,95 @@
+"""The judge of a history: moment after moment, each invariant is asked."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tests.invariants.history import History
+from tests.invariants.missing import MissingPods, is_bound, is_ready
+from tests.invariants.moments import HistoryMoment, MachineTerminated, PodEvicted, Wrote, moments
+from tests.invariants.objects import SeenPod, SeenWorkload
+from tests.invariants.replay import OwnerKey, Replay, SeenDrain
+from tests.invariants.rules import Rules, Violation
+
+
+class Invariant(Protocol):
+    """Asked about each moment: evictions before, writes and terminations after they were applied."""
+
+    def ask(self, moment: HistoryMoment, scene: "JudgedMoment") -> Iterator[Violation]: ...
+
+    def end(self, scene: "JudgedMoment") -> Iterator[Violation]:
+        """At the end of the history."""
+        ...
+
+
+@dataclass(slots=True)
+class JudgedMoment:
+    """What there is at a moment, and what is missing."""
+
+    history: History
+    rules: Rules
+    now: Replay
+    ready: MissingPods = field(default_factory=lambda: MissingPods(is_ready))
+    bound: MissingPods = field(default_factory=lambda: MissingPods(is_bound))
+
+    def drain_of(self, pod: SeenPod) -> SeenDrain | None:
+        """The open drain of the node that *pod* is on."""
+        return self.now.drains.get(pod.spec.node_name)
+
+    def owner(self, pod: SeenPod) -> OwnerKey | None:
+        return self.now.owners.get(pod.metadata.uid)
+
+
+@dataclass(slots=True)
+class Judgement:
+    violations: list[Violation]
+    scene: JudgedMoment  #: as it was at the end
+    missing: list[tuple[float, int]]  #: seconds since the begin, and evicted pods without a Ready successor then
+
+
+def judge(history: History, rules: Rules, invariants: Iterable[Invariant]) -> Judgement:
+    """All violations in *history*, in the order in which they were noticed."""
+    scene = JudgedMoment(history, rules, Replay(rules.identity, rules.spot))
+    judgement, asked = Judgement([], scene, []), list(invariants)
+    for moment in moments(history, rules):
+        _apply(moment, scene)
+        for invariant in asked:
+            judgement.violations += invariant.ask(moment, scene)
+        total = scene.ready.total
+        if not judgement.missing or judgement.missing[-1][1] != total:
+            judgement.missing.append(((moment.at - history.since).total_seconds(), total))
+    for invariant in asked:
+        judgement.violations += invariant.end(scene)
+    return judgement
+
+
+def _apply(moment: HistoryMoment, scene: JudgedMoment) -> None:
+    match moment:
+        case PodEvicted(write, pod, revision):
+            owner, drain = scene.owner(pod), scene.drain_of(pod)
+            if drain is None:
+                return
+            drain.evicted.append(pod)
+            drain.acted = write.handled
+            if owner is not None:
+                for missing in (scene.bound, scene.ready):
+                    missing.evicted(pod, owner, drain, write.handled, revision.number, scene.now)
+        case Wrote(revision):
+            scene.now.apply(revision)
+            for owner in _owners(moment, scene):
+                for missing in (scene.bound, scene.ready):
+                    missing.look(owner, scene.now, revision.at)
+        case MachineTerminated():
+            pass
+
+
+def _owners(moment: Wrote, scene: JudgedMoment) -> list[OwnerKey]:
+    """Whose pods may be missing, or missing no longer, by this write."""
+    item = moment.revision.object
+    if isinstance(item, SeenPod):
+        owner = scene.owner(item)
+        return [] if owner is None else [owner]
+    if isinstance(item, SeenWorkload):
+        owed = {*scene.ready.shortages, *scene.bound.shortages}
+        return [owner for owner in owed if owner[3] == item.metadata.uid]
+    return []

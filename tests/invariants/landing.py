@@ -1,0 +1,62 @@
+"""Invariant 1: no evicted pod lacks a Ready successor for longer than the landing timeout, while its owner wants one.
+
+The world may refuse a successor for ever: a quota, a broken image. Then the daemon has to give up in time, so that the
+pod may come back to its old node, and must not evict anything in a further drain until nothing is missing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tests.invariants.history import seconds
+from tests.invariants.judging import JudgedMoment
+from tests.invariants.missing import OwnerShortage
+from tests.invariants.moments import HistoryMoment, PodEvicted
+from tests.invariants.replay import OwnerKey, SeenDrain, named
+from tests.invariants.rules import Violation
+
+
+@dataclass(slots=True)
+class LandsInTime:
+    _told: set[tuple[int, OwnerKey]] = field(default_factory=set)
+
+    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+        if isinstance(moment, PodEvicted):
+            yield from self._further_drain(moment, scene)
+        yield from self._overdue(moment.at, scene)
+
+    def end(self, scene: JudgedMoment) -> Iterator[Violation]:
+        yield from self._overdue(scene.history.until, scene)
+
+    def _further_drain(self, moment: PodEvicted, scene: JudgedMoment) -> Iterator[Violation]:
+        drain = scene.drain_of(moment.pod)
+        for owner, shortage in scene.ready.shortages.items():
+            if drain is None or shortage.drain.number == drain.number or not shortage.missing:
+                continue
+            if self._first(shortage.drain, owner):
+                what = f"pod {moment.pod.key} of node {drain.node} was evicted while {_lacks(owner, shortage)}"
+                yield Violation(1, moment.at, what)
+
+    def _overdue(self, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+        patience = seconds(scene.rules.landing_timeout + scene.rules.slack)
+        for owner, shortage in scene.ready.shortages.items():
+            drain = shortage.drain
+            acted = drain.acted or shortage.since
+            if drain.ended is None and at > acted + patience and self._first(drain, owner):
+                what = f"node {drain.node} is still closed {(at - acted).total_seconds():.0f} s after its last eviction"
+                yield Violation(1, at, f"{what}, and {_lacks(owner, shortage)}")
+
+    def _first(self, drain: SeenDrain, owner: OwnerKey) -> bool:
+        """Whether this is told for the first time."""
+        key = drain.number, owner
+        new = key not in self._told
+        self._told.add(key)
+        return new
+
+
+def _lacks(owner: OwnerKey, shortage: OwnerShortage) -> str:
+    pods = ", ".join(pod.key for pod in shortage.pods[:3])
+    return (
+        f"{named(owner)} lacks {shortage.missing} Ready pods for those that were evicted from node "
+        f"{shortage.drain.node} at {shortage.since:%H:%M:%S} ({pods})"
+    )

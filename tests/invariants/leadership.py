@@ -1,0 +1,54 @@
+"""Invariant 4: never two nodes in a drain at once; no write by a replica that does not hold the Lease."""
+
+from collections.abc import Iterator
+
+from tests.invariants.history import SentWrite, seconds
+from tests.invariants.judging import JudgedMoment
+from tests.invariants.leases import LeaseTimes
+from tests.invariants.moments import HistoryMoment, Wrote, ours
+from tests.invariants.objects import SeenNode
+from tests.invariants.rules import Violation
+
+#: What only the leader writes. Events are written by everybody, the Lease is how a leader is made.
+_LEADERS_KINDS = frozenset({"nodes", "pods/eviction", "configmaps"})
+
+
+class OneLeader:
+    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+        if not isinstance(moment, Wrote) or not isinstance(moment.revision.object, SeenNode):
+            return
+        drain = scene.now.drains.get(moment.revision.object.metadata.name)
+        if drain is None or drain.number != moment.revision.number:
+            return
+        for other in scene.now.drains.values():
+            if other is not drain and other.draining_ended is None and not drain.removing:
+                what = f"the drain of node {drain.node} began while node {other.node} was being drained"
+                yield Violation(4, moment.at, f"{what} since {other.began:%H:%M:%S.%f}")
+
+    def end(self, scene: JudgedMoment) -> Iterator[Violation]:
+        leases = LeaseTimes.of(scene.history.writes)
+        for write in ours(scene.history.writes, scene.rules):
+            if write.accepted and not write.dry_run and write.kind in _LEADERS_KINDS:
+                yield from _foreign(write, leases, scene.rules.takeover)
+
+
+def _foreign(write: SentWrite, leases: LeaseTimes, tolerance: float) -> Iterator[Violation]:
+    """A write by a replica that neither held the Lease when the API server got it, nor shortly before or until the end.
+
+    The token names the replica's pod where it is bound to one; a mark names the holder in full.
+    """
+    holders = leases.holders_between(write.received - seconds(tolerance), write.handled)
+    if None in holders:
+        return
+    known = {holder for holder in holders if holder}
+    who = f"{write.verb} {write.kind} {write.name} at {write.received:%H:%M:%S.%f}"
+    if write.pod and write.pod not in {holder.partition("_")[0] for holder in known}:
+        yield Violation(4, write.handled, f"{who} was by {write.pod} while the Lease was held by {_told(known)}")
+    elif write.mark_holder and write.mark_holder not in known:
+        yield Violation(
+            4, write.handled, f"{who} was by {write.mark_holder} while the Lease was held by {_told(known)}"
+        )
+
+
+def _told(holders: set[str]) -> str:
+    return ", ".join(sorted(holders)) or "nobody"

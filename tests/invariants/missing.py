@@ -1,0 +1,97 @@
+"""Which evicted pods have no successor yet, owner by owner.
+
+An eviction is made good by a successor, a pod of the same owner that was created later and got as far as the evicted
+one; or by the owner having as many pods again as before the drain, whoever they are. What was made good once stays so:
+a crash tomorrow is not the daemon's. An owner that wants fewer pods, or has a new template, or is gone, lacks none.
+All of it in the daemon's favour where it is in doubt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tests.invariants.objects import SeenPod
+from tests.invariants.replay import OwnerKey, Replay, SeenDrain
+
+#: How far a pod got: bound to a node, or Ready.
+Measure = Callable[[SeenPod], bool]
+
+
+def is_bound(pod: SeenPod) -> bool:
+    return pod.bound
+
+
+def is_ready(pod: SeenPod) -> bool:
+    return pod.ready
+
+
+@dataclass(slots=True)
+class OwnerShortage:
+    """What one owner lacks."""
+
+    drain: SeenDrain  #: that evicted the first one
+    first: int  #: revision of the first eviction that is not made good
+    before: int  #: pods of the owner before that
+    succeeded: int
+    template: object
+    since: datetime
+    pods: list[SeenPod] = field(default_factory=list)  #: evicted, not made good
+    successors: set[str] = field(default_factory=set)
+    missing: int = 0
+
+
+@dataclass(slots=True)
+class MissingPods:
+    """By one measure, for all owners."""
+
+    measure: Measure
+    shortages: dict[OwnerKey, OwnerShortage] = field(default_factory=dict)
+    paid: dict[tuple[int, OwnerKey], int] = field(default_factory=dict)  #: by drain: evictions that were made good
+    landings: list[float] = field(default_factory=list)  #: seconds from an owner's eviction until it lacked none
+
+    def evicted(self, pod: SeenPod, owner: OwnerKey, drain: SeenDrain, at: datetime, number: int, now: Replay) -> None:
+        """Before the eviction is applied."""
+        if not self.measure(pod):
+            return
+        shortage = self.shortages.get(owner)
+        if shortage is None:
+            before = sum(self.measure(other) for other in now.pods_of(owner))
+            shortage = OwnerShortage(drain, number, before, now.succeeded(owner), now.template(owner), at)
+            self.shortages[owner] = shortage
+        shortage.pods.append(pod)
+        shortage.missing += 1
+
+    def look(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
+        """After something of *owner* has changed."""
+        shortage = self.shortages.get(owner)
+        if shortage is None:
+            return
+        pods = list(now.pods_of(owner))
+        after = (pod for pod in pods if now.created[pod.metadata.uid] > shortage.first)
+        shortage.successors |= {pod.metadata.uid for pod in after if self.measure(pod) or _succeeded(pod)}
+        shortage.missing = max(0, min(len(shortage.pods) - len(shortage.successors), self._deficit(owner, now)))
+        if not shortage.missing:
+            key = shortage.drain.number, owner
+            self.paid[key] = self.paid.get(key, 0) + len(shortage.pods)
+            self.landings.append((at - shortage.since).total_seconds())
+            del self.shortages[owner]
+
+    def _deficit(self, owner: OwnerKey, now: Replay) -> int:
+        shortage, wanted = self.shortages[owner], now.wanted(owner)
+        if now.template(owner) != shortage.template:
+            return 0
+        needed = shortage.before - max(0, now.succeeded(owner) - shortage.succeeded)
+        if wanted is not None:
+            needed = min(needed, wanted)
+        return needed - sum(self.measure(pod) for pod in now.pods_of(owner))
+
+    @property
+    def total(self) -> int:
+        return sum(shortage.missing for shortage in self.shortages.values())
+
+    def of(self, owner: OwnerKey) -> int:
+        return self.shortages[owner].missing if owner in self.shortages else 0
+
+
+def _succeeded(pod: SeenPod) -> bool:
+    return pod.status.phase == "Succeeded"

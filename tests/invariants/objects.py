@@ -1,0 +1,213 @@
+"""The objects of the cluster, as far as the invariants look at them. Plain JSON of the API, decoded by msgspec.
+
+They are decoded apart from the product's own structs on purpose: an object that the product reads wrongly is read
+rightly here.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+
+class Fields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Part of an object."""
+
+
+class OwnerField(Fields, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class MetaFields(Fields, frozen=True):
+    name: str = ""  #: bookmarks of a watch have none
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = "0"
+    generation: int = 0
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    owner_references: tuple[OwnerField, ...] = ()
+
+
+class ConditionFields(Fields, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class EmptyDirFields(Fields, frozen=True):
+    medium: str = ""
+
+
+class VolumeFields(Fields, frozen=True):
+    name: str = ""
+    host_path: Mapping[str, str] | None = None
+    empty_dir: EmptyDirFields | None = None
+
+
+class PodSpecFields(Fields, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    volumes: tuple[VolumeFields, ...] = ()
+
+
+class PodStatusFields(Fields, frozen=True):
+    phase: str = "Pending"
+    conditions: tuple[ConditionFields, ...] = ()
+
+
+class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
+    metadata: MetaFields
+    spec: PodSpecFields = PodSpecFields()
+    status: PodStatusFields = PodStatusFields()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def deleting(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def ended(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def bound(self) -> bool:
+        return bool(self.spec.node_name) and not self.deleting and not self.ended
+
+    @property
+    def ready(self) -> bool:
+        return self.bound and self.status.phase == "Running" and is_true(self.status.conditions, "Ready")
+
+    @property
+    def controller(self) -> OwnerField | None:
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+
+    @property
+    def of_the_node(self) -> bool:
+        """Whether it belongs to its node: a mirror pod, or one of a DaemonSet."""
+        owner = self.controller
+        return "kubernetes.io/config.mirror" in self.metadata.annotations or (
+            owner is not None and owner.kind == "DaemonSet"
+        )
+
+    @property
+    def keeps_node(self) -> bool:
+        """Whether its node is not empty because of it."""
+        return self.bound and not self.of_the_node
+
+
+class TaintFields(Fields, frozen=True):
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class NodeSpecFields(Fields, frozen=True):
+    taints: tuple[TaintFields, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeStatusFields(Fields, frozen=True):
+    conditions: tuple[ConditionFields, ...] = ()
+
+
+class SeenNode(Fields, frozen=True, tag="nodes", tag_field="resource"):
+    metadata: MetaFields
+    spec: NodeSpecFields = NodeSpecFields()
+    status: NodeStatusFields = NodeStatusFields()
+
+    @property
+    def ready(self) -> bool:
+        return is_true(self.status.conditions, "Ready")
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether pods without tolerations can be put on it."""
+        closed = any(taint.effect in ("NoSchedule", "NoExecute") for taint in self.spec.taints)
+        return self.ready and not self.spec.unschedulable and not closed and self.metadata.deletion_timestamp is None
+
+    def has(self, label: str) -> bool:
+        """Whether it carries *label*: KEY or KEY=VALUE."""
+        key, equals, value = label.partition("=")
+        return key in self.metadata.labels and (not equals or self.metadata.labels[key] == value)
+
+
+class WorkloadSpecFields(Fields, frozen=True):
+    """*template* is replaced by its digest when it was read."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool = False
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: object = None
+    template: object = None
+
+
+class WorkloadStatusFields(Fields, frozen=True):
+    succeeded: int = 0
+    failed: int = 0
+    conditions: tuple[ConditionFields, ...] = ()
+
+
+class SeenWorkload(Fields, frozen=True, tag="workloads", tag_field="resource"):
+    """A Deployment, ReplicaSet, StatefulSet or Job."""
+
+    metadata: MetaFields
+    spec: WorkloadSpecFields = WorkloadSpecFields()
+    status: WorkloadStatusFields = WorkloadStatusFields()
+    kind: str = ""
+
+    @property
+    def controller(self) -> OwnerField | None:
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+
+    @property
+    def wanted(self) -> int:
+        """How many pods it wants to have now."""
+        if self.metadata.deletion_timestamp is not None or self.spec.suspend:
+            return 0
+        if self.kind != "Job":
+            return 1 if self.spec.replicas is None else self.spec.replicas
+        if any(is_true(self.status.conditions, name) for name in ("Complete", "Failed", "FailureTarget")):
+            return 0
+        parallelism = 1 if self.spec.parallelism is None else self.spec.parallelism
+        if self.spec.completions is None:
+            return 0 if self.status.succeeded else parallelism
+        return max(0, min(parallelism, self.spec.completions - self.status.succeeded))
+
+
+class SelectorFields(Fields, frozen=True):
+    match_labels: Mapping[str, str] = {}
+
+
+class BudgetSpecFields(Fields, frozen=True):
+    selector: SelectorFields = SelectorFields()
+
+
+class SeenBudget(Fields, frozen=True, tag="poddisruptionbudgets", tag_field="resource"):
+    metadata: MetaFields
+    spec: BudgetSpecFields = BudgetSpecFields()
+
+    def covers(self, pod: SeenPod) -> bool:
+        return self.metadata.namespace == pod.metadata.namespace and (
+            self.spec.selector.match_labels.items() <= pod.metadata.labels.items()
+        )
+
+
+SeenObject: TypeAlias = SeenPod | SeenNode | SeenWorkload | SeenBudget
+
+
+def is_true(conditions: tuple[ConditionFields, ...], kind: str) -> bool:
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)

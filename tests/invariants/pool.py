@@ -1,0 +1,77 @@
+"""What the pool says: GET /pool now and then, and its own record of the machines that it was told to terminate."""
+
+import contextlib
+import json
+import threading
+from typing import Final
+
+import httpx
+
+from deploy.local.cloudpool.server import Server
+from rescheduler.clock import SystemClock
+from tests.invariants.history import SeenSize, Termination, seconds
+
+POLL_SECONDS: Final = 0.5
+
+
+class PoolRecord:
+    """Asks the reference cloudpool from `start` to `stop`.
+
+    Orders that arrive by HTTP are the daemon's; what a test does to the pool, it does by method calls.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._url, self._face, self._pool = server.url, server.face, server.pool
+        self._read = len(self._face.requests)
+        self._looked = SystemClock().now()
+        self._clock, self._stopping = SystemClock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pool record", daemon=True)
+        self.sizes: list[SeenSize] = []
+        self.terminations: dict[str, Termination] = {}  #: by machine
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._look()
+
+    def kept_nodes(self) -> tuple[str, ...]:
+        """Nodes of machines that have not ended."""
+        now = self._clock.now()
+        return tuple(machine.name for machine in self._pool.machines() if machine.state(now) != "TERMINATED")
+
+    def _run(self) -> None:
+        while not self._clock.wait(POLL_SECONDS, self._stopping):
+            self._look()
+
+    def _look(self) -> None:
+        with contextlib.suppress(httpx.HTTPError, KeyError, ValueError):  # it may be told to fail
+            self._size()
+        self._orders()
+
+    def _size(self) -> None:
+        size = httpx.get(f"{self._url}/pool/size", timeout=2, trust_env=False).json()
+        self.sizes.append(SeenSize(self._clock.now(), size["desiredSize"], size["allocated"]))
+
+    def _orders(self) -> None:
+        requests = self._face.requests[self._read :]
+        self._read += len(requests)
+        now = self._clock.now()
+        machines = {machine.id(now): machine for machine in self._pool.machines()}
+        for request in requests:
+            if request.method != "POST" or not request.path.endswith("/pool/terminate"):
+                continue
+            body = json.loads(request.body)
+            machine = machines.get(body["machineId"])
+            if machine is None or machine.ending_at is None or machine.ending_at < self._looked:
+                continue  # it was refused, or the machine had been ended before by somebody else
+            decrement = bool(body.get("decrementDesiredSize"))
+            made = Termination(machine.ending_at, body["machineId"], machine.name, decrement)
+            self.terminations.setdefault(body["machineId"], made)
+        self._looked = now - seconds(2 * POLL_SECONDS)
+
+
+def recorded(server: Server | None) -> PoolRecord | None:
+    return None if server is None else PoolRecord(server)

@@ -1,0 +1,63 @@
+"""``python -m tests.invariants.record``: play the scenes of `test_broken`, and store what the observer saw.
+
+The histories are what `test_recorded` judges again, without a control plane.
+"""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import click
+
+from deploy.local import cleaning
+from deploy.local.plane import ControlPlane
+from tests.cluster.daemon import PROGRAM
+from tests.cluster.observer import Observer
+from tests.invariants.scenes import BROKEN, SCENES, Stage, daemon_of, played
+from tests.invariants.watchdog import Watchdog
+
+HISTORIES: Final = Path(__file__).parent / "histories"
+INTACT: Final = "intact"
+
+
+def file_of(program: str, scene: str) -> Path:
+    return HISTORIES / f"{program}-{scene}.json.gz".replace(" ", "-")
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+def main(names: tuple[str, ...]) -> None:
+    """Safeguards or scenes; without any, all of them."""
+    HISTORIES.mkdir(exist_ok=True)
+    with ControlPlane() as plane:
+        for safeguard, (invariant, scene) in BROKEN.items():
+            if not names or safeguard in names:
+                _record(plane, safeguard, scene, invariant)
+        for scene in SCENES:
+            if not names or scene in names:
+                _record(plane, INTACT, scene, 0)
+
+
+def _record(plane: ControlPlane, safeguard: str, name: str, invariant: int) -> None:
+    program = PROGRAM if safeguard == INTACT else ("-m", "tests.invariants.broken", safeguard)
+    observer = Observer(plane)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        stage = Stage(plane, observer, Path(folder), program)
+        scene = opened.enter_context(played(name, stage))
+        watchdog = opened.enter_context(Watchdog(plane, scene.rules, scene.pool))
+        opened.enter_context(daemon_of(scene, stage))
+        scene.meddle()
+        if invariant:
+            observer.eventually(lambda: {v.invariant for v in watchdog.violations} & {invariant}, "a violation", 60)
+        else:
+            observer.eventually(scene.done, "the end of the scene")
+        watchdog.stop()
+        watchdog.recorded().save(file_of(safeguard, name))
+    for violation in watchdog.violations:
+        click.echo(f"{safeguard}: {violation}")
+    plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
+
+
+if __name__ == "__main__":
+    main()

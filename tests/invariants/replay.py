@@ -1,0 +1,176 @@
+"""The cluster at each revision: what was seen is applied in the order in which it was written."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from tests.invariants.history import Revision, seconds
+from tests.invariants.marks import DRAINING, NodeMark, mark_on
+from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
+
+#: Kind, namespace, name and UID of the topmost controller of a pod.
+OwnerKey: TypeAlias = tuple[str, str, str, str]
+
+
+def named(owner: OwnerKey) -> str:
+    return f"{owner[0]} {owner[1]}/{owner[2]}"
+
+
+@dataclass(slots=True)
+class SeenDrain:
+    """One node while it carries marks of the installation that is observed. Moments are the observer's."""
+
+    node: str
+    began: datetime
+    number: int  #: the revision with which it began
+    holders: list[str]
+    evicted: list[SeenPod] = field(default_factory=list)
+    acted: datetime | None = None  #: the last eviction, or the last change of its holder
+    draining_ended: int | None = None  #: the revision from which on its step is no longer `draining`
+    removing: bool = False
+    ended: datetime | None = None
+    node_gone: bool = False
+    left: int = 0  #: pods on the node at the end that should have moved
+
+    @property
+    def outcome(self) -> str:
+        if self.ended is None:
+            return "open"
+        if self.node_gone:
+            return "removed" if self.evicted else "removed empty"
+        if not self.evicted:
+            return "nothing evicted"
+        return "rolled back" if self.left else "emptied"
+
+
+class Replay:
+    """All objects as they were at one revision, and the drains so far."""
+
+    def __init__(self, identity: str, spot: str) -> None:
+        self._identity, self._spot = identity, spot
+        self.pods: dict[str, SeenPod] = {}  #: by UID, as the others
+        self.workloads: dict[str, SeenWorkload] = {}
+        self.budgets: dict[str, SeenBudget] = {}
+        self.nodes: dict[str, SeenNode] = {}  #: by name
+        self.marks: dict[str, NodeMark] = {}  #: by node
+        self.drains: dict[str, SeenDrain] = {}  #: by node: those that are open
+        self.all_drains: list[SeenDrain] = []
+        self.created: dict[str, int] = {}  #: pods by UID: the revision with which each was first seen
+        self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: what each pod and node was, by UID
+        self.spot_uids: set[str] = set()  #: of nodes that are or were spot
+        self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
+        self._by_node: defaultdict[str, set[str]] = defaultdict(set)
+        self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
+
+    def apply(self, revision: Revision) -> None:
+        match revision.object:
+            case SeenPod() as pod:
+                self._pod(pod, revision)
+            case SeenNode() as node:
+                self._node(node, revision)
+            case SeenWorkload() as workload:
+                _keep(self.workloads, workload.metadata.uid, workload, gone=revision.gone)
+            case SeenBudget() as budget:
+                _keep(self.budgets, budget.metadata.uid, budget, gone=revision.gone)
+
+    def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
+        """The states that a pod or node has had since *lag* seconds before *at*."""
+        states, begin = self.states[uid], at - seconds(lag)
+        first = next((index for index in reversed(range(len(states))) if states[index].at <= begin), 0)
+        return [state.object for state in states[first:] if not state.gone]
+
+    def pods_on(self, node: str) -> Iterator[SeenPod]:
+        return (self.pods[uid] for uid in self._by_node[node])
+
+    def keeps_pods(self, node: str) -> bool:
+        return any(pod.keeps_node for pod in self.pods_on(node))
+
+    def pods_of(self, owner: OwnerKey) -> Iterator[SeenPod]:
+        return (self.pods[uid] for uid in self._by_owner[owner])
+
+    def wanted(self, owner: OwnerKey) -> int | None:
+        """How many pods *owner* wants; None where it is of a kind that is not watched."""
+        workload = self.workloads.get(owner[3])
+        if workload is None:
+            return 0 if owner[0] in ("Deployment", "ReplicaSet", "StatefulSet", "Job") else None
+        return workload.wanted
+
+    def template(self, owner: OwnerKey) -> object:
+        workload = self.workloads.get(owner[3])
+        return workload.spec.template if workload is not None else None
+
+    def succeeded(self, owner: OwnerKey) -> int:
+        workload = self.workloads.get(owner[3])
+        return workload.status.succeeded if workload is not None else 0
+
+    def _pod(self, pod: SeenPod, revision: Revision) -> None:
+        uid = pod.metadata.uid
+        before = self.pods.get(uid)
+        if before is None:
+            self.created.setdefault(uid, revision.number)
+            self.owners.setdefault(uid, self._topmost(pod))
+        self.states[uid].append(revision)
+        owner = self.owners[uid]
+        if revision.gone:
+            self.pods.pop(uid, None)
+            self._by_node[pod.spec.node_name].discard(uid)
+            if owner is not None:
+                self._by_owner[owner].discard(uid)
+            return
+        self.pods[uid] = pod
+        self._by_node[pod.spec.node_name].add(uid)
+        if before is not None and before.spec.node_name != pod.spec.node_name:
+            self._by_node[before.spec.node_name].discard(uid)
+        if owner is not None:
+            self._by_owner[owner].add(uid)
+
+    def _topmost(self, pod: SeenPod) -> OwnerKey | None:
+        owner, namespace = pod.controller, pod.metadata.namespace
+        if owner is None:
+            return None
+        above = self.workloads[owner.uid].controller if owner.uid in self.workloads else None
+        top = above if above is not None and owner.kind == "ReplicaSet" else owner
+        return top.kind, namespace, top.name, top.uid
+
+    def _node(self, node: SeenNode, revision: Revision) -> None:
+        name = node.metadata.name
+        if node.has(self._spot):
+            self.spot_uids.add(node.metadata.uid)
+        self.states[node.metadata.uid].append(revision)
+        _keep(self.nodes, name, node, gone=revision.gone)
+        mark = None if revision.gone else mark_on(node, self._identity)
+        if mark is None:
+            self.marks.pop(name, None)
+        else:
+            self.marks[name] = mark
+        self._note_drain(name, mark, revision)
+
+    def _note_drain(self, name: str, mark: NodeMark | None, revision: Revision) -> None:
+        drain = self.drains.get(name)
+        if drain is None:
+            if mark is not None and mark.annotated:
+                drain = SeenDrain(name, revision.at, revision.number, [mark.holder])
+                self.drains[name] = drain
+                self.all_drains.append(drain)
+                drain.removing = mark.step != DRAINING
+            return
+        if mark is None:
+            drain.ended, drain.node_gone = revision.at, revision.gone
+            drain.left = sum(pod.keeps_node for pod in self.pods_on(name))
+            drain.draining_ended = drain.draining_ended or revision.number
+            del self.drains[name]
+            return
+        if mark.holder and mark.holder != drain.holders[-1]:
+            drain.holders.append(mark.holder)
+            drain.acted = revision.at
+        if mark.annotated and mark.step != DRAINING and drain.draining_ended is None:
+            drain.draining_ended, drain.removing = revision.number, True
+
+
+def _keep(objects: dict, key: str, item: object, *, gone: bool) -> None:  # type: ignore[type-arg]
+    if gone:
+        objects.pop(key, None)
+    else:
+        objects[key] = item

@@ -1,0 +1,240 @@
+"""Scenes in which each safeguard of the daemon matters, and what ends them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from deploy.local.cloudpool.server import Server
+from deploy.local.manifests import deployment
+from deploy.local.plane import ControlPlane
+from deploy.local.stages import READY_ON, START_AFTER
+from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, TWO
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
+from tests.cluster.replicas import Installation, installed
+from tests.cluster.takeovers import rendered
+from tests.invariants.rules import Rules
+
+#: A landing that is waited for, and the tolerances of a machine that is not very busy.
+TIMEOUT: Final = 5.0
+QUICK: Final = Rules(
+    landing_timeout=TIMEOUT, namespace=NAMESPACE, lag=3.0, slack=8.0, leftover=4.0, abandoned=20.0, look=3.0
+)
+PATIENT: Final = replace(QUICK, landing_timeout=20.0)
+SLOW: Final = {START_AFTER: "1s"}
+SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a scene is played on."""
+
+    plane: ControlPlane
+    observer: Observer
+    folder: Path
+    program: tuple[str, ...]  #: of the daemon
+
+
+@dataclass(slots=True)
+class RunningScene:
+    """A scene that has begun: the daemons run in it."""
+
+    rules: Rules
+    done: Callable[[], object]  #: whether the intact daemon has shown what it does
+    pool: Server | None = None
+    flags: tuple[str, ...] = ()
+    meddle: Callable[[], None] = field(default=lambda: None)  #: called once the daemons run
+    daemons: Callable[[], Daemon] | None = None  #: where more than one runs
+
+
+def slow_pods(stage: Stage) -> Iterator[RunningScene]:
+    """Pods that take a second to become Ready: the steps of a drain can be seen."""
+    observer = stage.observer
+    observer.nodes(1, 2)
+    stage.plane.apply([deployment("web", 5, annotations=SLOW)])
+    observer.running(5)
+    observer.open_spot()
+    yield RunningScene(QUICK, lambda: observer.kinds() == {"spot": 5} and not observer.marks())
+
+
+def never_ready(stage: Stage) -> Iterator[RunningScene]:
+    """The first node's pods do not become Ready on spot nodes; those of the second node would."""
+    observer = stage.observer
+    observer.nodes(2, 2)
+    observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    observer.start_on(TWO, deployment("next", 2, cpu="1"), pods=2)
+    observer.running(4)
+    observer.open_all()
+    flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
+    yield RunningScene(QUICK, lambda: _gave_up(observer), flags=flags)
+
+
+def _gave_up(observer: Observer) -> bool:
+    observer.eventually(observer.evictions, "an eviction")
+    observer.opened()
+    observer.stays(lambda: set(observer.evicted()), {"default/web"}, seconds=3)
+    return True
+
+
+def empty_machines(stage: Stage) -> Iterator[RunningScene]:
+    """Machines that the pool takes back once their nodes are empty."""
+    with machines(stage.observer, stage.folder, 2, 2) as pool:
+        stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "8s"}), pods=1)
+        stage.observer.start_on("od-2", deployment("keep", 2, annotations={SAFE: "false"}), pods=2)
+        stage.observer.running(3)
+        stage.observer.open_all()
+        yield RunningScene(
+            PATIENT, lambda: stage.observer.node_names() == ["od-2", "spot-1", "spot-2"], pool.server, pool.flags
+        )
+
+
+def late_pod(stage: Stage) -> Iterator[RunningScene]:
+    """A pod that must not be evicted is put on the node during the drain: it tolerates the taint."""
+    with machines(stage.observer, stage.folder, 1, 2) as pool:
+        stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "5s"}), pods=1)
+        stage.observer.running(1)
+        stage.observer.open_all()
+        late = deployment("late", 1, annotations={SAFE: "false"}, nodeName="od-1", tolerations=[{"operator": "Exists"}])
+
+        def meddle() -> None:
+            stage.observer.eventually(stage.observer.evictions, "an eviction")
+            stage.plane.apply([late])
+
+        done = _drain_ended(stage.observer)
+        yield RunningScene(PATIENT, done, pool.server, pool.flags, meddle)
+
+
+def _drain_ended(observer: Observer) -> Callable[[], bool]:
+    return lambda: bool(observer.evictions()) and not observer.marks()
+
+
+def two_nodes(stage: Stage) -> Iterator[RunningScene]:
+    """Two on-demand nodes, both of which must remain."""
+    observer = stage.observer
+    observer.nodes(2, 2)
+    for node, app in ((ONE, "web"), (TWO, "next")):
+        observer.start_on(node, deployment(app, 2), pods=2)
+    observer.running(4)
+    observer.open_all()
+    rules = Rules(minimum=2, namespace=NAMESPACE, lag=3.0, slack=8.0)
+    yield RunningScene(rules, lambda: _rests(observer), flags=("--min-on-demand-nodes=2",))
+
+
+def _rests(observer: Observer) -> bool:
+    observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "a verdict")
+    observer.stays(lambda: dict(observer.evicted()), {}, seconds=2)
+    return True
+
+
+def protected(stage: Stage) -> Iterator[RunningScene]:
+    """A node with a pod that must not be evicted."""
+    observer = stage.observer
+    observer.nodes(1, 2)
+    stage.plane.apply([deployment("web", 1), deployment("keep", 1, annotations={SAFE: "false"})])
+    observer.running(2)
+    observer.open_spot()
+    yield RunningScene(QUICK, lambda: _rests(observer))
+
+
+def few_moves(stage: Stage) -> Iterator[RunningScene]:
+    """Two pods of one owner, of which one may be moved in a day."""
+    observer = stage.observer
+    observer.nodes(1, 2)
+    stage.plane.apply([deployment("web", 2)])
+    observer.running(2)
+    observer.open_spot()
+    rules = Rules(moves_per_pod_and_day=0.5, namespace=NAMESPACE, lag=3.0, slack=8.0)
+    yield RunningScene(rules, lambda: _rests(observer), flags=("--max-moves-per-pod-per-day=0.5",))
+
+
+def lost_target(stage: Stage) -> Iterator[RunningScene]:
+    """The only spot node is about to be interrupted in the middle of a drain; its pods tolerate that."""
+    observer = stage.observer
+    observer.nodes(1, 1)
+    tolerant = [{"key": INTERRUPTED, "operator": "Exists"}]
+    stage.plane.apply([deployment("web", 8, annotations={START_AFTER: "3s"}, tolerations=tolerant)])
+    observer.running(8)
+    observer.open_spot()
+
+    def meddle() -> None:
+        observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+        taint = {"key": INTERRUPTED, "effect": "NoSchedule"}
+        stage.plane.api.patch("/api/v1/nodes/spot-1", {"spec": {"taints": [taint]}})
+
+    yield RunningScene(PATIENT, _drain_ended(observer), meddle=meddle)
+
+
+def two_replicas(stage: Stage) -> Iterator[RunningScene]:
+    """Two replicas with tokens of their own; only one of them leads."""
+    observer = stage.observer
+    observer.nodes(3, 2)
+    for number, app in enumerate(("web", "next", "last"), start=1):
+        observer.start_on(f"on-demand-{number}", deployment(app, 3, annotations=SLOW), pods=3)
+    observer.running(9)
+    objects = rendered(fenced=False)
+    with installed(Installation(stage.plane), objects) as installation:
+        observer.open_all()
+        own = Rules(namespace=installation.namespace, lag=3.0, slack=8.0, leftover=30.0)
+        flags = (*FLAGS, "--max-moves-per-pod-per-day=0")
+        second = installation.daemon("b", *flags, program=stage.program)
+        with second:
+            yield RunningScene(
+                own,
+                lambda: observer.kinds().get("spot") == 9 and not observer.marks(),
+                daemons=lambda: installation.daemon("a", *flags, program=stage.program),
+            )
+
+
+SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
+    scene.__name__.replace("_", " "): scene
+    for scene in (
+        slow_pods,
+        never_ready,
+        empty_machines,
+        late_pod,
+        two_nodes,
+        protected,
+        few_moves,
+        lost_target,
+        two_replicas,
+    )
+}
+
+
+#: Safeguard → the invariant that its loss violates, and the scene in which it does.
+BROKEN: Final = {
+    "waves": (2, "slow pods"),
+    "dry runs": (2, "slow pods"),
+    "taint": (3, "slow pods"),
+    "evictions": (3, "slow pods"),
+    "release": (5, "slow pods"),
+    "debts": (1, "never ready"),
+    "landing": (6, "empty machines"),
+    "decrement": (8, "empty machines"),
+    "last look": (6, "late pod"),
+    "minimum": (7, "two nodes"),
+    "opt-outs": (3, "protected"),
+    "move limit": (9, "few moves"),
+    "targets": (3, "lost target"),
+    "leadership": (4, "two replicas"),
+}
+
+
+@contextmanager
+def played(name: str, stage: Stage) -> Iterator[RunningScene]:
+    """The scene *name* with its daemons running, for the length of the block."""
+    with ExitStack() as opened:
+        scene = opened.enter_context(contextmanager(SCENES[name])(stage))
+        yield scene
+
+
+def daemon_of(scene: RunningScene, stage: Stage) -> Daemon:
+    if scene.daemons is not None:
+        return scene.daemons()
+    timeout = f"--landing-timeout={scene.rules.landing_timeout:g}s"
+    return Daemon(stage.plane, *FLAGS, timeout, *scene.flags, program=stage.program)

@@ -1,0 +1,119 @@
+"""Histories written by hand: one Deployment `web` on the on-demand node `od`, with spot nodes beside it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from deploy.local.manifests import ON_DEMAND, SPOT
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining.intent import ANNOTATION
+from tests.invariants.history import History, Revision, SentWrite, Termination, seconds
+from tests.invariants.judging import judge
+from tests.invariants.objects import SeenNode, SeenPod, SeenWorkload
+from tests.invariants.rules import Rules
+from tests.invariants.table import INVARIANTS
+
+BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+RULES: Final = Rules(landing_timeout=30.0, lag=5.0, slack=5.0, leftover=5.0, abandoned=20.0, look=5.0)
+AGENT: Final = "system:serviceaccount:default:daemon"
+
+
+@dataclass(slots=True)
+class HistoryScript:
+    """Each method is one write; `after` lets time pass."""
+
+    rules: Rules = RULES
+    clock: float = 0.0
+    revisions: list[Revision] = field(default_factory=list)
+    writes: list[SentWrite] = field(default_factory=list)
+    terminations: list[Termination] = field(default_factory=list)
+    _pods: dict[str, SeenPod] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lease("a_1")
+        self.node("od", ON_DEMAND)
+        self.node("spot", SPOT)
+        self.workload(replicas=4)
+        for number in range(4):
+            self.pod(f"web-{number}")
+
+    @property
+    def at(self) -> datetime:
+        return BEGIN + seconds(self.clock)
+
+    def after(self, period: float) -> None:
+        self.clock += period
+
+    def node(self, name: str, label: str, mark: str = "", *, tainted: bool = True, holder: str = "a_1") -> None:
+        """*mark*: the step that the annotation names; "" for no annotation."""
+        annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "since": "", "until": ""}
+        node = {
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "labels": {label: "true"},
+                "annotations": {ANNOTATION: json.dumps(annotation)} if mark else {},
+            },
+            "spec": {"taints": [{"key": DRAIN_TAINT.key, "effect": "NoSchedule"}] if mark and tainted else []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        self._wrote(msgspec.convert(node, SeenNode))
+
+    def mark(self, step: str = "draining") -> None:
+        self.node("od", ON_DEMAND, step)
+
+    def release(self) -> None:
+        self.node("od", ON_DEMAND)
+
+    def workload(self, replicas: int, template: str = "1") -> None:
+        spec = {"replicas": replicas, "template": template}
+        item = {"metadata": {"name": "web", "uid": "web", "namespace": "default"}, "spec": spec, "kind": "Deployment"}
+        self._wrote(msgspec.convert(item, SeenWorkload))
+
+    def pod(self, name: str, node: str = "od", *, ready: bool = True, annotations: Mapping[str, str] = {}) -> None:
+        meta: dict[str, Any] = {
+            "name": name,
+            "uid": name,
+            "namespace": "default",
+            "annotations": dict(annotations),
+            "ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "web", "controller": True}],
+        }
+        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        status = {"phase": "Running", "conditions": conditions}
+        pod = msgspec.convert({"metadata": meta, "spec": {"nodeName": node}, "status": status}, SeenPod)
+        self._pods[name] = pod
+        self._wrote(pod)
+
+    def delete(self, name: str) -> None:
+        """By anybody; at once."""
+        self._wrote(self._pods.pop(name), gone=True)
+
+    def evict(self, name: str, *, by: str = "a") -> None:
+        self.write("create", "pods/eviction", name, by=by)
+        self.delete(name)
+
+    def write(self, verb: str, kind: str, name: str, *, by: str = "a") -> None:
+        self.writes.append(SentWrite(verb, kind, "default", name, AGENT, by, 201, self.at, self.at + seconds(0.01)))
+
+    def lease(self, holder: str) -> None:
+        sent = SentWrite(
+            "patch", "leases", "default", self.rules.lease, AGENT, "", 200, self.at, self.at, holder=holder
+        )
+        self.writes.append(sent)
+
+    def terminate(self, *, decrement: bool = True) -> None:
+        self.terminations.append(Termination(self.at, "m1", "od", decrement))
+
+    def violated(self) -> set[int]:
+        """The numbers of the invariants that are violated."""
+        history = History(BEGIN, self.at, tuple(self.revisions), tuple(self.writes), tuple(self.terminations))
+        judged = judge(history, self.rules, [invariant() for invariant in INVARIANTS.values()])
+        return {violation.invariant for violation in judged.violations}
+
+    def _wrote(self, item: SeenPod | SeenNode | SeenWorkload, *, gone: bool = False) -> None:
+        number = len(self.revisions) + 1
+        self.revisions.append(Revision(number, self.at + seconds(0.02), item, gone))

@@ -1,0 +1,30 @@
+"""A daemon without one of its safeguards is noticed by the observer, in a scene where that safeguard matters."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.local.plane import ControlPlane
+from tests.cluster.observer import Observer
+from tests.invariants.broken import SAFEGUARDS
+from tests.invariants.scenes import BROKEN, Stage, daemon_of, played
+from tests.invariants.watchdog import Watchdog
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("safeguard", BROKEN)
+def test_a_lost_safeguard_is_noticed(cluster: ControlPlane, observer: Observer, tmp_path: Path, safeguard: str) -> None:
+    invariant, scene = BROKEN[safeguard]
+    program = ("-m", "tests.invariants.broken", safeguard)
+    with ExitStack() as opened:
+        stage = Stage(cluster, observer, tmp_path, program)
+        begun = opened.enter_context(played(scene, stage))
+        watchdog = opened.enter_context(Watchdog(cluster, begun.rules, begun.pool))
+        opened.enter_context(daemon_of(begun, stage))
+        begun.meddle()
+        observer.eventually(lambda: {each.invariant for each in watchdog.violations} & {invariant}, "a violation", 60)
+
+
+def test_each_safeguard_has_a_scene() -> None:
+    assert set(BROKEN) == set(SAFEGUARDS)

@@ -1,0 +1,249 @@
+"""What is a violation, and what only looks like one: changes by others, late news, writes on their way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from deploy.local.manifests import ON_DEMAND, SPOT
+from tests.invariants.scripted import RULES, HistoryScript
+
+PROTECTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+def waves(script: HistoryScript) -> None:
+    script.mark()
+    for number in range(3):
+        script.evict(f"web-{number}")
+        script.after(1)
+        script.pod(f"new-{number}", "spot")
+        script.after(1)
+    script.release()
+
+
+def doubled_step(script: HistoryScript) -> None:
+    """Two pods have landed, so two may be missing."""
+    waves(script)
+    script.after(1)
+
+
+def two_at_once(script: HistoryScript) -> None:
+    script.mark()
+    script.evict("web-0")
+    script.evict("web-1")
+
+
+def evicted_while_another_is_deleted_by_others(script: HistoryScript) -> None:
+    script.mark()
+    script.delete("web-3")
+    script.evict("web-0")
+
+
+def deleted_by_others_before_the_eviction(script: HistoryScript) -> None:
+    """Both evictions are accepted; the first pod was gone already for another reason."""
+    script.mark()
+    script.delete("web-0")
+    script.after(1)
+    script.write("create", "pods/eviction", "web-0")
+    script.evict("web-1")
+
+
+def successor_crashes(script: HistoryScript) -> None:
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "spot")
+    script.after(1)
+    script.pod("new-0", "spot", ready=False)
+    script.evict("web-1")
+
+
+def rolled_out_after_the_eviction(script: HistoryScript) -> None:
+    script.mark()
+    script.evict("web-0")
+    script.workload(replicas=4, template="2")
+    script.after(1)
+    script.evict("web-1")
+
+
+def scaled_down_after_the_eviction(script: HistoryScript) -> None:
+    script.mark()
+    script.evict("web-0")
+    script.workload(replicas=3)
+    script.after(1)
+    script.evict("web-1")
+
+
+def never_landed_and_reopened(script: HistoryScript) -> None:
+    """The world refuses the successor; the daemon gives up in time."""
+    script.mark()
+    script.evict("web-0")
+    script.after(30)
+    script.release()
+    script.after(300)
+
+
+def never_landed_and_closed(script: HistoryScript) -> None:
+    script.mark()
+    script.evict("web-0")
+    script.after(40)
+    script.node("spot", SPOT)
+
+
+def further_drain_while_missing(script: HistoryScript) -> None:
+    script.workload(replicas=5)
+    script.node("od-2", ON_DEMAND)
+    script.pod("web-9", "od-2")
+    script.mark()
+    script.evict("web-0")
+    script.after(30)
+    script.release()
+    script.node("od-2", ON_DEMAND, "draining")
+    script.evict("web-9")
+
+
+def ordered_while_missing(script: HistoryScript) -> None:
+    script.mark()
+    for number in range(4):
+        script.delete(f"web-{number}") if number else script.evict("web-0")
+    script.mark("removing")
+    script.after(5)
+    script.terminate()
+
+
+def ordered_without_a_mark(script: HistoryScript) -> None:
+    script.terminate()
+    script.after(2)
+
+
+def ordered_empty(script: HistoryScript) -> None:
+    script.workload(replicas=0)
+    for number in range(4):
+        script.delete(f"web-{number}")
+    script.mark()
+    script.after(5)
+    script.mark("removing")
+    script.terminate()
+    script.after(2)
+
+
+def opted_out_long_ago(script: HistoryScript) -> None:
+    script.pod("web-0", annotations=PROTECTED)
+    script.after(6)
+    script.mark()
+    script.evict("web-0")
+
+
+def opted_out_just_now(script: HistoryScript) -> None:
+    script.after(6)
+    script.mark()
+    script.pod("web-0", annotations=PROTECTED)
+    script.after(1)
+    script.evict("web-0")
+
+
+def evicted_from_an_unmarked_node(script: HistoryScript) -> None:
+    script.after(6)
+    script.evict("web-0")
+
+
+def two_drains(script: HistoryScript) -> None:
+    script.node("od-2", ON_DEMAND)
+    script.mark()
+    script.node("od-2", ON_DEMAND, "draining")
+
+
+def drained_while_a_machine_ends(script: HistoryScript) -> None:
+    ordered_empty(script)
+    script.node("od-2", ON_DEMAND)
+    script.node("od-2", ON_DEMAND, "draining")
+
+
+def written_just_after_the_takeover(script: HistoryScript) -> None:
+    script.mark()
+    script.lease("b_1")
+    script.after(0.5)
+    script.write("patch", "nodes", "od", by="a")
+
+
+def written_long_after_the_takeover(script: HistoryScript) -> None:
+    script.mark()
+    script.lease("b_1")
+    script.after(2)
+    script.write("patch", "nodes", "od", by="a")
+
+
+def half_a_mark(script: HistoryScript) -> None:
+    script.node("od", ON_DEMAND, "draining", tainted=False)
+    script.after(6)
+    script.pod("other", "spot")
+
+
+def half_a_mark_without_a_leader(script: HistoryScript) -> None:
+    script.lease("")
+    half_a_mark(script)
+
+
+def marked_spot_node(script: HistoryScript) -> None:
+    script.node("spot", SPOT, "draining")
+
+
+CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
+    waves: set(),
+    doubled_step: set(),
+    two_at_once: {2},
+    evicted_while_another_is_deleted_by_others: set(),
+    deleted_by_others_before_the_eviction: set(),
+    successor_crashes: set(),
+    rolled_out_after_the_eviction: set(),
+    scaled_down_after_the_eviction: set(),
+    never_landed_and_reopened: set(),
+    never_landed_and_closed: {1},
+    further_drain_while_missing: {1, 2},
+    ordered_while_missing: {6},
+    ordered_without_a_mark: {6},
+    ordered_empty: set(),
+    opted_out_long_ago: {3},
+    opted_out_just_now: set(),
+    evicted_from_an_unmarked_node: {3},
+    two_drains: {4},
+    drained_while_a_machine_ends: set(),
+    written_just_after_the_takeover: set(),
+    written_long_after_the_takeover: {4},
+    half_a_mark: {5},
+    half_a_mark_without_a_leader: set(),
+    marked_spot_node: {7},
+}
+
+
+@pytest.mark.parametrize("happens", CASES, ids=lambda case: case.__name__)
+def test_what_is_a_violation(happens: Callable[[HistoryScript], None]) -> None:
+    script = HistoryScript()
+    happens(script)
+    assert script.violated() == CASES[happens]
+
+
+@pytest.mark.parametrize(("others", "violated"), [(1, {7}), (2, set())])
+def test_the_minimum(others: int, violated: set[int]) -> None:
+    """Of the other on-demand nodes, some keep pods; one has none."""
+    script = HistoryScript(replace(RULES, minimum=2))
+    script.node("empty", ON_DEMAND)
+    for number in range(others):
+        script.node(f"other-{number}", ON_DEMAND)
+        script.pod(f"more-{number}", f"other-{number}")
+    script.after(10)
+    script.mark()
+    script.evict("web-0")
+    assert script.violated() == violated
+
+
+@pytest.mark.parametrize(("limit", "violated"), [(0.5, set()), (0.25, {9}), (0.0, set())])
+def test_the_limit_of_moves(limit: float, violated: set[int]) -> None:
+    """Two of four replicas are moved."""
+    script = HistoryScript(replace(RULES, moves_per_pod_and_day=limit))
+    script.mark()
+    for number in range(2):
+        script.evict(f"web-{number}")
+        script.pod(f"new-{number}", "spot")
+        script.after(1)
+    assert script.violated() == violated

@@ -1,0 +1,54 @@
+"""Invariant 2: never more of an owner's pods missing at once than a wave allows.
+
+Waves: one pod; one in each namespace; one of each owner; each owner's rest in steps of 1, 2, 4, … The first three wait
+for bound successors, an owner's later steps for Ready ones. So an owner that got back N pods may lack N more, and at
+least one; a StatefulSet never lacks more than one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.invariants.judging import JudgedMoment
+from tests.invariants.moments import HistoryMoment, PodEvicted
+from tests.invariants.replay import OwnerKey, SeenDrain, named
+from tests.invariants.rules import Violation
+
+
+@dataclass(slots=True)
+class WithinWaves:
+    _waves: dict[int, dict[OwnerKey, int]] = field(default_factory=dict)  #: by drain: in which wave each owner began
+
+    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+        if not isinstance(moment, PodEvicted):
+            return
+        owner, drain = scene.owner(moment.pod), scene.drain_of(moment.pod)
+        if owner is None or drain is None:
+            return
+        yield from _too_many(moment, owner, drain, scene)
+        yield from self._too_early(moment, owner, drain, scene)
+
+    def end(self, _: JudgedMoment) -> Iterator[Violation]:
+        return iter(())
+
+    def _too_early(
+        self, moment: PodEvicted, owner: OwnerKey, drain: SeenDrain, scene: JudgedMoment
+    ) -> Iterator[Violation]:
+        begun = self._waves.setdefault(drain.number, {})
+        if owner in begun:
+            return
+        namespaces = {other[1] for other in begun}
+        wave = 1 if not begun else 3 if owner[1] in namespaces else 2
+        for other, earlier in begun.items():
+            if earlier < wave and scene.bound.of(other):
+                what = f"pod {moment.pod.key} was evicted before the pods of {named(other)} were bound to nodes again"
+                yield Violation(2, moment.at, f"{what} (waves {earlier} and {wave} of node {drain.node})")
+        begun[owner] = wave
+
+
+def _too_many(moment: PodEvicted, owner: OwnerKey, drain: SeenDrain, scene: JudgedMoment) -> Iterator[Violation]:
+    missing = scene.ready.of(owner)
+    paid = scene.ready.paid.get((drain.number, owner), 0)
+    allowed = 1 if owner[0] == "StatefulSet" else max(1, paid)
+    if missing > allowed:
+        what = f"{named(owner)} lacks {missing} pods at once with the eviction of {moment.pod.key}"
+        yield Violation(2, moment.at, f"{what}; the waves of node {drain.node} allow {allowed}")

@@ -1,0 +1,68 @@
+"""The daemon as a process while a client holds 1,000 connections to its pages: probes and Prometheus get through."""
+
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.fuzz import faces
+from tests.fuzz.process import Watched
+
+HELD = 1000
+#: What the holder sends before it says nothing more; each connection one of them in turn.
+BEGUN = (
+    b"",
+    b"GET ",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+    b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+    b"GET /statusz HTTP/1.1\r\nHost: x\r\n\r\n",
+)
+
+
+@pytest.fixture
+def _descriptors() -> Iterator[None]:
+    """Enough for the connections of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * HELD), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def held(port: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as opened:
+        connections = []
+        for number in range(HELD):
+            connection = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(BEGUN[number % len(BEGUN)])
+            connections.append(connection)
+        yield connections
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side closes it; what it sends before is read."""
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(1 << 16):
+            pass
+    return True
+
+
+@pytest.mark.usefixtures("_descriptors")
+def test_probes_and_metrics_are_served_and_those_who_say_nothing_are_let_go(tmp_path: Path) -> None:
+    with faces.pages(tmp_path) as face:
+        process: Watched = face.process
+        before = process.descriptors
+        with held(face.port) as connections:
+            for _ in range(20):
+                for path, status in (("/healthz", 200), ("/metrics", 200), ("/statusz", 200)):
+                    answer = httpx.get(f"http://127.0.0.1:{face.port}{path}", timeout=60, trust_env=False)
+                    assert answer.status_code == status, path
+            assert process.descriptors < before + HELD
+            assert all(ended(connection) for connection in connections)
+        assert process.complaints() == []
+        assert process.stop() == 0

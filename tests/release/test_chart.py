@@ -1,0 +1,56 @@
+"""The packed chart: the same bytes for the same content, and what Helm reads."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.release import chart
+from deploy.release.errors import ReleaseError
+from tests.cluster.rendering import CHART
+
+EPOCH = 1_700_000_000
+
+
+def copied(folder: Path) -> Path:
+    """The chart with other times and modes, made in another order."""
+    target = folder / CHART.name
+    for file in sorted((one for one in CHART.rglob("*") if one.is_file()), reverse=True):
+        made = target / file.relative_to(CHART)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_bytes(file.read_bytes())
+        made.chmod(0o600)
+        os.utime(made, (1, 1))
+    return target
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    first = chart.pack(CHART, "1.2.3", EPOCH, tmp_path)
+    second = chart.pack(copied(tmp_path / "copy"), "1.2.3", EPOCH, tmp_path / "out")
+    assert first.name == second.name == "spot-rescheduler-1.2.3.tgz"
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_is_in_it(tmp_path: Path) -> None:
+    with tarfile.open(chart.pack(CHART, "1.10", EPOCH, tmp_path)) as archive:
+        entries = archive.getmembers()
+        file = archive.extractfile("spot-rescheduler/Chart.yaml")
+        assert file is not None
+        stamped = yaml.safe_load(file.read())
+    files = {f"{CHART.name}/{one.relative_to(CHART)}" for one in CHART.rglob("*") if one.is_file()}
+    assert {entry.name for entry in entries} == files
+    assert entries[0].name == "spot-rescheduler/Chart.yaml"
+    facts = {(entry.mtime, entry.uid, entry.gid, entry.uname, entry.mode, entry.isreg()) for entry in entries}
+    assert facts == {(EPOCH, 0, 0, "", 0o644, True)}
+    before = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert stamped == before | {"version": "1.10", "appVersion": "1.10"}
+
+
+def test_what_is_no_chart_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="no chart"):
+        chart.pack(tmp_path, "1", EPOCH, tmp_path)
+    with pytest.raises(ReleaseError, match="one line appVersion, there are 0"):
+        chart.stamped("version: 1\n", "2")

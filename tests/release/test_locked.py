@@ -1,0 +1,69 @@
+"""What is pinned, and what the image and the workflow do with it."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from deploy.release import sbom
+
+ROOT = Path(__file__).parents[2]
+LOCKS = {"requirements.lock": "requirements", "deploy/release/tools.lock": "tools"}
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
+STEPS = WORKFLOW["jobs"]["release"]["steps"]
+
+
+def required(name: str) -> list[Requirement]:
+    """What setup.cfg, or the list of tools, asks for."""
+    if name == "tools":
+        lines = (ROOT / "deploy/release/tools.in").read_text().splitlines()
+        return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    text = setup["options"]["install_requires"] + setup["options.extras_require"]["grpc"]
+    return [Requirement(line) for line in text.splitlines() if line]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_each_requirement_is_pinned_within_its_bounds(lock: str) -> None:
+    pinned = sbom.pins((ROOT / lock).read_text())
+    for one in required(LOCKS[lock]):
+        assert all(map(one.specifier.contains, pinned[one.name.lower()])), one
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_registry(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host|@ file:", text)
+
+
+def test_the_image_is_built_from_what_is_pinned_on_a_base_that_is_an_argument() -> None:
+    assert re.search(r"^ARG BASE=\S+$", DOCKERFILE, re.MULTILINE)
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert bases == ["${BASE}", "${BASE}"]
+    parts = re.split(r"&&|\n", DOCKERFILE.replace("\\\n", " "))
+    commands = [part for part in parts if re.search(r"\bpip (install|wheel) ", part)]
+    assert len(commands) == 4
+    assert all("--require-hashes" in one or "--no-index" in one for one in commands)
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {f"!{lock}" for lock in LOCKS} <= set(ignored)
+
+
+def test_the_workflow_resolves_the_base_and_builds_on_it() -> None:
+    scripts = "\n".join(step.get("run", "") for step in STEPS)
+    assert "imagetools inspect" in scripts
+    assert '--build-arg BASE="$RESOLVED"' in scripts
+    resolved = next(step["env"]["RESOLVED"] for step in STEPS if "RESOLVED" in step.get("env", {}))
+    assert resolved == "${{ steps.base.outputs.image }}"
+    assert "make release" in scripts
+
+
+def test_the_workflow_uses_actions_of_a_commit_and_puts_no_expression_into_a_script() -> None:
+    used = [step["uses"] for step in STEPS if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one) for one in used)
+    assert not [step for step in STEPS if "${{" in step.get("run", "")]

@@ -1,0 +1,107 @@
+"""The SBOM is about us, has what consumers need, and is what the lock file pins."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deploy.release import sbom
+from deploy.release.errors import ReleaseError
+
+LOCK = """# made by make lock
+click==8.1.8 \\
+    --hash=sha256:aa
+PyYAML==6.0.2 ; sys_platform == 'linux' \\
+    --hash=sha256:bb \\
+    --hash=sha256:cc
+numpy==2.4.6 ; python_full_version < '3.12' \\
+    --hash=sha256:dd
+numpy==2.5.5 ; python_full_version >= '3.12' \\
+    --hash=sha256:ee
+"""
+
+
+def component(name: str, version: str) -> dict[str, Any]:
+    reference = f"{name}=={version}"
+    return {
+        "type": "library",
+        "name": name,
+        "version": version,
+        "bom-ref": reference,
+        "purl": f"pkg:pypi/{name}@{version}",
+    }
+
+
+def document() -> dict[str, Any]:
+    components = [component("click", "8.1.8"), component("PyYAML", "6.0.2"), component("spot-rescheduler", "1.2")]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"tools": []},
+        "components": components,
+        "dependencies": [{"ref": one["bom-ref"]} for one in components],
+    }
+
+
+def test_pins() -> None:
+    assert sbom.pins(LOCK) == {
+        "click": frozenset({"8.1.8"}),
+        "pyyaml": frozenset({"6.0.2"}),
+        "numpy": frozenset({"2.4.6", "2.5.5"}),
+    }
+
+
+@pytest.mark.parametrize("lock", ["", "click==8.1.8\n"], ids=["nothing", "without a hash"])
+def test_a_lock_that_pins_nothing_is_refused(lock: str) -> None:
+    with pytest.raises(ReleaseError, match="lock file"):
+        sbom.pins(lock)
+
+
+def test_ours_is_what_it_is_about() -> None:
+    made = sbom.subject(document(), "1.2")
+    sbom.check(made, sbom.pins(LOCK))
+    assert made["metadata"]["component"] == {
+        "bom-ref": "spot-rescheduler==1.2",
+        "type": "application",
+        "name": "spot-rescheduler",
+        "version": "1.2",
+        "purl": "pkg:pypi/spot-rescheduler@1.2",
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+    }
+    assert [one["name"] for one in made["components"]] == ["click", "PyYAML"]
+
+
+def test_ours_has_to_be_there() -> None:
+    with pytest.raises(ReleaseError, match="0 times"):
+        sbom.subject(document() | {"components": []}, "1.2")
+
+
+Change = Callable[[dict[str, Any]], object]
+
+#: what is done to a good document: what is told
+DAMAGE: dict[str, tuple[Change, str]] = {
+    "another format": (lambda bill: bill.update(bomFormat="SPDX"), "bomFormat"),
+    "no version of the format": (lambda bill: bill.pop("specVersion"), "specVersion"),
+    "no version": (lambda bill: bill.pop("version"), "version"),
+    "about nothing": (lambda bill: bill["metadata"].pop("component"), "metadata.component"),
+    "no components": (lambda bill: bill.update(components=[]), "components"),
+    "no purl": (lambda bill: bill["components"][0].pop("purl"), "component click: expected purl"),
+    "another version": (lambda bill: bill["components"][0].update(version="9"), "component click 9: expected .* 8.1.8"),
+    "a stranger": (
+        lambda bill: bill["components"].append(component("evil", "1")),
+        "component evil 1: .* nothing",
+    ),
+    "no dependencies": (lambda bill: bill.pop("dependencies"), "dependencies: missing"),
+    "a path": (lambda bill: bill["components"][0].update(url="file:///home/me"), "path of this machine"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_is_missing_is_told(name: str) -> None:
+    damage, told = DAMAGE[name]
+    bill = copy.deepcopy(sbom.subject(document(), "1.2"))
+    damage(bill)
+    with pytest.raises(ReleaseError, match=told):
+        sbom.check(bill, sbom.pins(LOCK))

@@ -1,0 +1,201 @@
+"""``make soak MINUTES=n SEED=s``: two replicas on a cluster that changes and breaks, judged by the invariants."""
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any, Final
+
+import click
+
+from deploy.local.cloudpool.cluster import Cluster
+from deploy.local.cloudpool.server import Server
+from deploy.local.cloudpool.settings import Settings
+from deploy.local.faults.proxy import FaultProxy, before_cloudpool
+from deploy.local.manifests import ON_DEMAND
+from deploy.local.plane import ControlPlane
+from rescheduler.backends.config import Duration
+from rescheduler.clock import SystemClock
+from tests.backends.cloudpools import document
+from tests.cluster.daemon import SOFT
+from tests.cluster.replicas import NAMESPACE, Installation, installed
+from tests.cluster.takeovers import rendered
+from tests.invariants.rules import Rules
+from tests.invariants.watchdog import Watchdog
+from tests.soak.journal import Journal
+from tests.soak.machines import POOL, ChangingNodes
+from tests.soak.replicas import Replica, replicas
+from tests.soak.results import Results, write_report
+from tests.soak.trouble import RandomTrouble
+from tests.soak.workloads import TEAMS, Workloads
+
+LANDING_SECONDS: Final = 30
+MOVES: Final = 100
+MINIMUM: Final = 1
+FLAGS: Final = (
+    "--housekeeping-interval=500ms",
+    "--node-drain-delay=1s",
+    "--pod-eviction-timeout=10s",
+    "--max-graceful-termination=5s",
+    "--pending-patience=10s",
+    f"--landing-timeout={LANDING_SECONDS}s",
+    "--failure-pause=2s",
+    "--failure-pause-max=10s",
+    "--node-cooldown=5s",
+    "--node-cooldown-max=20s",
+    "--return-wait=0",
+    "--return-wait-max=0",
+    "--spot-settle=10s",
+    f"--max-moves-per-pod-per-day={MOVES}",
+    f"--min-on-demand-nodes={MINIMUM}",
+    "--listen-address=127.0.0.1:0",
+    "-v=3",
+)
+
+#: Replicas are stopped for up to 18 s and act on what they saw before when they go on, watches are silent for 6 s.
+RULES: Final = Rules(
+    landing_timeout=LANDING_SECONDS,
+    minimum=MINIMUM,
+    moves_per_pod_and_day=MOVES,
+    namespace=NAMESPACE,
+    lag=30.0,
+    look=25.0,
+    slack=60.0,
+    leftover=60.0,
+    abandoned=120.0,
+)
+
+STEP_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 1.5  #: between two actions, on average
+CALM_SECONDS: Final = 25.0  #: at the end nothing happens any more
+ON_DEMAND_NODES: Final = 4
+SPOT_NODES: Final = 5
+WORKLOADS: Final = 10
+
+
+@dataclass(slots=True)
+class Soak:
+    """What one run is made of."""
+
+    plane: ControlPlane
+    journal: Journal
+    fleet: ChangingNodes
+    trouble: RandomTrouble
+    replicas: list[Replica]
+    seconds: float
+    rng: Random
+    next_action: float = 20.0
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    def run(self) -> None:
+        began = self.clock.monotonic()
+        calm = False
+        while (now := self.clock.monotonic() - began) < self.seconds:
+            self.trouble.due(now)
+            if now >= self.seconds - CALM_SECONDS and not calm:
+                calm = True
+                self.trouble.calm()
+                self.journal.note("calm: everything is mended")
+            if not calm and now >= self.next_action:
+                self.next_action = now + self.rng.expovariate(1 / PAUSE_SECONDS)
+                self.trouble.act()
+            for done in self.fleet.look():
+                self.journal.note(done)
+            for replica in self.replicas:
+                replica.measure(now)
+            self.clock.wait(STEP_SECONDS, Event())
+
+
+@contextlib.contextmanager
+def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[Server, FaultProxy]]:
+    """The cloudpool of the on-demand nodes, and the proxy by which the daemons reach it."""
+    clock = SystemClock()
+    taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
+    settings = Settings(
+        pool=document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint]),
+        desired_size=ON_DEMAND_NODES,
+        refresh_interval=Duration(0.2),
+        pool_update=Duration(0.4),
+        second_termination="ok",
+    )
+    with Server(settings, folder, clock).running() as server, before_cloudpool(server.url) as proxy:
+        cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
+        cluster.start()
+        try:
+            yield server, proxy
+        finally:
+            cluster.close()
+
+
+def _cloud_flags(url: str, folder: Path) -> tuple[str, ...]:
+    entry: dict[str, Any] = {
+        "id": POOL,
+        "backend": {"url": url, "timeout": "5s"},
+        "refreshInterval": "100ms",
+        "pollInterval": "200ms",
+        "cacheAge": "1s",
+        "orderTimeout": "2s",
+        "settleTime": "2s",
+    }
+    config = folder / "cloud.json"
+    config.write_text(json.dumps({"pools": [entry]}))
+    return "--cloud-provider=cloudpool", f"--cloud-config={config}"
+
+
+def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Results:
+    """One run on an empty *plane*; its report, pictures and logs are put into *folder*."""
+    rng, journal = Random(seed), Journal(folder / "actions.log")
+    with contextlib.ExitStack() as opened:
+        objects = rendered(fenced=True)
+        installation = opened.enter_context(installed(Installation(plane), objects))
+        server, proxy = opened.enter_context(pool(plane, folder))
+        fleet = ChangingNodes(plane, rng, server.pool)
+        for _ in range(SPOT_NODES):
+            fleet.add_spot()
+        plane.wait_for(lambda: len(fleet.on_demand()) == ON_DEMAND_NODES, "the machines' nodes")
+        workloads = Workloads(plane, rng)
+        fleet.cordon(closed=True)  # everything starts on on-demand nodes
+        workloads.start(WORKLOADS)
+        plane.wait_for(lambda: _mostly_bound(plane), "pods on on-demand nodes")
+        fleet.cordon(closed=False)
+        watchdog = opened.enter_context(Watchdog(plane, RULES, server))
+        flags = (*FLAGS, *_cloud_flags(proxy.url, plane.layout.folder))
+        running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
+        trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy)
+        Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
+        watchdog.stop()
+        watchdog.recorded().save(folder / "history.json.gz")
+        results = Results(minutes, seed, watchdog.violations, watchdog.report(), running, journal.lines)
+    write_report(results, folder)
+    return results
+
+
+def _mostly_bound(plane: ControlPlane) -> bool:
+    pods = [pod for team in TEAMS for pod in plane.api.items(f"/api/v1/namespaces/{team}/pods")]
+    return sum("nodeName" in pod["spec"] for pod in pods) >= 2 * WORKLOADS
+
+
+@click.command()
+@click.option("--minutes", default=60.0, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@click.option("--report", type=click.Path(path_type=Path), help="A folder for the report; default: a temporary one.")
+def main(minutes: float, seed: int, report: Path | None) -> None:
+    """Exit code 1 where an invariant was violated, drains were too few, or memory grew."""
+    folder = report or Path(tempfile.mkdtemp(prefix="soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with ControlPlane() as plane:
+        results = soak(plane, minutes, seed, folder.absolute())
+    click.echo(results.table())
+    click.echo(f"report: {folder}", err=True)
+    for trouble in results.troubles():
+        click.echo(trouble, err=True)
+    sys.exit(bool(results.troubles()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""What was done to the cluster, and when: one line for each action, on standard error and in a file."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from rescheduler.clock import SystemClock
+
+
+@dataclass(slots=True)
+class Journal:
+    """For one thread."""
+
+    file: Path
+    since: datetime = field(default_factory=lambda: SystemClock().now())
+    lines: list[tuple[float, str]] = field(default_factory=list)  #: seconds since the begin, and what was done
+
+    def note(self, what: str) -> None:
+        now = SystemClock().now()
+        seconds = (now - self.since).total_seconds()
+        self.lines.append((seconds, what))
+        text = f"{now:%H:%M:%S.%f} {seconds:7.1f} s  {what}"
+        click.echo(text, err=True)
+        with self.file.open("a") as log:
+            log.write(f"{text}\n")
