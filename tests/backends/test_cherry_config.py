@@ -94,7 +94,7 @@ WRONG_FILES = {
     "no section at all": ("plan = x\n", "line 1: plan: stands before the first section"),
     "a broken header": ("[global\n", 'line 1: expected a section such as [global] or [nodegroupdef "pool1"]'),
     "a key without a value": ("[global]\nplan\n", "line 2: expected a section, key = value or a comment"),
-    "the key of the original's README": ("[global]\n\napi-server = x\n", "line 3: api-server: no such key;"),
+    "a key that is nearly one": ("[global]\n\napi-servers = x\n", "line 3: api-servers: no such key;"),
     "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: is there twice"),
     "a project that is no number": ("[global]\nproject-id = x1\n", "line 2: project-id: expected a number, got 'x1'"),
     "a key id that is no number": (

@@ -60,7 +60,7 @@ WRONG = {
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",
     ),
     "groups that nobody needs": (
-        ("--nodes", "1:2:pool"),
+        ("--nodes", "1:2:pool", "--insecure-plaintext"),
         2,
         "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
     ),
@@ -73,7 +73,7 @@ WRONG = {
         ),
     ),
     "no configuration": (
-        ("--cloud-provider", "externalgrpc"),
+        ("--cloud-provider", "externalgrpc", "--insecure-plaintext"),
         2,
         "rescheduler: --cloud-provider externalgrpc: --cloud-config FILE is missing",
     ),

@@ -138,12 +138,12 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS"),
+        ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, or --insecure-plaintext"),
         ((*PLAIN, "--client=me"), "--client: expected with mutual TLS"),
         ((*PLAIN, "--config=nothing.yaml"), "configuration nothing.yaml: cannot be read: No such file or directory"),
         ((*PLAIN, "--discovery-url=http://10.0.0.1"), "--discovery-url: expected https, or http to a loopback address"),
         ((*PLAIN, "--discovery-url=here"), "--discovery-url: discovery.url: expected http(s)://host"),
-        ((*PLAIN, "--discovery-ca=nothing.pem"), "nothing.pem: no usable PEM certificate"),
+        ((*PLAIN, "--discovery-ca=nothing.pem"), "nothing.pem: cannot be read: No such file or directory"),
         (PLAIN, "kubeconfig ~/.kube/config: no such file"),
         (
             (*PLAIN, "--kubeconfig=k", "--database=/nowhere/db"),

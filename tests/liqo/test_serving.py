@@ -225,7 +225,10 @@ def test_an_answer_that_is_not_taken_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Face(ANY), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS"),
+        (
+            Face(ANY),
+            "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, or --insecure-plaintext",
+        ),
         (
             Face(Address("", 0), plaintext=True),
             "--insecure-plaintext: expected --listen on a loopback address, got :0",

@@ -199,7 +199,7 @@ def _of_ranges() -> Iterator[tuple[str, Wrong]]:
         for what, text in _LONG.items():
             yield f"{flag} {what}", wrong(f"{flag}={text}", flag.split()[-1], "at most 87600h")
     for flag, text in _NUMBERS.items():
-        more = " --cloud-provider=stackpoint" if flag.endswith("--nodes") else ""
+        more = " --cloud-provider=stackpoint --insecure-plaintext" if flag.endswith("--nodes") else ""
         yield f"{flag} past any range", wrong(f"{flag}={text}{more}", flag.split()[-1], environ=SPC)
     sizes: dict[str, Any] = {"minSize": 2**31, "maxSize": 2**31, "attempts": 10**30, "maxAnswerBytes": 10**30}
     for key, number in sizes.items():
