@@ -68,7 +68,7 @@ class PoolUpdates:
         removal = Removal(gone=int(found is None))
         self._end(found, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
-        if order is not None and order.lost and order.desired is not None:
+        if removal.gone and order is not None and order.lost and order.desired is not None:
             words = "; ".join(self._lost(of=machine))
             if order.at >= began:
                 self._settle(order.desired - 1, words, removal, deadline)

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.local import manifests
 from deploy.local.plane import ControlPlane
+from rescheduler.clock import SystemClock
 from tests.acceptance.scenes import scene
 from tests.cluster.daemon import prefers
 from tests.proxy.world import LABEL, World
@@ -35,6 +36,13 @@ def grow(made: World, name: str, **keys: str) -> str:
     made.server.pool.set_size(made.desired + 1)
     (new,) = made.plane.wait_for(lambda: {one.name for one in made.server.pool.machines()} - before, "the machine")
     return new
+
+
+def listed(made: World) -> set[str]:
+    """The names of the machines in the pool's answers, which are those of its last look."""
+    ids = {machine["id"] for machine in made.server.pool.pool()["machines"]}
+    now = SystemClock().now()
+    return {machine.name for machine in made.server.pool.machines() if machine.id(now) in ids}
 
 
 def asked(made: World, call: str, node: str) -> tuple[int, str]:
@@ -67,6 +75,7 @@ def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
     with scene(cluster, tmp_path, 1, before=of_all_kinds) as made:
         left = made.pods()
         assert set(left.values()) == set(nodes.values())
+        cluster.wait_for(lambda: set(nodes.values()) <= listed(made), "the pool to list its machines")
         for name, node in nodes.items():
             # A detached machine is one that need not be waited for.
             assert asked(made, "terminate" if name == "spot" else "detach", node) == (200, ""), name
@@ -85,9 +94,10 @@ def doubts(made: World, cluster: ControlPlane) -> None:
     """Placeholders are given up without a drain; pods are no Nodes; what two Nodes claim is nobody's."""
     requested = grow(made, "requested", cloudProvider="AWS-AUTO-SCALING-GROUP", requestDelay="1h")
     assert made.id(requested).startswith("i-requested")
+    cluster.wait_for(lambda: requested in listed(made), "the pool to list the request")
     assert asked(made, "terminate", requested) == (200, "")
     pod = grow(made, "pods", cloudProvider="Kubernetes")
-    cluster.wait_for(lambda: pod in made.running(), "the pod")
+    cluster.wait_for(lambda: pod in made.running() and pod in listed(made), "the pod")
     status, detail = asked(made, "terminate", pod)
     assert (status, detail.partition(": ")[2]) == (500, "no node is surely this machine; it may be about to register")
     cluster.apply([manifests.node("twin", providerID=made.machine("od-1").provider_id)])

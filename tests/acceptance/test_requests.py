@@ -1,15 +1,15 @@
 """What asks for a removal is understood however it is written, or refused; it never slips through to the pool."""
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
-import msgspec
 import pytest
 
 from deploy.local.cloudpool.faults import Fault
-from rescheduler.backends.config import Duration
+from rescheduler.clock import SystemClock
 from rescheduler.proxy import answers
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_messages import MACHINES, NO_SIZE, SIZES
@@ -17,6 +17,8 @@ from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
+#: A view of this age is the last one of a pool that cannot look at its machines.
+LAST_LOOK = dt.timedelta(seconds=4)
 REASON = 'it carries cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: as it stands in JSON
 NO_NODE = "the request would remove a machine that this proxy knows no node of"
@@ -161,19 +163,19 @@ def test_a_machine_that_the_pool_protects(guarded: World) -> None:
 
 
 def test_a_pool_that_looks_at_its_machines_no_more(guarded: World) -> None:
-    """Sizes are not judged on a view that is older than the request; at the update's deadline that is said."""
-    pool = guarded.server.pool
-    settings = pool.settings
-    never = Duration(3600)
-    pool.settings = msgspec.structs.replace(settings, refresh_interval=never, pool_update=never)
+    """Sizes are not judged on a view that is older than the request: the answer says so at the update's deadline."""
+    guarded.server.pool.cloud_down = True
     try:
-        pool.set_size(2)  # its last look
+        guarded.plane.wait_for(lambda: _age_of_view(guarded) > LAST_LOOK, "the last view to be old")
         answer = httpx.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60)
     finally:
-        pool.settings = settings
-        pool.set_size(2)
+        guarded.server.pool.cloud_down = False
     assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE), answer.text
     assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
+
+
+def _age_of_view(made: World) -> dt.timedelta:
+    return SystemClock().now() - dt.datetime.fromisoformat(made.server.pool.pool()["timestamp"])
 
 
 def test_a_pool_that_fails(guarded: World) -> None:

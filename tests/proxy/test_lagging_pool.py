@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.settings import Settings
 from rescheduler.proxy.answers import UpdateFailed
 from tests.backends.cloudpools import document, settings
@@ -110,6 +111,17 @@ def test_a_decrement_that_is_lost_is_told_where_no_replacement_shows(by: str) ->
         assert (made.desired, made.sizes(), made.undrained()) == (3, [], [])
         if by == "machine":
             assert WORDS in made.updates.terminate(first, decrement=True)
+
+
+def test_a_termination_that_the_pool_refuses_costs_no_machine() -> None:
+    """The size was not lowered, and need not be: the machine is still there."""
+    with lagging_world() as made:
+        made.server.face.inject(Fault(path="/pool/terminate", status=400))
+        with pytest.raises(UpdateFailed) as caught:
+            made.updates.terminate(machine(made, 1), decrement=True)
+        assert caught.value.status == 502
+        made.server.face.forget()
+        assert ends(made) == (3, 3, [])
 
 
 def test_a_size_that_another_client_sets_meanwhile_is_no_reason_to_end_machines() -> None:

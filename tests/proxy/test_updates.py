@@ -17,7 +17,7 @@ import pytest
 from deploy.local.cloudpool.faults import Fault
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
-from rescheduler.backends.base import CloudProvider, Deleted, NodeRef
+from rescheduler.backends.base import CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.backends.cloudpool.deletion import Ending
 from rescheduler.backends.cloudpool.pool import Pool
 from rescheduler.backends.cloudpool.provider import CloudpoolProvider
@@ -112,6 +112,9 @@ class World:
             if provider is not None:
                 group = provider.groups(deadline=0.0)[0].id
                 outcome = provider.delete_nodes(group, [ref], deadline=self.clock.monotonic() + 600)[ref.name]
+                if isinstance(outcome, Failed):
+                    failure = Failure(Why.PROVIDER, outcome.error)
+                    return Drain(plan.node, LIMITS, Phase.DONE, failure=failure, released=True)
                 assert isinstance(outcome, Deleted)
             self.drained.append(plan.node)
             return Drain(plan.node, LIMITS, Phase.DONE, released=True)

@@ -53,7 +53,8 @@ class Cluster(Keeper):
 def _is_movable(pod: Any) -> bool:
     owners = {owner.kind for owner in pod.metadata.owner_references or () if owner.controller}
     ended = pod.status.phase in {"Succeeded", "Failed"}
-    return not (ended or pod.metadata.namespace == _SYSTEM or owners & _OF_THE_NODE)
+    mirror = "kubernetes.io/config.mirror" in (pod.metadata.annotations or {})
+    return not (ended or mirror or pod.metadata.namespace == _SYSTEM or owners & _OF_THE_NODE)
 
 
 def node_of(machine: Machine) -> dict[str, Any]:

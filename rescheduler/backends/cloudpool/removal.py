@@ -219,7 +219,8 @@ class Removal:
         self._ledger.record(machine.id, order, node)
         answer, words, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
         lowered = order.lowered or (decrement and self._is_lowered(answer, desired, deadline))
-        ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowered=lowered)
+        lowering = order.lowering if answer is not Answer.UNSENT else last is not None and last.lowering
+        ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowering=lowering, lowered=lowered)
         self._ledger.record(machine.id, ended, node)
         return outcome
 
