@@ -167,7 +167,15 @@ class TestWithout:
 def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
     """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
     about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
-    return bool(about) and all("\n" not in line and any(right.named_in(line) for right in taken) for line in about)
+    return bool(about) and all("\n" not in line and _names(line, taken) for line in about)
+
+
+def _names(line: str, taken: Sequence[Right]) -> bool:
+    """Whether *line* names a right that was taken, or lists nothing but such rights."""
+    _, is_list, rights = line.partition("missing rights: ")
+    if is_list:
+        return set(rights.split("; ")) <= set(map(str, taken))
+    return any(right.named_in(line) for right in taken)
 
 
 def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], told: Callable[[], str]) -> None:
