@@ -45,9 +45,10 @@ class Peerings:
             self._tell(found, parts, reachable=cluster not in unreachable)
         for identity in identities.values():
             self._issue(identity)
-        # As Liqo's cache does, this lags: with an Identity that goes, its Secret is still seen.
+        # As Liqo's cache does, this lags: when an Identity is deleted, its Secret is still seen in the next step.
+        kept = {cluster: secret for cluster, secret in self._secrets.items() if cluster in identities}
         secrets = self._api.items(_SECRETS, labelSelector=_SELECTOR)
-        self._secrets = {each["metadata"]["labels"][objects.CLUSTER_LABEL]: each for each in secrets}
+        self._secrets = kept | {each["metadata"]["labels"][objects.CLUSTER_LABEL]: each for each in secrets}
 
     def _issue(self, identity: Json) -> None:
         """The Secret of an Identity goes after it, by garbage collection."""
