@@ -36,6 +36,8 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.draining.waves import next_step
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, Replicas, incur, raised
 from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
 
 #: Pods that a failure names; the others are counted.
@@ -215,12 +217,29 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
     asked = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
     drain = replace(
         drain,
+        debts=_debts(drain, step),
         waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in asked),
         victims={**drain.victims, **asked},
         begun=frozenset(begun),
         step_size=sizes,
     )
     return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
+
+
+def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
+    """Return what is owed once the pods of *step* are evicted.
+
+    Pods that became Ready after the debts were counted are owed like those that were Ready then.
+    """
+    debts = dict(drain.debts)
+    for victim in step:
+        controller = victim.controller
+        if controller is None or controller not in debts:
+            continue
+        replicas = drain.replicas.get(controller, Replicas())
+        if victim.pod.uid not in replicas.unready:
+            debts[controller] = raised(debts[controller], incur(drain.states[controller], replicas))
+    return debts
 
 
 def _overdue(drain: Drain, now: float) -> Failure | None:

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from rescheduler.draining import exits, marking
 from rescheduler.draining.following import READ_INTERVAL, merged_states
 from rescheduler.draining.messages import (
@@ -33,7 +31,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt, Replicas, incur, lapsed
+from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
 
 #: Seconds within which the controllers must have been read.
 READ_SECONDS: Final = 30.0
@@ -174,9 +172,7 @@ def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
         state = event.states[controller]
         debt = incur(state, event.replicas.get(controller, Replicas()))
         for before in _predecessors(drain, event, controller):
-            debt = msgspec.structs.replace(
-                debt, ready=max(debt.ready, debts[before].ready), bound=max(debt.bound, debts[before].bound)
-            )
+            debt = raised(debt, debts[before])
         if controller not in debts and not lapsed(debt, state):
             debts[controller] = debt
     return debts

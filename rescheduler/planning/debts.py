@@ -59,6 +59,11 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
     )
 
 
+def raised(debt: Debt, least: Debt) -> Debt:
+    """Return *debt* for no fewer pods than *least* has."""
+    return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))
+
+
 def lapsed(debt: Debt, state: ControllerState) -> str:
     """Why nothing is owed any more whatever runs, "" where the debt stands."""
     if not state.exists:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from rescheduler.draining import machine
@@ -428,3 +429,16 @@ class TestAControllerThatLacksPodsByItself:
         why = "2 pods could not be evicted: other pods of their controllers are missing or not Ready"
         assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, (*self.SICK.pods, *self.WEB.pods))
         assert drain.debts == {}
+
+
+class TestAPodThatBecomesReadyAfterTheMark:
+    """It is owed once it is evicted. A pod that is not Ready by then owes a bound replacement only."""
+
+    STARTING = workload("web", "a", total=2, replicas=running(1, bound=2, unready=("a",)))
+
+    @pytest.mark.parametrize(("replicas", "ready"), [(running(2), 2), (running(1, bound=2, unready=("a",)), 1)])
+    def test_what_is_owed(self, replicas: Replicas, ready: int) -> None:
+        story: Story = [(5, seen("a", {self.STARTING: replicas}), (planning(),)), *step(5, "a")]
+        drain = play(begun(plan(self.STARTING), self.STARTING), story)
+        debt = self.STARTING.debt
+        assert drain.debts == {self.STARTING.controller: msgspec.structs.replace(debt, ready=ready)}
