@@ -18,8 +18,8 @@ from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import RESOURCES, Resource
 from rescheduler.settings import JSON
 
-#: Classes of pods that may pile up before those without a pod are looked for.
-_CLASSES: Final = 10_000
+#: Classes of pods that may pile up before those without a pod are dropped; at least twice as many as are in use.
+_CLASSES: Final = 256
 
 
 class ClusterState:
