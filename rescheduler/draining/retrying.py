@@ -9,9 +9,10 @@ from rescheduler.draining.state import NEVER, Drain, with_victim
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 10.0
 
-#: Seconds between two tries of any other request of a drain, and from its first failure to the last try.
+#: Seconds between two tries of any other request of a drain, and from its first failure to the last try. An API
+#: server that fails for longer costs the Lease anyway.
 REQUEST_INTERVAL: Final = 2.0
-REQUEST_SECONDS: Final = 30.0
+REQUEST_SECONDS: Final = 10.0
 
 
 def try_later(drain: Drain, now: float) -> Drain | None:

@@ -82,9 +82,9 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 def test_a_request_that_failed_is_made_again(name: str) -> None:
     story, request, failed = REQUESTS[name]
     drain = play(machine.start(PLAN, LIMITS), story)
-    for now in range(100, 130, 2):
+    for now in range(100, 110, 2):
         drain = play(drain, [(now, failed, ()), (now + 1.9, seen("a b"), ()), (now + 2, seen("a b"), (request,))])
-    play(drain, [(130, failed, (Release(),))])
+    play(drain, [(110, failed, (Release(),))])
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
@@ -127,13 +127,13 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "deployments: forbidden"),
     ),
-    "the controllers cannot be read within 30 s": (
+    "the controllers cannot be read within 10 s": (
         [
             *OPENING[:3],
             (3, UNREAD, ()),
             (4.9, seen("a b"), ()),
             (5, seen("a b"), (reading(of=(WEB,)),)),
-            (33, UNREAD, (Release(),)),
+            (13, UNREAD, (Release(),)),
             *OFF,
         ],
         Failure(Why.API_ERROR, "timeout"),
