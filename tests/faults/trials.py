@@ -132,6 +132,7 @@ def _rules(made: Scene, trial: Trial) -> Rules:
         moves_per_pod_and_day=0.0,
         on_demand=f"{KEY}-on-demand={name}",
         spot=f"{KEY}-spot={name}",
+        nodes=f"{KEY}={name}",
         namespace=name,
         lease=LEASE if trial.program == "daemon" else "",
         user=made.site.user,

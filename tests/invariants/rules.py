@@ -30,6 +30,7 @@ class Rules:
     moves_per_pod_and_day: float = 3.0  #: 0: no limit
     on_demand: str = ON_DEMAND  #: label of on-demand nodes: KEY or KEY=VALUE
     spot: str = SPOT
+    nodes: str = ""  #: label of the nodes that the observer looks at; "": all
     delete_non_replicated_pods: bool = False
     skip_system_pods: bool = True
     skip_local_storage: bool = True
