@@ -26,6 +26,8 @@ from tests.invariants.watchdog import Watchdog
 #: A drain that was hit is tried again and finished well within this time.
 PATIENCE_SECONDS: Final = 75.0
 _POLL_SECONDS: Final = 0.4
+#: A drain that is going on when the patience is over ends within this time.
+_LAST_DRAIN_SECONDS: Final = 60.0
 #: For what has to be done about a mark whose promise has passed.
 _ABANDONED_SECONDS: Final = 30.0
 #: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
@@ -73,7 +75,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A run that has not finished after *patience* seconds is judged as it is; *seconds* of the faults."""
+    """A run that has not finished after *patience* seconds is judged at the end of the drain that is going on then.
+
+    *seconds* of the faults.
+    """
 
     patience: float = PATIENCE_SECONDS
     seconds: FaultSeconds = DEFAULT_SECONDS
@@ -172,7 +177,8 @@ class _Run:
             now = ended(self._scene)
             self._wrong += too_many_missing(self._scene, now)
             spent = self._clock.monotonic() - began
-            if now.end == "finished" or spent > patience:
+            undecided = now.end == "neither" and spent < patience + _LAST_DRAIN_SECONDS
+            if now.end == "finished" or (spent > patience and not undecided):
                 break
             with self._lock:
                 self._tend()

@@ -30,10 +30,10 @@ def main(seconds: float, seed: int | None, chosen: tuple[str, ...]) -> None:
 
 def _attacked(name: str, seconds: float, seed: int | None) -> bool:
     """Whether the face *name* stood *seconds* of it."""
-    end = time.monotonic() + seconds  # noqa: TID251 - how long to go on
     tally = Tally()
     number = random.randrange(2**32) if seed is None else seed
     with tempfile.TemporaryDirectory() as folder, FACES[name](Path(folder)) as (face, attacked):
+        end = time.monotonic() + seconds  # noqa: TID251 - how long to go on
         while time.monotonic() < end:  # noqa: TID251
             try:
                 attacked(tally, _EXAMPLES_OF.get(name, _EXAMPLES), number)
