@@ -1,11 +1,8 @@
 """What a drain does to the cluster and to the provider: one action after the other. Safe for use by many threads."""
 
-import threading
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
-
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from predicates.objects import Node, OwnerReference
 from predicates.snapshot import DRAIN_TAINT
@@ -40,14 +37,15 @@ from rescheduler.draining.messages import (
     Renew,
     TryEviction,
 )
-from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, EvictionResult, NodeRef, Trouble
 from rescheduler.orders import MachineOrders
 
-_READS: Final = 4
+#: The same request may succeed later. A token that was just renewed is refused, or a role that was just bound.
+_TRANSIENT: Final = (Retryable, Unauthorized)
 
 
 class Acts:
@@ -115,7 +113,8 @@ class Acts:
         except NotFound as error:
             return Answer(MarkFailed(str(error), node_gone=True))
         except ReschedulerError as error:
-            return Answer(MarkFailed(str(error), lost=isinstance(error, MarkLost)))
+            lost, retryable = isinstance(error, MarkLost), isinstance(error, _TRANSIENT)
+            return Answer(MarkFailed(str(error), lost=lost, retryable=retryable))
         self._step, self._steps = mark.step, frozenset({mark.step})
         if isinstance(mark, Renew):
             return Answer(None)
@@ -134,24 +133,16 @@ class Acts:
         return "our annotation was removed" if text is None else "the annotation is not ours"
 
     def _look(self, action: LookAgain, namespaces: Collection[str]) -> Answer:
-        clock, never = self._access.clock, threading.Event()
-        reading = Retrying(
-            retry=retry_if_exception_type(Retryable),
-            stop=stop_after_attempt(_READS),
-            wait=wait_exponential(multiplier=0.5, max=4),
-            sleep=lambda seconds: void(clock.wait(seconds, never)),
-            reraise=True,
-        )
         try:
-            return Answer(reading(self._access.cluster.read_fresh, self._ref.name, action.targets, namespaces))
+            return Answer(self._access.cluster.read_fresh(self._ref.name, action.targets, namespaces))
         except ReschedulerError as error:
-            return Answer(LookFailed(str(error)))
+            return Answer(LookFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
 
     def _read_controllers(self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]) -> Answer:
         try:
             read = self._access.controllers.read(action.owners, action.controllers, siblings, words=action.words)
         except ReschedulerError as error:
-            return Answer(ControllersUnread(str(error), retryable=isinstance(error, Retryable)))
+            return Answer(ControllersUnread(str(error), retryable=isinstance(error, _TRANSIENT)))
         return Answer(read)
 
     def _evict(self, action: Evict | TryEviction) -> Answer:
@@ -207,7 +198,3 @@ def _reading(outcome: Outcome, uid: str) -> Reading:
             return EvictionRefused(uid, message, retry_after), EvictionResult.REFUSED, message
         case Failed(message, retryable, retry_after, _):
             return EvictionFailed(uid, message, retryable, retry_after), EvictionResult.FAILED, message
-
-
-def void(_: object) -> None:
-    """Drop a result where none is wanted."""

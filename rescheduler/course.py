@@ -278,7 +278,7 @@ class Course:
                 case None:
                     continue
                 case Marked() if self._drain.phase is Phase.NOTING and not self._debts.noted(self._drain):
-                    return MarkFailed("what the drain will owe could not be stored in the memory")
+                    return MarkFailed("what the drain will owe could not be stored in the memory", retryable=True)
                 case event:
                     return event
         return None

@@ -31,6 +31,7 @@ from rescheduler.draining.state import (
     Result,
     Victim,
     Why,
+    requesting,
     targets,
     with_victim,
     without,
@@ -133,7 +134,7 @@ def _count_again(drain: Drain, now: float) -> Result:
     """Read whom the pods belong to now. Evictions that are on their way are answered first."""
     if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
         return drain, ()
-    return count(drain, now)
+    return count(drain)
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
@@ -170,7 +171,7 @@ def _landed(drain: Drain, now: float) -> Result:
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
-    return replace(drain, phase=Phase.LOOKING, read_at=NEVER), (LookAgain(),)
+    return replace(requesting(drain, Phase.LOOKING), read_at=NEVER), (LookAgain(),)
 
 
 def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:

@@ -43,7 +43,9 @@ from rescheduler.draining.messages import (
     Seen,
     Stop,
 )
+from rescheduler.draining.retrying import try_later
 from rescheduler.draining.state import (
+    NEVER,
     RENEW_INTERVAL,
     Drain,
     Failure,
@@ -52,6 +54,7 @@ from rescheduler.draining.state import (
     Result,
     Why,
     leaving,
+    requesting,
     targets,
     victims,
 )
@@ -124,7 +127,7 @@ def _provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Res
 
 
 def _marked(drain: Drain, _: Marked, now: float) -> Result:
-    drain = replace(drain, phase=Phase.LOOKING, tainted_at=now, renew_at=now + RENEW_INTERVAL)
+    drain = replace(requesting(drain, Phase.LOOKING), tainted_at=now, renew_at=now + RENEW_INTERVAL)
     return drain, (LookAgain(drain.targets),)
 
 
@@ -132,8 +135,24 @@ def _mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Whether the PATCH got through may be unknown, so it is taken back even so."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
+    if event.retryable and (later := try_later(drain, now)) is not None:
+        return later, ()
     why = Why.MARK_LOST if event.lost else Why.API_ERROR
     return exits.give_up(drain, Failure(why, event.why), now)
+
+
+def _request_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Make the phase's request again where it has failed."""
+    if now < drain.retry_at:
+        return drain, ()
+    drain = replace(drain, retry_at=NEVER)
+    match drain.phase:
+        case Phase.LOOKING:
+            return drain, (LookAgain(drain.targets),)
+        case Phase.ORDERING:
+            return drain, (marking.removing(drain),)
+        case _:
+            return drain, (marking.mark(drain),)
 
 
 def _renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
@@ -166,7 +185,7 @@ def _looked(drain: Drain, event: Looked, now: float) -> Result:
         landed_at=None,
         placements=drain.placements + _new(plan, drain),
     )
-    return preparing.count(drain, now)
+    return preparing.count(drain)
 
 
 def _nothing_left(drain: Drain, now: float) -> Result:
@@ -179,6 +198,8 @@ def _nothing_left(drain: Drain, now: float) -> Result:
 def _look_failed(drain: Drain, event: LookFailed, now: float) -> Result:
     if event.node_gone:
         return exits.node_gone(drain, event.why)
+    if event.retryable and (later := try_later(drain, now)) is not None:
+        return later, ()
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
@@ -198,14 +219,17 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.ASKING, ProviderAnswered): _provider_answered,
     (Phase.MARKING, Marked): _marked,
     (Phase.MARKING, MarkFailed): _mark_failed,
+    (Phase.MARKING, Seen): _request_tick,
     (Phase.LOOKING, Looked): _looked,
     (Phase.LOOKING, LookFailed): _look_failed,
+    (Phase.LOOKING, Seen): _request_tick,
     (Phase.COUNTING, ControllersRead): preparing.counted,
     (Phase.COUNTING, ControllersUnread): preparing.uncounted,
     (Phase.COUNTING, MarkFailed): _renewal_failed,
     (Phase.COUNTING, Seen): preparing.count_tick,
     (Phase.NOTING, Marked): preparing.noted,
     (Phase.NOTING, MarkFailed): _mark_failed,
+    (Phase.NOTING, Seen): _request_tick,
     (Phase.TRYING, EvictionAccepted): preparing.try_accepted,
     (Phase.TRYING, EvictionRefused): preparing.try_refused,
     (Phase.TRYING, EvictionFailed): preparing.try_failed,
@@ -223,6 +247,7 @@ _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.EVICTING, Seen): evicting.seen,
     (Phase.ORDERING, Marked): removing.order_marked,
     (Phase.ORDERING, MarkFailed): _mark_failed,
+    (Phase.ORDERING, Seen): _request_tick,
     (Phase.REMOVING, Removed): removing.removed,
     (Phase.REMOVING, RemovalPending): removing.removal_pending,
     (Phase.REMOVING, RemovalFailed): removing.removal_failed,

@@ -133,6 +133,7 @@ class MarkFailed:
     why: str
     node_gone: bool = False
     lost: bool = False  #: the annotation is not ours any more: nothing was written
+    retryable: bool = False  #: the same request may succeed later
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class Looked:
 class LookFailed:
     why: str
     node_gone: bool = False
+    retryable: bool = False  #: as of :class:`MarkFailed`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """Transitions of a drain after its second look: what it will owe is counted and noted, evictions are tried."""
 
 from dataclasses import replace
-from typing import Final
 
 from rescheduler.draining import exits, marking
-from rescheduler.draining.following import READ_INTERVAL, merged_states
+from rescheduler.draining.following import merged_states
 from rescheduler.draining.messages import (
     ControllersRead,
     ControllersUnread,
@@ -17,7 +16,7 @@ from rescheduler.draining.messages import (
     Seen,
     TryEviction,
 )
-from rescheduler.draining.retrying import again_later
+from rescheduler.draining.retrying import again_later, try_later
 from rescheduler.draining.state import (
     NEVER,
     RENEW_INTERVAL,
@@ -27,20 +26,17 @@ from rescheduler.draining.state import (
     Result,
     Victim,
     Why,
+    requesting,
     with_victim,
     without,
 )
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
 
-#: Seconds within which the controllers must have been read.
-READ_SECONDS: Final = 30.0
 
-
-def count(drain: Drain, now: float) -> Result:
+def count(drain: Drain) -> Result:
     """Read the controllers of the pods that are to move, and of those that an earlier process has evicted."""
-    drain = replace(drain, phase=Phase.COUNTING, deadline=now + READ_SECONDS, retry_at=NEVER)
-    return drain, (controllers_of(drain),)
+    return requesting(drain, Phase.COUNTING), (controllers_of(drain),)
 
 
 def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
@@ -55,14 +51,13 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     drain = replace(
-        drain,
+        requesting(drain, Phase.NOTING),
         waiting=tuple(_with_controller(victim, event) for victim in drain.waiting),
         victims={uid: _with_controller(victim, event) for uid, victim in drain.victims.items()},
         states=merged_states(drain, event),
         replicas=event.replicas,
         debts=_debts(drain, event),
         read_at=now,
-        phase=Phase.NOTING,
     )
     known = {victim.pod.uid: victim.controller for victim in (*drain.waiting, *drain.victims.values())}
     controllers = {uid: controller for uid, controller in known.items() if controller is not None}
@@ -81,9 +76,8 @@ def _unanswered(drain: Drain, event: ControllersRead) -> str:
 
 
 def uncounted(drain: Drain, event: ControllersUnread, now: float) -> Result:
-    if not event.retryable or now >= drain.deadline:
-        return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
-    return replace(drain, retry_at=now + READ_INTERVAL), ()
+    later = try_later(drain, now) if event.retryable else None
+    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
 
 
 def count_tick(drain: Drain, event: Seen, now: float) -> Result:

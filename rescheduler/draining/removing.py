@@ -17,7 +17,17 @@ from rescheduler.draining.messages import (
     Removed,
     Seen,
 )
-from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Limits, Phase, Result, Why
+from rescheduler.draining.state import (
+    NEVER,
+    RENEW_INTERVAL,
+    Drain,
+    Failure,
+    Limits,
+    Phase,
+    Result,
+    Why,
+    requesting,
+)
 
 #: Seconds between two looks at a machine that was ordered away.
 REMOVAL_INTERVAL: Final = 10.0
@@ -29,11 +39,11 @@ DELETION_INTERVAL: Final = 2.0
 def emptied(drain: Drain, now: float) -> Result:
     if drain.group is None:
         return exits.release(drain, now)
-    return replace(drain, phase=Phase.ORDERING, deadline=NEVER), (marking.removing(drain),)
+    return requesting(drain, Phase.ORDERING), (marking.removing(drain),)
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:
-    drain = replace(drain, phase=Phase.REMOVING, ordered=True, deadline=now + drain.limits.removal)
+    drain = replace(requesting(drain, Phase.REMOVING), ordered=True, deadline=now + drain.limits.removal)
     return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain)
 
 

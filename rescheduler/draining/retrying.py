@@ -1,4 +1,4 @@
-"""When an eviction that was refused is asked for again."""
+"""When a request that failed is made again."""
 
 from dataclasses import replace
 from typing import Final
@@ -8,6 +8,17 @@ from rescheduler.draining.state import NEVER, Drain, with_victim
 #: Seconds until a refused eviction is asked for again: doubling, where the server names no time.
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 10.0
+
+#: Seconds between two tries of any other request of a drain, and from its first failure to the last try. An API
+#: server that fails for longer costs the Lease anyway.
+REQUEST_INTERVAL: Final = 2.0
+REQUEST_SECONDS: Final = 10.0
+
+
+def try_later(drain: Drain, now: float) -> Drain | None:
+    """*drain*, of which the phase's request is made again at `retry_at`; None where it has failed for too long."""
+    deadline = now + REQUEST_SECONDS if drain.deadline == NEVER else drain.deadline
+    return None if now >= deadline else replace(drain, deadline=deadline, retry_at=now + REQUEST_INTERVAL)
 
 
 def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:

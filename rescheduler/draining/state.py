@@ -253,6 +253,11 @@ def _victim(placement: Placement, limits: Limits) -> Victim:
     return Victim(placement.pod, grace, min(own, limits.grace), placement.owner)
 
 
+def requesting(drain: Drain, phase: Phase) -> Drain:
+    """*drain* in a *phase* whose only request is on its way, and has not failed yet."""
+    return replace(drain, phase=phase, deadline=NEVER, retry_at=NEVER)
+
+
 def without(drain: Drain, uids: frozenset[str]) -> Drain:
     """*drain* after the pods *uids* have left."""
     return replace(

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +22,13 @@ from deploy.local.audit import AuditEvent
 from deploy.local.manifests import deployment, pdb
 from deploy.local.plane import ControlPlane
 from deploy.local.stages import START_AFTER, TERMINATE_AFTER
+from rescheduler.clock import SystemClock
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
-from tests.cluster.replicas import BARE, FENCED, Installation, installed, written_by
+from tests.cluster.replicas import BARE, FENCED, NAMESPACE, Installation, installed, written_by
+from tests.invariants.rules import Rules, Violation
+from tests.invariants.watchdog import Watchdog
 
 OLD: Final = "a"
 NEW: Final = "b"
@@ -46,6 +49,10 @@ WATCHED_SECONDS: Final = 8.0
 SLOW: Final = {START_AFTER: "1s", TERMINATE_AFTER: "1s"}
 
 
+#: A replica that was stopped acts on what it saw before; the next leader is there after the Lease has run out.
+RULES: Final = Rules(namespace=NAMESPACE, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
+
+
 @dataclass(frozen=True)
 class Takeover:
     """What the old leader wrote and tried after the new one had the Lease."""
@@ -54,6 +61,7 @@ class Takeover:
     soon: tuple[AuditEvent, ...]  #: accepted, within TOLERANCE
     late: tuple[AuditEvent, ...]  #: accepted, later
     denied: tuple[AuditEvent, ...]  #: refused by the API server
+    violations: tuple[Violation, ...]  #: of the invariants, by whomever
 
 
 def rendered(*, fenced: bool) -> list[Json]:
@@ -68,7 +76,8 @@ def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Tak
     observer.nodes(1, len(SPOT))
     plane.apply([deployment(APP, PODS, annotations=SLOW), pdb(APP, max_unavailable=1)])
     observer.running(PODS, APP)
-    with installed(Installation(plane), objects) as installation, installation.daemon(OLD) as old:
+    watchdog = Watchdog(plane, RULES)
+    with watchdog, installed(Installation(plane), objects) as installation, installation.daemon(OLD) as old:
         observer.eventually(lambda: installation.leader == OLD, "the first leader")
         with installation.daemon(NEW) as new:
             observer.eventually(lambda: new.address, "the second replica")
@@ -85,7 +94,7 @@ def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Tak
             observer.opened()
             time.sleep(max(0.0, watched - time.monotonic()))  # noqa: TID251
             _end(old, new)
-    return _seen(observer)
+    return _seen(observer, watchdog.violations)
 
 
 def _draining(observer: Observer) -> bool:
@@ -97,7 +106,7 @@ def _end(*daemons: Daemon) -> None:
         daemon.kill(keep_lease=True)
 
 
-def _seen(observer: Observer) -> Takeover:
+def _seen(observer: Observer, violations: Sequence[Violation]) -> Takeover:
     events = observer.audit.events()
     taken = next(event.at for event in events if event.accepted and holder(event).startswith(f"{NEW}_"))
     after = [event for event in events if event.user.pod == OLD and event.at > taken]
@@ -107,6 +116,7 @@ def _seen(observer: Observer) -> Takeover:
         soon=tuple(event for event in accepted if event.at <= taken + TOLERANCE),
         late=tuple(event for event in accepted if event.at > taken + TOLERANCE),
         denied=tuple(event for event in after if not event.accepted),
+        violations=tuple(violations),
     )
 
 
@@ -122,19 +132,22 @@ def holder(event: AuditEvent) -> str:
 @click.option("--seed", default=1, show_default=True, help="Of the moments at which the leader is stopped.")
 def main(runs: int, *, fencing: bool, seed: int) -> None:
     """Count the writes of deposed leaders that succeed later than a second after the takeover."""
-    chance, objects, late, started = random.Random(seed), rendered(fenced=fencing), 0, datetime.now()  # noqa: DTZ005, TID251
+    chance, objects, clock = random.Random(seed), rendered(fenced=fencing), SystemClock()
+    late, violations, started = 0, 0, clock.monotonic()
     with ControlPlane() as plane:
         for run in range(1, runs + 1):
             seen = take_over(plane, objects, chance.uniform(0.0, 4.0))
             late += len(seen.late)
+            violations += len(seen.violations)
             click.echo(
                 f"run {run}: {seen.before} evictions before, accepted after the takeover: within a second "
                 f"{_counted(seen.soon)}, later {_counted(seen.late)}; refused {_counted(seen.denied)}"
             )
             plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
     fence = "with" if fencing else "without"
-    click.echo(f"{runs} takeovers {fence} fencing in {datetime.now() - started}: {late} late writes")  # noqa: DTZ005, TID251
-    sys.exit(bool(late and fencing))
+    told = f"{late} late writes, {violations} violations"
+    click.echo(f"{runs} takeovers {fence} fencing in {clock.monotonic() - started:.0f} s: {told}")
+    sys.exit(bool(late and fencing) or bool(violations))
 
 
 def _counted(events: Sequence[AuditEvent]) -> str:

@@ -192,7 +192,7 @@ class Processes:
                 return ProviderAnswered(self.scenario.group, "no answer" if self._fails() else "")
             case LookAgain():
                 unseen = self._fails() or not self.cluster.tainted
-                return LookFailed("the taint is not seen") if unseen else Looked(self.cluster.plan())
+                return LookFailed("the taint is not seen", retryable=True) if unseen else Looked(self.cluster.plan())
             case ReadControllers(owners, controllers):
                 return self._read_controllers(frozenset(uid.uid for _, uid in owners), controllers)
             case DeleteNode():
@@ -218,7 +218,7 @@ class Processes:
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = True, action
         if fails:
-            return MarkFailed("timeout")
+            return MarkFailed("timeout", retryable=True)
         return Marked() if isinstance(action, Mark) else None
 
     def _release(self) -> Event:

@@ -8,8 +8,10 @@ from predicates.objects import OwnerReference
 from rescheduler.draining import machine
 from rescheduler.draining.intent import Step
 from rescheduler.draining.messages import (
+    Action,
     ControllersRead,
     ControllersUnread,
+    Event,
     Evict,
     EvictionAccepted,
     EvictionFailed,
@@ -34,10 +36,13 @@ from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.draining.stories import (
     LIMITS,
+    MOVED,
     NO_ROOM,
     OFF,
     OPENING,
+    ORDERED,
     PLAN,
+    TAKEN,
     WEB,
     A,
     B,
@@ -58,6 +63,29 @@ from tests.draining.stories import (
 UNREAD = ControllersUnread("timeout", retryable=True)
 NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "our taint or annotation was removed or replaced by somebody else"
+
+#: What comes before a request of a drain, the request, and its failure.
+REQUESTS: dict[str, tuple[Story, Action, Event]] = {
+    "the mark is put on": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
+    "the node is looked at": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
+    "the controllers are read": (OPENING[:3], reading(of=(WEB,)), ControllersUnread("503", retryable=True)),
+    "the debts are noted": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
+    "the order is noted": (
+        [*TAKEN, *MOVED, ORDERED[0]],
+        Mark(Step.REMOVING, group="pool"),
+        MarkFailed("503", retryable=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_that_failed_is_made_again(name: str) -> None:
+    story, request, failed = REQUESTS[name]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    for now in range(100, 110, 2):
+        drain = play(drain, [(now, failed, ()), (now + 1.9, seen("a b"), ()), (now + 2, seen("a b"), (request,))])
+    play(drain, [(110, failed, (Release(),))])
+
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
     "the provider would not take the machine: nothing is touched": (
@@ -99,13 +127,13 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "deployments: forbidden"),
     ),
-    "the controllers cannot be read within 30 s": (
+    "the controllers cannot be read within 10 s": (
         [
             *OPENING[:3],
-            (29, UNREAD, ()),
-            (30.9, seen("a b"), ()),
-            (31, seen("a b"), (reading(of=(WEB,)),)),
-            (32, UNREAD, (Release(),)),
+            (3, UNREAD, ()),
+            (4.9, seen("a b"), ()),
+            (5, seen("a b"), (reading(of=(WEB,)),)),
+            (13, UNREAD, (Release(),)),
             *OFF,
         ],
         Failure(Why.API_ERROR, "timeout"),

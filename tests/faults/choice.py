@@ -38,10 +38,12 @@ def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]
 def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False) -> list[Trial]:
     """One call fails once, or for a while, in each trial.
 
-    Of reads the first occurrence is tried, unless *every_occurrence* is; of writes each one.
+    Of reads the first occurrence is tried, unless *every_occurrence* is; of writes each one. Failures that last come
+    last, and of the others those of writes first.
     """
     chosen = [call for call in _worthwhile(calls) if every_occurrence or call.writes or call.occurrence == 1]
-    return [Trial((trouble,)) for call, kinds in faults_by_call(chosen).items() for trouble in _troubles(call, kinds)]
+    troubles = [trouble for call, kinds in faults_by_call(chosen).items() for trouble in _troubles(call, kinds)]
+    return [Trial((trouble,)) for trouble in sorted(troubles, key=lambda each: (each.seconds, not each.call.writes))]
 
 
 def every_kill(calls: Sequence[CallOfDrain]) -> list[Trial]:

@@ -63,9 +63,9 @@ def main(
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         if stops:
-            late = _taken_over(plane, stops, chance)
-            click.echo(f"{stops} takeovers: {late} late writes")
-            sys.exit(bool(late))
+            wrong = _taken_over(plane, stops, chance)
+            click.echo(f"{stops} takeovers, {wrong} failed")
+            sys.exit(bool(wrong))
         with sites(plane, Path(folder), slots) as made:
             calls = recorded(made[0], program)
             if kills:
@@ -88,12 +88,17 @@ def main(
 
 
 def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
+    """How many takeovers there were with writes of the old leader that came late, or with violations."""
     objects = takeovers.rendered(fenced=True)
-    late = 0
-    for _ in range(stops):
-        late += len(takeovers.take_over(plane, objects, chance.uniform(0.0, _TAKEOVER_SECONDS)).late)
+    wrong = 0
+    for number in range(1, stops + 1):
+        seen = takeovers.take_over(plane, objects, chance.uniform(0.0, _TAKEOVER_SECONDS))
+        failures = [f"late: {event.verb} {event.kind} {event.name}" for event in seen.late]
+        failures += map(str, seen.violations)
+        wrong += bool(failures)
+        click.echo(f"{number}/{stops} {'; '.join(failures) or 'drained by the next leader'}", err=True)
         plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
-    return late
+    return wrong
 
 
 def _chosen(trials: Sequence[Trial], limit: int | None, chance: random.Random) -> list[Trial]:

@@ -1,7 +1,7 @@
 """The Liqo node manager as a process before the fault proxy: a virtual node comes and goes, whatever happens to it."""
 
 import contextlib
-import itertools
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -13,8 +13,10 @@ from typing import Final, Literal
 import click
 
 from deploy.local.errors import PlaneError
+from deploy.local.faults.calls import ApiCall
+from deploy.local.faults.catalog import UNBOUND_FAULTS
 from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.injected import Hook
+from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
 from deploy.local.faults.rules import FaultRule
 from deploy.local.plane import ControlPlane
@@ -40,12 +42,24 @@ _READS: Final = 2
 class ManagerCall:
     """The *occurrence*-th call of that *name*, counted from the start of a visit."""
 
-    name: str
+    call: ApiCall
     occurrence: int
-    writes: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.call)
+
+    @property
+    def writes(self) -> bool:
+        return self.call.writes
 
     def __str__(self) -> str:
         return f"{self.name} #{self.occurrence}"
+
+
+def faults_of(call: ManagerCall) -> list[str]:
+    """The faults that mean anything for *call*. A token that has expired is replaced by the kubelet, not here."""
+    return [name for name, fault in UNBOUND_FAULTS.items() if fault.applies(call.call) and name != "expired-token"]
 
 
 class Visit:
@@ -65,12 +79,17 @@ class Visit:
             name = str(seen.call)
             counts[name] += 1
             if seen.call.writes or counts[name] <= _READS:
-                found.append(ManagerCall(name, counts[name], seen.call.writes))
+                found.append(ManagerCall(seen.call, counts[name]))
         return found
 
-    def killed(self, call: ManagerCall, moment: Moment) -> bool:
-        """Play a visit in which the node manager is killed at *call*; whether it was."""
-        return self.play(FaultRule(call.name, Hook(moment, self._kill), call.occurrence))
+    def hit(self, call: ManagerCall, trouble: str) -> bool:
+        """Play a visit in which *call* fails, or the node manager is killed at it; whether that happened.
+
+        *trouble*: one of MOMENTS for a kill, or the name of a fault.
+        """
+        kills: dict[str, InjectedFault] = {moment: Hook(moment, self._kill) for moment in MOMENTS}
+        fault = (self._proxy.all_faults() | kills)[trouble]
+        return self.play(FaultRule(call.name, fault, call.occurrence))
 
     def play(self, *rules: FaultRule) -> bool:
         """Whether one of *rules* concerned a request.
@@ -122,16 +141,28 @@ class Visit:
         return False
 
 
-def main() -> None:
-    """Kill the node manager before and after each of its calls, reads as well."""
+@click.command()
+@click.option("--kills", is_flag=True, help="Kill the node manager before and after each call, in place of faults.")
+@click.option("--writes", is_flag=True, help="Only at calls that write.")
+def main(*, kills: bool, writes: bool) -> None:
+    """Each of its calls fails with each fault, or it is killed. Exit code 1 where something was left behind."""
+    runs = wrong = 0
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane, before_api_server(plane) as proxy:
         own = redirected(plane.kubeconfig, proxy, Path(folder) / "kubeconfig")
         with site(plane, Path(folder), {"rome": 1}, own=own) as here:
             visit = Visit(here, proxy)
-            calls = visit.calls()
-            for number, (call, moment) in enumerate(itertools.product(calls, MOMENTS), start=1):
-                hit = visit.killed(call, moment)
-                click.echo(f"{number}/{2 * len(calls)} killed {moment} {call}{'' if hit else ': not reached'}")
+            calls = [made for made in visit.calls() if made.writes or not writes]
+            pairs = [(call, trouble) for call in calls for trouble in (MOMENTS if kills else faults_of(call))]
+            for call, trouble in pairs:
+                runs += 1
+                try:
+                    ended = "finished" if visit.hit(call, trouble) else "finished, not reached"
+                except PlaneError as error:
+                    wrong += 1
+                    ended = f"FAILED: {error}"
+                click.echo(f"{runs}/{len(pairs)} {call} × {trouble}: {ended}")
+    click.echo(f"{runs} runs, {wrong} failed")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
@@ -15,17 +15,19 @@ from tests.cluster.daemon import QUICK
 from tests.faults import jumping_clock
 from tests.faults.scene import Scene
 from tests.faults.sites import KEY, account
+from tests.invariants.broken import SAFEGUARDS
 
 ProgramName = Literal["daemon", "proxy"]
 
 #: A drain that failed is followed by the next try within a second.
+LANDING_SECONDS: Final = 20.0
 DAEMON_FLAGS: Final = (
     "--node-drain-delay=0",
     "--failure-pause=1s",
     "--failure-pause-max=1s",
     "--node-cooldown=1s",
     "--node-cooldown-max=1s",
-    "--landing-timeout=20s",
+    f"--landing-timeout={LANDING_SECONDS:g}s",
     "--pod-eviction-timeout=15s",
     "--max-moves-per-pod-per-day=0",
     "--return-wait=0",
@@ -51,11 +53,11 @@ class DrainingProgram(Protocol):
     def kill(self) -> None: ...
 
 
-def started(name: ProgramName, of: Scene) -> DrainingProgram:
-    """A new process; it is running when this returns."""
+def started(name: ProgramName, of: Scene, broken: str = "") -> DrainingProgram:
+    """A new process; it is running when this returns. *broken*: the safeguard that the daemon lacks, if any."""
     if name == "proxy":
         return CloudpoolProxy(of)
-    program = Program(of.log, *daemon_command(of), main=_main(of))
+    program = Program(of.log, *daemon_command(of), main=partial(_without, broken, _main(of)) if broken else _main(of))
     program.__enter__()
     return program
 
@@ -140,6 +142,11 @@ class CloudpoolProxy:
                 answer = httpx.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
                 if answer.is_success:
                     return
+
+
+def _without(safeguard: str, main: Callable[..., None], arguments: tuple[str, ...], log: str) -> None:
+    SAFEGUARDS[safeguard]()
+    main(arguments, log)
 
 
 def _main(of: Scene) -> Any:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from deploy.local.api import Json
 from deploy.local.audit import AuditLog
 from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.pool import Pool
 from deploy.local.cloudpool.server import Server
 from deploy.local.cloudpool.settings import Settings
 from deploy.local.faults.exchange import ProxiedRequest
@@ -31,8 +30,8 @@ PODS: Final = {WEB: 2, WORKER: 1}
 class Scene:
     """One cluster for one run, and what can be seen of it from outside."""
 
-    def __init__(self, at: Site, pool: Pool, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
-        self.site, self.pool, self.pool_proxy, self.name = at, pool, pool_proxy, name
+    def __init__(self, at: Site, server: Server, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
+        self.site, self.server, self.pool, self.pool_proxy, self.name = at, server, server.pool, pool_proxy, name
         self.plane, self.proxy = at.plane, at.proxy
         self.audit = AuditLog(at.plane.layout.audit_log)
         self.may_be_missing = may_be_missing
@@ -166,7 +165,7 @@ def scene(
         cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
         cluster.start()
         stack.callback(cluster.close)
-        made = Scene(at, server.pool, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
+        made = Scene(at, server, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
         made.pool_proxy.watcher = made.watch_order
         stack.callback(clean, at)
         made.build(before_pods)

@@ -31,4 +31,4 @@ def test_killed_before_and_after_each_write(here: Site, proxy: FaultProxy) -> No
     visit = Visit(here, proxy)
     writes = [call for call in visit.calls() if call.writes]
     assert {call.name for call in writes} == {"create resourceslices", "patch nodes", "delete resourceslices"}
-    assert [(str(call), moment) for call in writes for moment in MOMENTS if not visit.killed(call, moment)] == []
+    assert [(str(call), moment) for call in writes for moment in MOMENTS if not visit.hit(call, moment)] == []

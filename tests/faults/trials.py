@@ -13,16 +13,23 @@ from deploy.local.faults.injected import Hook, InjectedFault
 from deploy.local.faults.proxy import FaultProxy
 from deploy.local.faults.rules import FaultRule
 from rescheduler.clock import SystemClock
+from rescheduler.settings import LEASE
 from tests.faults import jumping_clock
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
-from tests.faults.programs import MAY_BE_MISSING, ProgramName, started
+from tests.faults.programs import LANDING_SECONDS, MAY_BE_MISSING, ProgramName, started
 from tests.faults.recording import CallOfDrain
 from tests.faults.scene import Scene, scene
-from tests.faults.sites import Site
+from tests.faults.sites import KEY, Site
+from tests.invariants.rules import Rules
+from tests.invariants.watchdog import Watchdog
 
 #: A drain that was hit is tried again and finished well within this time.
 PATIENCE_SECONDS: Final = 75.0
 _POLL_SECONDS: Final = 0.4
+#: A drain that is going on when the patience is over ends within this time.
+_LAST_DRAIN_SECONDS: Final = 60.0
+#: For what has to be done about a mark whose promise has passed.
+_ABANDONED_SECONDS: Final = 30.0
 #: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
 _JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
@@ -51,11 +58,15 @@ KILLS: Final = ("killed-before", "killed-after")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What goes wrong in a run of *program*, and whether a pod arrives while none runs."""
+    """What goes wrong in a run of *program*, and whether a pod arrives while none runs.
+
+    *broken*: the safeguard that the daemon lacks, for tests of the observer.
+    """
 
     troubles: tuple[Trouble, ...]
     late_pod: bool = False
     program: ProgramName = "daemon"
+    broken: str = ""
 
     def __str__(self) -> str:
         of = "" if self.program == "daemon" else f"{self.program}: "
@@ -64,7 +75,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A run that has not finished after *patience* seconds is judged as it is; *seconds* of the faults."""
+    """A run that has not finished after *patience* seconds is judged at the end of the drain that is going on then.
+
+    *seconds* of the faults.
+    """
 
     patience: float = PATIENCE_SECONDS
     seconds: FaultSeconds = DEFAULT_SECONDS
@@ -103,11 +117,32 @@ def play(at: Site, trial: Trial, pace: Pace) -> Result:
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
     with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
-        run = _Run(made, trial, pace.seconds)
-        try:
-            return run.play(pace.patience)
-        finally:
-            run.end()
+        with Watchdog(made.plane, _rules(made, trial), made.server) as observer:
+            run = _Run(made, trial, pace.seconds)
+            try:
+                result = run.play(pace.patience)
+            finally:
+                run.end()
+        result.violations += map(str, observer.violations)
+        if result.failed or result.ended.end != "finished":
+            result.log = run.messages()
+    return result
+
+
+def _rules(made: Scene, trial: Trial) -> Rules:
+    name = made.site.name
+    behind = max((-_JUMPS.get(trouble.kind, 0.0) for trouble in trial.troubles), default=0.0)
+    return Rules(
+        landing_timeout=LANDING_SECONDS,
+        moves_per_pod_and_day=0.0,
+        on_demand=f"{KEY}-on-demand={name}",
+        spot=f"{KEY}-spot={name}",
+        nodes=f"{KEY}={name}",
+        namespace=name,
+        lease=LEASE if trial.program == "daemon" else "",
+        user=made.site.user,
+        abandoned=_ABANDONED_SECONDS + max(behind, 0.0),
+    )
 
 
 def _list_before(made: Scene, calls: Sequence[CallOfDrain]) -> None:
@@ -133,7 +168,7 @@ class _Run:
             fault = self._fault(trouble, proxy, seconds)
             proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
             self._faults.append(fault)
-        self._program = started(trial.program, made)
+        self._program = started(trial.program, made, trial.broken)
         self._programs = [self._program]
 
     def play(self, patience: float) -> Result:
@@ -142,19 +177,22 @@ class _Run:
             now = ended(self._scene)
             self._wrong += too_many_missing(self._scene, now)
             spent = self._clock.monotonic() - began
-            if now.end == "finished" or spent > patience:
+            undecided = now.end == "neither" and spent < patience + _LAST_DRAIN_SECONDS
+            if now.end == "finished" or (spent > patience and not undecided):
                 break
             with self._lock:
                 self._tend()
             self._clock.wait(_POLL_SECONDS, threading.Event())
         wrong = sorted({*self._wrong, *violations(self._scene)})
-        result = Result(self._trial, now, wrong, spent, self._reached(), self._exits)
-        if result.failed or now.end != "finished":
-            result.log = self._messages()
-        return result
+        return Result(self._trial, now, wrong, spent, self._reached(), self._exits)
 
     def end(self) -> None:
         self._program.kill()
+
+    def messages(self) -> list[str]:
+        """Of the programs, in the order in which they ran."""
+        lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]
+        return [" ".join(str(line.get(name, "")) for name in ("time", "level", "node", "message")) for line in lines]
 
     def _tend(self) -> None:
         """What the kubelet does for the program's pod: it is started again, and has tokens that are valid."""
@@ -171,7 +209,7 @@ class _Run:
             self._restart()
 
     def _restart(self) -> None:
-        self._program = started(self._trial.program, self._scene)
+        self._program = started(self._trial.program, self._scene, self._trial.broken)
         self._programs.append(self._program)
 
     def _fault(self, trouble: Trouble, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
@@ -198,7 +236,3 @@ class _Run:
             for trouble, fault in zip(self._trial.troubles, self._faults, strict=True)
             if any(request.fault is fault for request in seen)
         )
-
-    def _messages(self) -> list[str]:
-        lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]
-        return [" ".join(str(line.get(name, "")) for name in ("time", "level", "node", "message")) for line in lines]

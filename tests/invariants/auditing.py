@@ -21,7 +21,9 @@ class DaemonWrites:
     def writes(self) -> tuple[SentWrite, ...]:
         """Writes of the daemon, and those of anybody to its Lease, in the order in which they ended."""
         events = self._log.events()
-        self._writes += [_sent(event) for event in events[self._read :] if self._concerns(event)]
+        self._writes += [
+            _sent(event, is_lease=self._is_lease(event)) for event in events[self._read :] if self._concerns(event)
+        ]
         self._read = len(events)
         return tuple(self._writes)
 
@@ -33,7 +35,7 @@ class DaemonWrites:
         return event.kind == "leases" and (event.namespace, name) == (self._rules.namespace, self._rules.lease)
 
 
-def _sent(event: AuditEvent) -> SentWrite:
+def _sent(event: AuditEvent, *, is_lease: bool) -> SentWrite:
     body = event.request_object or {}
     options: dict[str, Any] = body.get("deleteOptions") or {}
     annotations: dict[str, Any] = (body.get("metadata") or {}).get("annotations") or {}
@@ -50,7 +52,7 @@ def _sent(event: AuditEvent) -> SentWrite:
         handled=event.at,
         dry_run=event.dry_run,
         uid=(options.get("preconditions") or {}).get("uid") or "",
-        holder=_holder(event) if event.kind == "leases" else None,
+        holder=_holder(event) if is_lease else None,
         mark_holder=_mark_holder(mark),
     )
 

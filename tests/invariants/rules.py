@@ -30,12 +30,13 @@ class Rules:
     moves_per_pod_and_day: float = 3.0  #: 0: no limit
     on_demand: str = ON_DEMAND  #: label of on-demand nodes: KEY or KEY=VALUE
     spot: str = SPOT
+    nodes: str = ""  #: label of the nodes that the observer looks at; "": all
     delete_non_replicated_pods: bool = False
     skip_system_pods: bool = True
     skip_local_storage: bool = True
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
     namespace: str = "default"  #: of the Lease
-    lease: str = LEASE
+    lease: str = LEASE  #: "" for a program without one, such as the cloudpool proxy
     agent: str = "spot-rescheduler/"  #: how the user agent begins
     user: str = ""  #: the whole user name of the daemon's ServiceAccount; "": any
     #: How old the daemon's view of the cluster may be. What changed later cannot be held against it.
@@ -54,7 +55,7 @@ class Rules:
     @property
     def identity(self) -> str:
         """The installation, as its marks name it."""
-        return f"{self.namespace}/{self.lease}"
+        return f"{self.namespace}/{self.lease}" if self.lease else ""
 
 
 @dataclass(frozen=True, slots=True)

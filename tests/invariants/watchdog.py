@@ -29,7 +29,7 @@ class Watchdog:
         self.rules = rules
         self._clock = SystemClock()
         self._writes = DaemonWrites(plane.layout.audit_log, rules)
-        self._watches, self._pool = Watches(plane), recorded(pool)
+        self._watches, self._pool = Watches(plane, rules.nodes), recorded(pool)
         self._since = self._clock.now()
         self._last: History | None = None
         self._ended: Judgement | None = None

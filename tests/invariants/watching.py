@@ -67,10 +67,13 @@ class _Expired(Exception):
 
 
 class Watches:
-    """Collects revisions of all KINDS from `start` to `stop`. `revisions` may be called by any thread."""
+    """Collects revisions of all KINDS from `start` to `stop`. `revisions` may be called by any thread.
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane, self._clock = plane, SystemClock()
+    Of Nodes, those with the label *nodes*; "" for all.
+    """
+
+    def __init__(self, plane: ControlPlane, nodes: str = "") -> None:
+        self._plane, self._nodes, self._clock = plane, nodes, SystemClock()
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
         self._revisions: list[Revision] = []
@@ -171,7 +174,9 @@ class Watches:
                 self._versions[kind.name] = version
 
     def _note(self, item: SeenObject, number: int, *, gone: bool = False, initial: bool = False) -> None:
-        """Keep it, unless nothing that is looked at has changed."""
+        """Keep it, unless nothing that is looked at has changed, or it concerns others."""
+        if isinstance(item, SeenNode) and self._nodes and not item.has(self._nodes):
+            return
         uid, last = item.metadata.uid, self._last.get(item.metadata.uid)
         if last is not None and not gone and _unversioned(last.object) == _unversioned(item):
             return

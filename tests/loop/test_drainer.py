@@ -14,8 +14,9 @@ from rescheduler.backends.base import Failed as RemovalFailed
 from rescheduler.backends.base import NodeRef as MachineRef
 from rescheduler.draining import intent
 from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.retrying import REQUEST_INTERVAL, REQUEST_SECONDS
 from rescheduler.draining.state import Failure, Why
-from rescheduler.errors import Conflict, NotFound, Permanent, Retryable
+from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, ReschedulerError, Retryable, Unauthorized
 from rescheduler.kube.eviction import Refused as EvictionRefused
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.loop import Outcome
@@ -199,7 +200,7 @@ def test_what_we_left_behind_ourselves_is_taken_back_and_not_gone_on_with() -> N
     [
         pytest.param(NotFound("gone"), Why.NODE_GONE, [], id="the node is gone"),
         pytest.param(Conflict("tried 5 times"), Why.API_ERROR, [("untaint", "od-1")], id="others write all the time"),
-        pytest.param(Retryable("no answer"), Why.API_ERROR, [("untaint", "od-1")], id="it may have got through"),
+        pytest.param(Permanent("no answer"), Why.API_ERROR, [("untaint", "od-1")], id="it may have got through"),
     ],
 )
 def test_the_taint_cannot_be_put_on(error: Any, expected: Why, writes: list[Any]) -> None:
@@ -207,6 +208,18 @@ def test_the_taint_cannot_be_put_on(error: Any, expected: Why, writes: list[Any]
         here.edit_errors = [error]
         here.loop().round()
         assert (why(here), here.writes) == (expected, writes)
+
+
+TRIES = int(REQUEST_SECONDS / REQUEST_INTERVAL)
+
+
+@pytest.mark.parametrize("error", [Retryable("busy (503)"), Unauthorized("refused (401)"), Forbidden("no right (403)")])
+@pytest.mark.parametrize(("times", "succeeded"), [(1, True), (TRIES, True), (TRIES + 1, False)])
+def test_the_taint_is_tried_again(error: ReschedulerError, times: int, succeeded: bool) -> None:
+    with world(*CLUSTER) as here:
+        here.edit_errors = [error] * times
+        here.loop().round()
+        assert (ended(here).failure is None) is succeeded
 
 
 def test_the_node_goes_away_while_it_is_drained() -> None:

@@ -225,7 +225,7 @@ class TestRefusedWrites:
     def test_nothing_is_evicted_where_the_debts_cannot_be_stored(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.put(dump(Memory()))
-            here.config_map.refusals = [Retryable("patch configmap: busy (503)")]
+            here.config_map.refusals = [Retryable("patch configmap: busy (503)")] * 100
             assert here.loop().round() is Outcome.FAILED
             [ended] = here.of(DrainEnded)
             assert (ended.evicted, ended.tainted) == ((), False)
