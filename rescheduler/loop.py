@@ -51,6 +51,9 @@ SETTLE: Final = timedelta(seconds=2)
 #: While nothing may be drained, nodes are judged this often, for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
 
+#: The comparison with k8s-spot-rescheduler, once after the start, takes no longer than about this.
+COMPARISON: Final = timedelta(seconds=1)
+
 #: While there is nothing to do but to wait for the cluster, the Lease or replacement pods, rounds are this frequent.
 IDLE: Final = timedelta(seconds=2)
 
@@ -263,8 +266,10 @@ class Loop:
         self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling))
         if not self._compared:
             self._compared = True
-            if kept := self._view.kept_by_guards():
-                self._report(KeptByGuards({str(reason): count for reason, count in kept.items()}))
+            kept = self._view.kept_by_guards(COMPARISON)
+            if kept.nodes:
+                counts = {str(reason): count for reason, count in kept.nodes.items()}
+                self._report(KeptByGuards(counts, kept.complete))
 
     def _sweep(self) -> bool:
         """Take care of the marks of earlier drains; whether that took the round."""

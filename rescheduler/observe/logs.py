@@ -143,11 +143,12 @@ class Logs:
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
             case WatchAges():
                 pass  # a metric shows them; a watch that is too old is the reason of a wait
-            case KeptByGuards(nodes):
+            case KeptByGuards(nodes, complete):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
+                count = f"{'' if complete else 'at least '}{sum(nodes.values())}"
                 _say(
                     NOTICE,
-                    f"{sum(nodes.values())} on-demand nodes stay that k8s-spot-rescheduler would drain ({why}); "
+                    f"{count} on-demand nodes stay that k8s-spot-rescheduler would drain ({why}); "
                     "--compat=k8s-spot-rescheduler drains them",
                 )
 

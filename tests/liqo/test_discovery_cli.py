@@ -75,8 +75,10 @@ WRONG = {
     "no certificates": (
         ("--namespace=",),
         2,
-        "rescheduler: --tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, "
-        "or --insecure-plaintext",
+        (
+            "rescheduler: --tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, "
+            "or --insecure-plaintext"
+        ),
     ),
     "names over plain text": (
         ("--insecure-plaintext", "--listen=localhost:0", "--reader=x"),

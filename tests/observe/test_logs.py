@@ -18,6 +18,7 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     EvictionResult,
     Held,
+    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
@@ -54,6 +55,22 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         Started("1.2", "me", "localhost:9235", dry_run=True),
         0,
         ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
+    ),
+    "what the other guards keep": (
+        KeptByGuards({"local-storage": 3, "kube-system-pod": 1}),
+        0,
+        [
+            ("INFO 4 on-demand nodes stay that k8s-spot-rescheduler would drain (1 kube-system-pod, 3 local-storage); "
+            "--compat=k8s-spot-rescheduler drains them")
+        ],
+    ),
+    "what they keep as far as was judged": (
+        KeptByGuards({"local-storage": 3}, complete=False),
+        0,
+        [
+            ("INFO at least 3 on-demand nodes stay that k8s-spot-rescheduler would drain (3 local-storage); "
+            "--compat=k8s-spot-rescheduler drains them")
+        ],
     ),
     "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica leads: it acts"]),
     "what blocks a node": (
