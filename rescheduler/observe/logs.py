@@ -108,7 +108,7 @@ class Logs:
     def __init__(self) -> None:
         self._told: dict[str, object] = {}
         self._held: object = None
-        self._unmatched: tuple[str, ...] = ()
+        self._unmatched: set[str] = set()  #: labels that were told to match no node
         self._news = logging.INFO  # what becomes of nodes is all that a dry run does, so there it is always told
 
     def __call__(self, event: Event) -> None:
@@ -157,10 +157,9 @@ class Logs:
         _say(DETAIL, f"the cluster has {counts}")
         for label in event.unmatched:
             if label not in self._unmatched:
-                _say(
-                    logging.WARNING, f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
-                )
-        self._unmatched = event.unmatched
+                text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
+                _say(logging.WARNING, text)
+        self._unmatched.update(event.unmatched)
 
     def _holds(self, event: Held) -> None:
         """At verbosity 2 once, until the reason changes."""

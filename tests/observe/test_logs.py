@@ -1,5 +1,6 @@
 """What is said at which verbosity, and how a line looks."""
 
+import datetime as dt
 import io
 import json
 import logging
@@ -23,6 +24,7 @@ from rescheduler.observe.events import (
     MachineAnswered,
     MachineGone,
     MachineOrdered,
+    Observed,
     OwedChanged,
     RemovalPostponed,
     RoundEnded,
@@ -227,6 +229,14 @@ def test_a_wait_is_told_once() -> None:
     waits = [Held(Waiting.DRAIN_DELAY, "600 s more"), Held(Waiting.DRAIN_DELAY, "590 s more")]
     assert len(said(*waits)) == 1
     assert len(said(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
+
+
+def test_a_label_that_no_node_has_is_told_once() -> None:
+    """At every verbosity; a pool that is empty from time to time is no news."""
+    none = Observed(dt.datetime.now(dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
+    some = replace(none, unmatched=())
+    lines = said(none, none, some, none, verbosity=0)
+    assert lines == ["WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"]
 
 
 def test_json_lines_have_fields() -> None:
