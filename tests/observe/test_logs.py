@@ -233,7 +233,7 @@ def test_a_wait_is_told_once() -> None:
 
 def test_a_label_that_no_node_has_is_told_once() -> None:
     """At every verbosity; a pool that is empty from time to time is no news."""
-    none = Observed(dt.datetime.now(dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
+    none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
     lines = said(none, none, some, none, verbosity=0)
     assert lines == ["WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"]
