@@ -20,6 +20,7 @@ from rescheduler.drainer import Drainer, ProviderSilent
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.landings import Landings
+from rescheduler.new_nodes import NewNodes
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -114,6 +115,7 @@ class Actors:
 
     drainer: Drainer
     soft_taint: SoftTaint
+    new_nodes: NewNodes
     records: DrainRecords
 
 
@@ -152,6 +154,7 @@ class Loop:
         self._view = view
         self._drainer = actors.drainer
         self._soft_taint = actors.soft_taint
+        self._new_nodes = actors.new_nodes
         self._records = actors.records
         self._recollection = knowledge.recollection
         self._candidates = knowledge.candidates
@@ -226,7 +229,7 @@ class Loop:
         self._observe()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
-            if self._sweep():
+            if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
                 return Outcome.HELD
         held = self._landings.settle() or self._held()
         if held is not None:

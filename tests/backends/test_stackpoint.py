@@ -396,3 +396,21 @@ def test_a_node_that_is_added_to_another_group_is_told(clock: StepClock, caplog:
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
         "stackpoint: added node spc-99 is in group none, not autoscaling-od"
     ]
+
+
+@pytest.mark.parametrize("text", [None, "cordonUntilRunning: false"])
+def test_nodes_that_join_while_their_machine_is_built(text: str | None, tmp_path: Path, clock: StepClock) -> None:
+    """Not those whose build has failed, and not those of other systems."""
+    file = None
+    if text is not None:
+        file = tmp_path / "spc.yaml"
+        file.write_text(text)
+    with serving(clock, building=100.0) as server, providing(server, clock, SPEC, file=file) as provider:
+        built = node_of(server.cloud.add(group_name=FIRST, building=0.0))
+        made = node_of(server.cloud.add(group_name=FIRST))
+        failed = node_of(server.cloud.add(group_name=FIRST, failed=True))
+        nodes = [built, made, failed, NodeRef("elsewhere")]
+        expected = {made.name} if text is None else set()
+        assert provider.building(nodes, deadline=MINUTES) == expected
+        clock.advance(300)
+        assert provider.building(nodes, deadline=MINUTES) == set()

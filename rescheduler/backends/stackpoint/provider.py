@@ -11,6 +11,7 @@ from rescheduler.backends.base import (
     CloudProvider,
     GroupFlags,
     Instance,
+    InstanceState,
     NodeGroup,
     NodeRef,
     NodeTemplate,
@@ -158,6 +159,7 @@ class StackpointProvider(FleetProvider):
     def __init__(self, config: Settings, clock: Clock) -> None:
         self._stackpoint = StackpointSystem(config, clock)
         file = config.file
+        self._cordons = file.cordon_until_running
         pace = Pace(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
         super().__init__(self._stackpoint, clock, pace)
 
@@ -168,6 +170,15 @@ class StackpointProvider(FleetProvider):
         else:
             log.debug("stackpoint: node not manageable %s: it is of no group", node.name)
         return group
+
+    def building(self, nodes: Sequence[NodeRef], *, deadline: float) -> frozenset[str]:
+        """The builder registers a node before its network is set up. A build that has failed is awaited no longer."""
+        machines = {node.name: self.machine(node, deadline=deadline) for node in nodes} if self._cordons else {}
+        return frozenset(
+            name
+            for name, machine in machines.items()
+            if machine is not None and machine.state is InstanceState.CREATING and machine.error is None
+        )
 
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         return [self._stackpoint.known_as(one) for one in super().instances(group, deadline=deadline)]
