@@ -30,6 +30,7 @@ from rescheduler.kube.rights import Right, RightsReview, rights_of_a_dry_run, ri
 from rescheduler.kube.state import ClusterState
 from rescheduler.landings import Landings
 from rescheduler.loop import Actors, Knowledge, Loop, Mode, Outcome
+from rescheduler.new_nodes import NewNodes
 from rescheduler.observe import logs as log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.health import Health
@@ -190,7 +191,8 @@ def _assembled(
     records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, standing, threads, _limits(running), report, records)
     refusal = drainer.refusal if not running.dry_run else None  # a dry run asks no provider
-    actors = Actors(drainer, SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint), records)
+    soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
+    actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
     knowledge = Knowledge(
         recollection,
         Candidates(view, controllers, recollection, policy, clock, refusal),

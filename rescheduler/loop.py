@@ -20,6 +20,7 @@ from rescheduler.drainer import Drainer, ProviderSilent
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.landings import Landings
+from rescheduler.new_nodes import NewNodes
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -50,6 +51,9 @@ SETTLE: Final = timedelta(seconds=2)
 
 #: While nothing may be drained, nodes are judged this often, for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
+
+#: The comparison with k8s-spot-rescheduler, once after the start, takes no longer than about this.
+COMPARISON: Final = timedelta(seconds=1)
 
 #: While there is nothing to do but to wait for the cluster, the Lease or replacement pods, rounds are this frequent.
 IDLE: Final = timedelta(seconds=2)
@@ -111,6 +115,7 @@ class Actors:
 
     drainer: Drainer
     soft_taint: SoftTaint
+    new_nodes: NewNodes
     records: DrainRecords
 
 
@@ -149,6 +154,7 @@ class Loop:
         self._view = view
         self._drainer = actors.drainer
         self._soft_taint = actors.soft_taint
+        self._new_nodes = actors.new_nodes
         self._records = actors.records
         self._recollection = knowledge.recollection
         self._candidates = knowledge.candidates
@@ -223,7 +229,7 @@ class Loop:
         self._observe()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
-            if self._sweep():
+            if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
                 return Outcome.HELD
         held = self._landings.settle() or self._held()
         if held is not None:
@@ -263,8 +269,10 @@ class Loop:
         self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling))
         if not self._compared:
             self._compared = True
-            if kept := self._view.kept_by_guards():
-                self._report(KeptByGuards({str(reason): count for reason, count in kept.items()}))
+            kept = self._view.kept_by_guards(COMPARISON)
+            if kept.nodes:
+                counts = {str(reason): count for reason, count in kept.nodes.items()}
+                self._report(KeptByGuards(counts, kept.complete))
 
     def _sweep(self) -> bool:
         """Take care of the marks of earlier drains; whether that took the round."""

@@ -88,7 +88,7 @@ class MachineOrders:
             case base.Accepted():
                 return Answer(RemovalPending(detail), (told, answered))
             case base.Refused(reason):  # nothing was ordered
-                return Answer(RemovalFailed(f"{name}: {reason}: {detail}"), (answered,))
+                return Answer(RemovalFailed(f"{name}: {reason}: {detail}", refused=True), (answered,))
             case base.Failed():
                 return Answer(RemovalFailed(f"{name}: {detail}"), (told, answered))
 

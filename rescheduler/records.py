@@ -14,6 +14,9 @@ from rescheduler.view import View
 #: Failures that are not the node's fault: it does not cool down for them.
 NOT_THE_NODES: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
 
+#: Failures that are told as the reason while the node cools down. All others are ``cooling-down``.
+_REASONS: Final = {Why.EVICTION_REFUSED: Reason.EVICTION_REFUSED, Why.REFUSED: Reason.PROVIDER_REFUSED}
+
 
 class DrainRecords:
     """For the loop's thread."""
@@ -85,6 +88,6 @@ class DrainRecords:
         node = self._view.node(drain.node)
         if failure.why in NOT_THE_NODES or node is None:
             return
-        reason = Reason.EVICTION_REFUSED if failure.why is Why.EVICTION_REFUSED else ""
+        reason = _REASONS.get(failure.why, "")
         cooldown = self._recollection.node_failed(drain.node, node.metadata.uid, reason, failure.detail)
         self._report(CoolingDown(NodeRef(drain.node, node.metadata.uid), cooldown.until, cooldown.failures))

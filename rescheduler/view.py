@@ -21,7 +21,7 @@ from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.node_info import NodeInfo, NodeInfos, label_of, node_infos
-from rescheduler.planning.original import kept_by_guards
+from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -259,9 +259,12 @@ class View:
     def is_on_demand(self, node: Node) -> bool:
         return label_of(node, self._policy) == self._policy.on_demand_label
 
-    def kept_by_guards(self) -> Mapping[Reason, int]:
-        """How many nodes stay that k8s-spot-rescheduler would drain, by guard."""
-        return kept_by_guards(self._state.snapshot(), self._policy, self._circumstances())
+    def kept_by_guards(self, limit: timedelta) -> Kept:
+        """How many nodes stay that k8s-spot-rescheduler would drain, by guard: what is known after *limit*."""
+        deadline = self._clock.monotonic() + limit.total_seconds()
+        return kept_by_guards(
+            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > deadline
+        )
 
     @property
     def _planner(self) -> Planner:

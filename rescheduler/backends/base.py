@@ -323,6 +323,10 @@ class CloudProvider(Protocol):
         """Of *nodes*, by name, those whose machines the system will end by itself, and when: what spot is told."""
         return {}
 
+    def building(self, nodes: Sequence[NodeRef], *, deadline: float) -> frozenset[str]:
+        """Of *nodes*, by name, those that have joined while their machine is still being built: not fit for pods."""
+        return frozenset()
+
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         raise NotSupported(f"{self.name} knows no template of group {group}")
 

@@ -240,6 +240,7 @@ class RemovalFailed:
 
     why: str
     node_gone: bool = False  #: the Node was gone before the first order: nothing was ordered
+    refused: bool = False  #: the provider keeps the machine; it did not fail
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
 def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
     if event.node_gone:
         return exits.node_gone(drain, event.why)
-    return exits.reopen(drain, Failure(Why.PROVIDER, event.why), now)
+    why = Why.REFUSED if event.refused else Why.PROVIDER
+    return exits.reopen(drain, Failure(why, event.why), now)
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:

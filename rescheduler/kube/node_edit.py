@@ -1,4 +1,4 @@
-"""Changes of a Node that we make: taints, annotations. Pure: the object in, the patch out."""
+"""Changes of a Node that we make: taints, annotations, cordons. Pure: the object in, the patch out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ class NodeEdit:
     taint: tuple[Taint, ...] = ()  #: to be there; one of the same key and effect is replaced
     untaint: tuple[str, ...] = ()  #: keys of taints not to be there, whatever their effect and value
     annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes it
+    cordon: bool | None = None  #: whether it is to be unschedulable
     #: Given the node's annotations, why the edit must not be made; "" where it may be. The patch is valid only for
     #: the version of the node that was asked about, so the answer still holds when the patch is written.
     only_if: Callable[[Mapping[str, str]], str] | None = None
@@ -30,18 +31,20 @@ def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
     It holds only while the node is what we saw: its uid and resourceVersion are part of the patch, and any
     other answer is a 409. So the list of taints, which is replaced whole, loses nobody else's.
     """
-    change: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
     taints = list(node.get("spec", {}).get("taints") or ())
     if (wanted := _taints(taints, edit)) != taints:
-        change["spec"] = {"taints": wanted or None}
+        spec["taints"] = wanted or None
+    if edit.cordon is not None and edit.cordon != node.get("spec", {}).get("unschedulable", False):
+        spec["unschedulable"] = edit.cordon or None
     present = node["metadata"].get("annotations") or {}
     annotations = {key: text for key, text in edit.annotate.items() if present.get(key) != text}
-    if not change and not annotations:
+    if not spec and not annotations:
         return None
     metadata = {one: node["metadata"][one] for one in ("uid", "resourceVersion")}
     if annotations:
         metadata["annotations"] = annotations
-    return {"metadata": metadata, **change}
+    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
 
 def _taints(taints: list[dict[str, Any]], edit: NodeEdit) -> list[dict[str, Any]]:

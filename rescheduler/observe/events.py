@@ -96,6 +96,7 @@ class KeptByGuards:
     """Nodes stay that k8s-spot-rescheduler would drain: told once, after the start."""
 
     nodes: Mapping[str, int]  #: by the reason code of the guard
+    complete: bool = True  #: False: there may be more
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Logs:
     def __init__(self) -> None:
         self._told: dict[str, object] = {}
         self._held: object = None
-        self._unmatched: tuple[str, ...] = ()
+        self._unmatched: set[str] = set()  #: labels that were told to match no node
         self._news = logging.INFO  # what becomes of nodes is all that a dry run does, so there it is always told
 
     def __call__(self, event: Event) -> None:
@@ -143,11 +143,12 @@ class Logs:
                 _say(NOTICE, "this replica leads: it acts" if leading else "this replica does not lead: it waits")
             case WatchAges():
                 pass  # a metric shows them; a watch that is too old is the reason of a wait
-            case KeptByGuards(nodes):
+            case KeptByGuards(nodes, complete):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
+                count = f"{'' if complete else 'at least '}{sum(nodes.values())}"
                 _say(
                     NOTICE,
-                    f"{sum(nodes.values())} on-demand nodes stay that k8s-spot-rescheduler would drain ({why}); "
+                    f"{count} on-demand nodes stay that k8s-spot-rescheduler would drain ({why}); "
                     "--compat=k8s-spot-rescheduler drains them",
                 )
 
@@ -156,10 +157,9 @@ class Logs:
         _say(DETAIL, f"the cluster has {counts}")
         for label in event.unmatched:
             if label not in self._unmatched:
-                _say(
-                    logging.WARNING, f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
-                )
-        self._unmatched = event.unmatched
+                text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
+                _say(logging.WARNING, text)
+        self._unmatched.update(event.unmatched)
 
     def _holds(self, event: Held) -> None:
         """At verbosity 2 once, until the reason changes."""

@@ -22,6 +22,9 @@ CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kube
 #: Taints of nodes that are being drained, or are not part of the cluster yet: no pod is sent there either.
 _NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
 
+#: On nodes that an installation has cordoned until their machine is built; the value is the installation.
+UNFINISHED: Final = "spot-rescheduler/cordoned-until-built"
+
 #: Cluster Autoscaler's soft taint of nodes that it finds underused. It removes them only after a while
 #: (``--scale-down-unneeded-time``), and takes the taint off where pods come to the node.
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
@@ -141,6 +144,8 @@ def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if UNFINISHED in node.metadata.annotations:
+        return Blocker(Reason.NODE_NOT_READY, f"its machine is still being built (annotation {UNFINISHED})")
     status = node.condition("Ready")
     if status in ("True", "") or node.name in circumstances.emptied:
         return None

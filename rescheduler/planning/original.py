@@ -1,12 +1,12 @@
 """Which nodes stay for guards that k8s-spot-rescheduler does not have."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.planning.outcome import Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, MoveJobs, Policy
 
@@ -36,18 +36,49 @@ def original_policy(policy: Policy) -> Policy:
     )
 
 
-def kept_by_guards(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Mapping[Reason, int]:
-    """How many nodes stay that k8s-spot-rescheduler would drain, by the first guard that keeps them.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Nodes that stay for guards which k8s-spot-rescheduler does not have."""
 
-    Each node is judged by itself, as :meth:`~rescheduler.planning.planner.Planner.first_plan` does.
+    nodes: Mapping[Reason, int]  #: by the first guard that keeps them
+    complete: bool  #: False: there may be more, not all nodes were judged
+
+
+def kept_by_guards(
+    snapshot: Snapshot, policy: Policy, circumstances: Circumstances, enough: Callable[[], bool]
+) -> Kept:
+    """How many nodes stay that k8s-spot-rescheduler would drain.
+
+    All nodes are judged by their pods first. Forecasts take about a hundred times as long, so they come last. *enough*
+    is asked before each step; once it is true, the result is what is known by then.
     """
     theirs = original_policy(policy)
     if theirs == policy:
-        return {}
-    ours, original = Planner(snapshot, policy), Planner(snapshot, theirs)
-    drained = [plan.node for plan in original.plan_each(circumstances).plans if plan.placements]
-    guards = (_guard(ours.look_again(node, circumstances)) for node in drained)
-    return Counter(guard for guard in guards if guard is not None)
+        return Kept({}, complete=True)
+    kept: Counter[Reason] = Counter()
+    for guard in _judged(Planner(snapshot, policy), Planner(snapshot, theirs), circumstances):
+        if enough():
+            return Kept(kept, complete=False)
+        if guard is not None:
+            kept[guard] += 1
+    return Kept(kept, complete=True)
+
+
+def _judged(ours: Planner, original: Planner, circumstances: Circumstances) -> Iterator[Reason | None]:
+    """Step by step, the guard that keeps one more node; None: the step found none."""
+    plans: list[Plan] = []
+    for node in ours.on_demand(circumstances):
+        verdict = ours.plan_node(node, circumstances)
+        guard = _guard(verdict)
+        if isinstance(verdict, Plan) and verdict.placements:
+            plans.append(verdict)
+        yield guard if guard is not None and _drained(original.plan_node(node, circumstances)) else None
+    for plan in plans:
+        yield _guard(ours.look_again(plan.node, circumstances))
+
+
+def _drained(verdict: Verdict) -> bool:
+    return isinstance(verdict, Plan) and bool(verdict.placements)
 
 
 def _guard(verdict: Verdict) -> Reason | None:

@@ -61,6 +61,10 @@ class Planner:
         """The filters that the plans were made with, for whoever explains them."""
         return self._filters
 
+    def on_demand(self, circumstances: Circumstances) -> Sequence[str]:
+        """The on-demand nodes in drain order."""
+        return self._ground(circumstances).groups.on_demand
+
     def plan_each(self, circumstances: Circumstances) -> Planning:
         """Each on-demand node judged by itself, as things are."""
         ground = self._ground(circumstances)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -351,3 +352,65 @@ def test_a_pool_that_goes_while_its_node_does_hides_no_order(tmp_path: Path, clo
         assert [type(outcome) for outcome in (*first.values(), *second.values())] == [Accepted, Accepted]
         with pytest.raises(UnknownGroup):
             provider.delete_nodes(SECOND, [node_of(server.cloud.add(group_name=SECOND))], deadline=MINUTES)
+
+
+def test_the_log_of_changes(clock: StepClock, caplog: pytest.LogCaptureFixture) -> None:
+    """At -v=4 and above: what the original's manager tells at -v=6, for each change once."""
+    caplog.set_level(logging.DEBUG, "rescheduler.backends.stackpoint")
+
+    def told() -> list[str]:
+        lines = [record.getMessage().removeprefix("stackpoint: ") for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    update = "updating cluster info, organizationID 6, clusterID 810"
+    with serving(clock, building=100.0, forgetting=0.0) as server, providing(server, clock, SPEC) as provider:
+        provider.increase_size(FIRST, 1, deadline=MINUTES)
+        assert told() == [
+            update,
+            "adding 1 nodes to group autoscaling-od",
+            "AddNodes response {instance_id: spcstand-worker-41, state: draft}",
+        ]
+        clock.advance(150)
+        provider.refresh(deadline=MINUTES)
+        new = "new node found, nodeID spcstand-worker-41, newState building, group autoscaling-od"
+        assert told() == [update, new]
+        clock.advance(150)
+        provider.refresh(deadline=MINUTES)
+        assert told() == [update, "node state change, nodeID spcstand-worker-41, oldState building, newState running"]
+        assert provider.group_for(NodeRef("first-worker"), deadline=MINUTES) is None
+        assert told() == ["node not manageable first-worker: it is of no group"]
+        clock.advance(100)
+        provider.refresh(deadline=MINUTES)
+        assert told() == [update]
+        provider.delete_nodes(FIRST, [node_of(server.cloud.nodes()[0])], deadline=2 * MINUTES)
+        [*_, gone] = told()
+        assert gone == "node is not listed any more, nodeID spcstand-worker-41"
+
+
+def test_a_node_that_is_added_to_another_group_is_told(clock: StepClock, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(clock) as server, providing(server, clock, SPEC) as provider:
+        made = msgspec.json.encode([{"pk": 99, "instance_id": "spc-99", "role": "worker", "group_name": "x"}]).decode()
+        server.face.inject(Fault(path=f"{ROOT}/add_node", status=201, body=made))
+        provider.increase_size(FIRST, 1, deadline=MINUTES)
+    assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
+        "stackpoint: added node spc-99 is in group none, not autoscaling-od"
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "cordonUntilRunning: false"])
+def test_nodes_that_join_while_their_machine_is_built(text: str | None, tmp_path: Path, clock: StepClock) -> None:
+    """Not those whose build has failed, and not those of other systems."""
+    file = None
+    if text is not None:
+        file = tmp_path / "spc.yaml"
+        file.write_text(text)
+    with serving(clock, building=100.0) as server, providing(server, clock, SPEC, file=file) as provider:
+        built = node_of(server.cloud.add(group_name=FIRST, building=0.0))
+        made = node_of(server.cloud.add(group_name=FIRST))
+        failed = node_of(server.cloud.add(group_name=FIRST, failed=True))
+        nodes = [built, made, failed, NodeRef("elsewhere")]
+        expected = {made.name} if text is None else set()
+        assert provider.building(nodes, deadline=MINUTES) == expected
+        clock.advance(300)
+        assert provider.building(nodes, deadline=MINUTES) == set()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 
 from rescheduler.cli.compat import DEFAULTS, ORIGINAL
 from rescheduler.cli.run import command
@@ -41,6 +42,20 @@ def test_the_table_of_compat() -> None:
     assert {names.get(flag, flag): row for flag, row in rows.items()} == {
         name: (options[name], _written(changed)) for name, changed in DEFAULTS[ORIGINAL].items()
     }
+
+
+#: What whoever changes over asks for; both programs that are replaced have a row for each.
+TOPICS = ("taint key", "grace", "metrics", "RBAC", "exit codes", "log levels", "ports", "JSON", "docker usage")
+
+
+@pytest.mark.parametrize("program", ["k8s-spot-rescheduler", "kubeaware-cloudpool-proxy"])
+def test_every_difference_has_its_reason(program: str) -> None:
+    page = (PAGE.parent / "upgrading.md").read_text(encoding="utf-8")
+    section = page.partition(f"### What differs from {program}\n")[2].partition("\n#")[0]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    assert head[-3:] == [program, "here", "reason"]
+    assert [row for row in rows if len(row) != 4 or not all(row)] == []
+    assert [topic for topic in TOPICS if not any(row[0].startswith(topic) for row in rows)] == []
 
 
 def _written(default: Any) -> str:

@@ -323,8 +323,12 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the provider refuses after all": (
-        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("protected"), (Release(),)), *OFF],
-        Failure(Why.PROVIDER, "protected"),
+        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("protected", refused=True), (Release(),)), *OFF],
+        Failure(Why.REFUSED, "protected"),
+    ),
+    "the provider fails": (
+        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("no luck"), (Release(),)), *OFF],
+        Failure(Why.PROVIDER, "no luck"),
     ),
     "the intent to remove cannot be written": (
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("409"), (Release(),)), *OFF],

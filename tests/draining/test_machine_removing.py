@@ -90,11 +90,11 @@ class TestTheOrderIsAtWork:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
-            (13, RemovalFailed("protected"), (Release(),)),
+            (13, RemovalFailed("protected", refused=True), (Release(),)),
             (14, Released(), ()),
         ]
         drain = play(machine.start(PLAN, LIMITS), story)
-        assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
+        assert (drain.failure, drain.released) == (Failure(Why.REFUSED, "protected"), True)
 
     def test_a_node_that_cannot_be_deleted_is_left_for_later(self) -> None:
         story: Story = [

@@ -15,6 +15,18 @@ Case = tuple[dict[str, Any], NodeEdit, dict[str, Any] | None]
 
 CASES: dict[str, Case] = {
     "nothing wanted": ({"taints": [THEIRS]}, NodeEdit(), None),
+    "a cordon": (
+        {"taints": [THEIRS]},
+        NodeEdit(cordon=True, annotate={"by": "us"}),
+        {"metadata": BASE | {"annotations": {"by": "us"}}, "spec": {"unschedulable": True}},
+    ),
+    "a cordon that is there": ({"unschedulable": True}, NodeEdit(cordon=True), None),
+    "a cordon that goes": (
+        {"unschedulable": True},
+        NodeEdit(cordon=False),
+        {"metadata": BASE, "spec": {"unschedulable": None}},
+    ),
+    "no cordon that goes": ({}, NodeEdit(cordon=False), None),
     "taint on a bare node": (
         {},
         NodeEdit(taint=(OURS,)),

@@ -414,19 +414,30 @@ class TestProvider:
             assert len(here.of(CoolingDown)) == 1
 
     @pytest.mark.parametrize(
-        "answer",
+        ("answer", "expected"),
         [
-            RemovalFailed("terminate failed", retryable=False),
-            Refused(Refusal.PROTECTED, "not evictable"),
-            Permanent("no such group"),
+            (RemovalFailed("terminate failed", retryable=False), Why.PROVIDER),
+            (Refused(Refusal.PROTECTED, "not evictable"), Why.REFUSED),
+            (Permanent("no such group"), Why.PROVIDER),
         ],
     )
-    def test_a_removal_that_fails_gives_the_node_back(self, answer: Any) -> None:
+    def test_a_removal_that_fails_gives_the_node_back(self, answer: Any, expected: Why) -> None:
         with world(*CLUSTER) as here:
             here.loop(provider=Pool([answer])).round()
-            assert why(here) is Why.PROVIDER
+            assert why(here) is expected
             assert here.marked == []
             assert here.writes[-1] == ("untaint", "od-1")
+
+    def test_a_provider_that_refuses_orders_only_is_the_reason_why_the_node_stays(self) -> None:
+        """It said nothing before the drain. The next drain comes when the node has cooled down."""
+        with world(*CLUSTER) as here:
+            loop = here.loop(provider=Pool([Refused(Refusal.PROTECTED, "not on a Sunday")]))
+            loop.round()
+            here.pass_time(240)
+            loop.round()
+            [blocker] = blockers(here, "od-1")
+            assert blocker.reason is Reason.PROVIDER_REFUSED
+            assert blocker.detail.startswith("pool: protected: not on a Sunday; it is left alone until ")
 
     def test_an_order_at_work_is_asked_about_until_it_is_done(self) -> None:
         with world(*CLUSTER) as here:

@@ -421,3 +421,14 @@ def test_pods_counted_are_those_that_move() -> None:
             "node-role.kubernetes.io/worker": {"od-1": 1, "od-2": 2},
             "node-role.kubernetes.io/spot-worker": {"spot-1": 0},
         }
+
+
+def test_nodes_counted_are_ready_and_labels_without_nodes_are_told() -> None:
+    with world(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND, ready="False")) as here:
+        here.loop(dry_run=True).round()
+        [observed, *_] = here.of(Observed)
+        assert observed.pods == {
+            "node-role.kubernetes.io/worker": {"od-1": 0},
+            "node-role.kubernetes.io/spot-worker": {},
+        }
+        assert observed.unmatched == ("node-role.kubernetes.io/spot-worker",)

@@ -35,6 +35,7 @@ from rescheduler.kube.eviction import Evicted, Gone, Outcome
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.landings import Landings
 from rescheduler.loop import Actors, Knowledge, Loop, Mode
+from rescheduler.new_nodes import NewNodes
 from rescheduler.observe.events import Event, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.freshness import Fresh, FreshPod
@@ -156,13 +157,15 @@ class World:
         taints = (*(one for one in node.spec.taints if one.key not in gone), *edit.taint)
         annotations = {**node.metadata.annotations, **edit.annotate}
         left = {key: text for key, text in annotations.items() if text is not None}
+        cordoned = node.spec.unschedulable if edit.cordon is None else edit.cordon
         changed = msgspec.structs.replace(
             node,
             metadata=msgspec.structs.replace(node.metadata, annotations=left),
-            spec=msgspec.structs.replace(node.spec, taints=taints),
+            spec=msgspec.structs.replace(node.spec, taints=taints, unschedulable=cordoned),
         )
         self.cluster.upsert("Node", changed)
-        self.writes.append(("taint" if edit.taint else "untaint", name))
+        cordons = {None: "taint" if edit.taint else "untaint", True: "cordon", False: "uncordon"}
+        self.writes.append((cordons[edit.cordon], name))
         if (text := edit.annotate.get(ANNOTATION)) and (written := parse(text)):
             self.intents.append((self.now, written))
         if edit.taint:
@@ -324,7 +327,7 @@ class World:
             Landings(view, self, recollection, self.report),
             SpotWatch(timing.spot_settle),
         )
-        actors = Actors(drainer, soft, records)
+        actors = Actors(drainer, soft, NewNodes(access, self.report), records)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run), self.clock, self.report)
 
 

@@ -36,6 +36,7 @@ QUIET = [
     "drain_failures_total{cause='eviction-timeout'} 1x400",
     "drain_failures_total{cause='refused'} 0+0.2x400",
     "node_removals_total{backend='cloudpool',result='deleted'} 0+1x400",
+    "node_removals_total{backend='cloudpool',result='refused'} 0+0.2x400",
     "returned_pods_total 0+0.1x400",
     "evicted_pods_total 0+2x400",
 ]

@@ -1,5 +1,6 @@
 """What is said at which verbosity, and how a line looks."""
 
+import datetime as dt
 import io
 import json
 import logging
@@ -18,10 +19,12 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     EvictionResult,
     Held,
+    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
     MachineOrdered,
+    Observed,
     OwedChanged,
     RemovalPostponed,
     RoundEnded,
@@ -54,6 +57,22 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         Started("1.2", "me", "localhost:9235", dry_run=True),
         0,
         ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
+    ),
+    "what the other guards keep": (
+        KeptByGuards({"local-storage": 3, "kube-system-pod": 1}),
+        0,
+        [
+            ("INFO 4 on-demand nodes stay that k8s-spot-rescheduler would drain (1 kube-system-pod, 3 local-storage); "
+            "--compat=k8s-spot-rescheduler drains them")
+        ],
+    ),
+    "what they keep as far as was judged": (
+        KeptByGuards({"local-storage": 3}, complete=False),
+        0,
+        [
+            ("INFO at least 3 on-demand nodes stay that k8s-spot-rescheduler would drain (3 local-storage); "
+            "--compat=k8s-spot-rescheduler drains them")
+        ],
     ),
     "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica leads: it acts"]),
     "what blocks a node": (
@@ -210,6 +229,14 @@ def test_a_wait_is_told_once() -> None:
     waits = [Held(Waiting.DRAIN_DELAY, "600 s more"), Held(Waiting.DRAIN_DELAY, "590 s more")]
     assert len(said(*waits)) == 1
     assert len(said(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
+
+
+def test_a_label_that_no_node_has_is_told_once() -> None:
+    """At every verbosity; a pool that is empty from time to time is no news."""
+    none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
+    some = replace(none, unmatched=())
+    lines = said(none, none, some, none, verbosity=0)
+    assert lines == ["WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"]
 
 
 def test_json_lines_have_fields() -> None:

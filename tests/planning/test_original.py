@@ -1,14 +1,17 @@
 """Nodes that stay for guards which k8s-spot-rescheduler does not have."""
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rescheduler.planning.original import kept_by_guards, original_policy
+from rescheduler.planning.original import Kept, kept_by_guards, original_policy
+from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot
 
-CACHE = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 
 #: A pod on the on-demand node → the guard that keeps the node, None where none does.
 PODS: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -24,6 +27,31 @@ PODS: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize(("fields", "guard"), PODS.values(), ids=PODS)
 def test_a_node_stays_for_a_guard(fields: dict[str, Any], guard: str | None) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="16"), node("s"), pod(on="od", **fields)])
-    expected = {} if guard is None else {guard: 1}
-    assert kept_by_guards(cluster, Policy(), CIRCUMSTANCES) == expected
-    assert kept_by_guards(cluster, original_policy(Policy()), CIRCUMSTANCES) == {}
+    expected = {} if guard is None else {Reason(guard): 1}
+    assert kept_by_guards(cluster, Policy(), CIRCUMSTANCES, lambda: False) == Kept(expected, complete=True)
+    theirs = original_policy(Policy())
+    assert kept_by_guards(cluster, theirs, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
+
+
+def test_a_plan_whose_pods_would_come_back() -> None:
+    """It is found by the forecast."""
+    nodes = [node("od", ON_DEMAND), node("stay", ON_DEMAND, cpu="32"), node("s", cpu="8"), pod("x", "s", cpu="4")]
+    cluster = snapshot([*nodes, pod("web-1", "od"), pod("web-2", "od")])
+    kept = kept_by_guards(cluster, Policy(), CIRCUMSTANCES, lambda: False)
+    assert kept == Kept({Reason.RETURNS_TO_ON_DEMAND: 1}, complete=True)
+
+
+def test_what_is_known_when_the_time_is_over() -> None:
+    """Nodes are judged by their pods before any forecast; a forecast that is not made leaves the number open."""
+    cluster = snapshot(
+        [node("a", ON_DEMAND), node("b", ON_DEMAND), node("s"), pod("web-1", on="a"), pod("dns-1", on="b", **CACHE)]
+    )
+    told = [kept_by_guards(cluster, Policy(), CIRCUMSTANCES, after(steps)) for steps in range(4)]
+    dns = {Reason.LOCAL_STORAGE: 1}
+    assert told == [Kept({}, False), Kept({}, False), Kept(dns, False), Kept(dns, True)]
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """True from the call after so many on."""
+    left = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
+    return lambda: next(left)

@@ -50,3 +50,5 @@ def test_what_is_told_at_level_0(name: str, tmp_path: Path) -> None:
             told = [line for line in process.lines if "can remove machines" in line]
     whole = f"WARNING whoever reaches port {port} can remove machines: {expected}"
     assert [line.partition(" ")[2] for line in told] == ([whole] if expected else [])
+    warnings = [line for line in process.lines if " WARNING " in line and line not in told]
+    assert warnings == [], "a start is no WARNING"

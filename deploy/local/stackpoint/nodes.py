@@ -8,9 +8,9 @@ from deploy.local.stackpoint.cloud import Cloud, NodeState
 
 
 def nodes(cloud: Cloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By name, of the machines that run or are ending; all workers with *labels*."""
+    """By name; all workers with *labels*. A machine joins before its network is set up, while it is `provisioned`."""
     now = cloud.now()
-    there = [one for one in cloud.nodes() if one.state(now) in {"running", "deleting"}]
+    there = [one for one in cloud.nodes() if one.state(now) in {"provisioned", "running", "deleting"}]
     return {name_of(one): node_of(one, labels if one.role == "worker" else {}) for one in there}
 
 

@@ -26,6 +26,7 @@ class File(Section, frozen=True, kw_only=True):
     settle_time: Duration = Duration(120)  #: how long an order may be at work without being seen
     build_timeout: Duration = Duration(1200)  #: a node that is being made for longer counts as failed
     timeout: Duration = Duration(60)  #: of one request
+    cordon_until_running: bool = True  #: nodes that join while they are being built
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from rescheduler.backends.base import (
     CloudProvider,
     GroupFlags,
     Instance,
+    InstanceState,
     NodeGroup,
     NodeRef,
     NodeTemplate,
@@ -53,12 +54,15 @@ class StackpointSystem:
         self._nodes: Mapping[str, Node] = {}
 
     def look(self, *, deadline: float) -> View:
-        groups = self._groups if self._config.specs else self._pools(deadline)
+        config = self._config
+        log.debug(
+            "stackpoint: updating cluster info, organizationID %d, clusterID %d", config.organization, config.cluster
+        )
+        groups = self._groups if config.specs else self._pools(deadline)
         nodes = self._client.nodes(deadline=deadline)
-        self._groups, self._nodes = groups, {node.key: node for node in nodes}
+        before, self._groups, self._nodes = self._nodes, groups, {node.key: node for node in nodes}
         members = [pools.group_of(node, groups) for node in nodes]
-        for node, member in zip(nodes, members, strict=True):
-            log.debug("stackpoint: node %s (%s) is %s, group %s", node.pk, node.key, node.state, member or "none")
+        _tell_changes(before, self._nodes, dict(zip(self._nodes, members, strict=False)))
         patience = float(self._config.file.build_timeout)
         return View([group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience))
 
@@ -109,7 +113,7 @@ class StackpointSystem:
         return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
 
     def end(self, machine: Machine, *, deadline: float) -> None:
-        log.debug("stackpoint: deleting node %s (%s)", machine.handle, machine.key)
+        log.debug("stackpoint: deleting node, nodeID %s, pk %s", machine.key, machine.handle)
         self._ordered[machine.key] = machine.handle
         self._client.delete(machine.handle, deadline=deadline)
 
@@ -117,8 +121,13 @@ class StackpointSystem:
         known = self._nodes
         log.debug("stackpoint: adding %d nodes to group %s", count, group.id)
         for node in self._client.add(self.group(group.id).order(count), deadline=deadline):
-            if node.key not in known and pools.group_of(node, self._groups) == group.id:
+            if node.key in known:
+                continue
+            log.debug("stackpoint: AddNodes response {instance_id: %s, state: %s}", node.key, node.state)
+            if (member := pools.group_of(node, self._groups)) == group.id:
                 made(node.key)
+            else:
+                log.warning("stackpoint: added node %s is in group %s, not %s", node.key, member or "none", group.id)
 
     def close(self) -> None:
         self._client.close()
@@ -150,6 +159,7 @@ class StackpointProvider(FleetProvider):
     def __init__(self, config: Settings, clock: Clock) -> None:
         self._stackpoint = StackpointSystem(config, clock)
         file = config.file
+        self._cordons = file.cordon_until_running
         pace = Pace(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
         super().__init__(self._stackpoint, clock, pace)
 
@@ -157,7 +167,18 @@ class StackpointProvider(FleetProvider):
         group = super().group_for(node, deadline=deadline)
         if group is not None:
             self._stackpoint.learn(node)
+        else:
+            log.debug("stackpoint: node not manageable %s: it is of no group", node.name)
         return group
+
+    def building(self, nodes: Sequence[NodeRef], *, deadline: float) -> frozenset[str]:
+        """The builder registers a node before its network is set up. A build that has failed is awaited no longer."""
+        machines = {node.name: self.machine(node, deadline=deadline) for node in nodes} if self._cordons else {}
+        return frozenset(
+            name
+            for name, machine in machines.items()
+            if machine is not None and machine.state is InstanceState.CREATING and machine.error is None
+        )
 
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         return [self._stackpoint.known_as(one) for one in super().instances(group, deadline=deadline)]
@@ -169,6 +190,19 @@ class StackpointProvider(FleetProvider):
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         name = self.group(group, deadline=deadline).id  # looks, and so finds the groups
         return self._stackpoint.group(name).template()
+
+
+def _tell_changes(before: Mapping[str, Node], after: Mapping[str, Node], groups: Mapping[str, str]) -> None:
+    """At -v=4 and above, as the original at -v=6: nodes that have come, gone or changed their state."""
+    for key, node in after.items():
+        if key not in before:
+            group = groups[key] or "none"
+            log.debug("stackpoint: new node found, nodeID %s, newState %s, group %s", key, node.state, group)
+        elif before[key].state != node.state:
+            states = before[key].state, node.state
+            log.debug("stackpoint: node state change, nodeID %s, oldState %s, newState %s", key, *states)
+    for key in before.keys() - after.keys():
+        log.debug("stackpoint: node is not listed any more, nodeID %s", key)
 
 
 def _last(provider_id: str) -> str:

@@ -1,0 +1,46 @@
+"""A node of StackPointCloud that joins before its network is set up takes pods when its machine runs."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.api import Json
+from deploy.local.manifests import ON_DEMAND
+from deploy.local.plane import ControlPlane
+from deploy.local.stackpoint import nodes as stackpoint_nodes
+from deploy.local.standin.nodes import Nodes
+from rescheduler.clock import SystemClock
+from rescheduler.planning.candidates import UNFINISHED
+from tests.backends import stackpoints
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
+from tests.cluster.real_autoscaler import joined
+
+CLOCK = SystemClock()
+STEP = 5.0  #: seconds for which a machine is draft, building, provisioned
+
+
+def test_it_is_cordoned_from_joining_until_its_machine_runs(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "spc.yaml"
+    config.write_text("refreshInterval: 100ms\n")
+    with stackpoints.serving(CLOCK) as server:
+        machine = server.cloud.add(group_name=stackpoints.FIRST, building=STEP)
+        name = stackpoint_nodes.name_of(machine)
+        for variable, value in stackpoints.environment(server.url).items():
+            monkeypatch.setenv(variable, value)
+
+        def seen() -> tuple[bool, bool]:
+            node: Json = cluster.api.get(f"/api/v1/nodes/{name}")
+            return node["spec"].get("unschedulable", False), UNFINISHED in node["metadata"].get("annotations", {})
+
+        flags = ("--cloud-provider=spc", f"--cloud-config={config}", "--nodes=1:5:t2.medium:od")
+        nodes = Nodes(str(cluster.kubeconfig), lambda: stackpoint_nodes.nodes(server.cloud, {ON_DEMAND: ""}), CLOCK)
+        with joined(nodes), Daemon(cluster, *FLAGS, *flags):
+            observer.eventually(lambda: name in observer.node_names() and seen() == (True, True), "the cordon")
+            assert machine.state(CLOCK.now()) == "provisioned"
+            observer.eventually(lambda: seen() == (False, False), "the end of the cordon")
+            assert machine.state(CLOCK.now()) == "running"
+            observer.stays(seen, (False, False), seconds=2)
