@@ -130,7 +130,7 @@ def cloudpool(folder: Path) -> Iterator[World]:
     clock = SystemClock()
     (folder / "password").write_text(password)
     values: dict[str, object] = {"desired_size": MACHINES, "username": "us", "password_file": "password"}
-    of = CloudpoolSettings(pool=document(), refresh_interval=0, pool_update=0, **values)  # type: ignore[arg-type]
+    of = CloudpoolSettings(pool=document(), refresh_interval=0, pool_update=1, **values)  # type: ignore[arg-type]
     with CloudpoolServer(of, folder, clock).running() as server:
 
         def members() -> Sequence[str]:
