@@ -58,7 +58,7 @@ def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: P
 
 def _asked(names: Sequence[str], cluster: Snapshot, planner: Planner, circumstances: Circumstances) -> Iterator[Pod]:
     if not names:
-        yield from planner.in_question(circumstances)
+        yield from planner.relevant_pods(circumstances)
     for name in names:
         if (pod := cluster.pods.get(name)) is not None:
             yield pod

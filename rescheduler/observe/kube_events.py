@@ -116,7 +116,7 @@ class KubeEvents:
             gone = f"another machine comes in its place: {event.unshrunk}" if event.unshrunk else gone
             text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
-            how = "its pods are evicted, another tool removes it" if event.removed_by else "its pods run elsewhere"
+            how = "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"
             self._record(event.node, RESCHEDULER, f"drained the node, {how}")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)

@@ -84,5 +84,7 @@ def test_a_pipe_gets_whole_lines_and_no_animation_even_where_colours_are_forced(
     plain = printed()
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert printed() == plain
-    assert "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are here" in plain[0]
+    assert (
+        "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are on this node" in plain[0]
+    )
     assert plain[1] == b""

@@ -98,7 +98,7 @@ EMPTY = Plan("od", ())
 NO_ROOM = Rejected("od", (Blocker(Reason.NO_ROOM, "Insufficient cpu", "ns/a"), Blocker(Reason.BUDGET, "x")))
 
 #: Another tool removes the node.
-JOINED = Rejected("od", (Blocker(Reason.BEING_DRAINED, "another tool removes it"),))
+JOINED = Rejected("od", (Blocker(Reason.BEING_DRAINED, "another tool is removing it"),))
 
 
 def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:

@@ -72,7 +72,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         PLAN,
         [*OPENING, *MOVED, (10, Looked(JOINED), (Release(),)), (11, Released(), ())],
         (),
-        "another tool removes it",
+        "another tool is removing it",
     ),
     "the node goes before the marks are off": (
         PLAN,
@@ -178,5 +178,5 @@ def test_pods_that_the_other_tool_does_not_evict_are_not_waited_for_without_end(
 
 def test_before_the_first_eviction_it_is_a_plan_that_no_longer_holds() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
-    why = "the plan no longer holds: being-drained-by-another: another tool removes it"
+    why = "the plan no longer holds: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

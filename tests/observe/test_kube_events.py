@@ -78,10 +78,10 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         ],
     ),
     "a drain that another tool finishes": (
-        replace(ended(), removed_by="another tool removes it (a taint)"),
+        replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
-            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool removes it (a taint)", False),
-            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool removes it", False),
+            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),
+            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
         ],
     ),
     "an end that an earlier drain ordered": (

@@ -136,9 +136,9 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ["INFO drained after 12.5 s, 1 pods moved; its machine is going or gone, the Node is deleted node=od-1"],
     ),
     "a node that another tool removes": (
-        replace(ended(), removed_by="another tool removes it (a taint)"),
+        replace(ended(), removed_by="another tool is removing it (a taint)"),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; another tool removes it (a taint) node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; another tool is removing it (a taint) node=od-1"],
     ),
     "a node that stays tainted": (
         replace(ended(Why.INTERNAL_ERROR), tainted=True),

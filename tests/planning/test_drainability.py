@@ -153,10 +153,9 @@ def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
     assert {one.pod: one.detail for one in verdict.blockers} == {
-        "default/a": "it is being deleted and has time until 2026-01-01T12:01:00Z; the node waits for its end",
-        "default/b": "it should have ended at 2026-01-01T11:00:00Z; see its finalizers, and whether its kubelet works",
-        "default/c": "volcano places it; --scheduler-name=volcano would let it go, if that scheduler has the default's "
-        "rules",
+        "default/a": "it is being deleted (grace period until 2026-01-01T12:01:00Z); the drain waits until it is gone",
+        "default/b": "it should have terminated by 2026-01-01T11:00:00Z; check its finalizers and the node's kubelet",
+        "default/c": "its scheduler is volcano; --scheduler-name=volcano allows eviction if it uses the default rules",
     }
 
 
@@ -185,9 +184,7 @@ def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
     pods = [pod("liqo-tenant-rome/gw-rome", "od"), pod("liqo/liqo-webhook", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    detail = (
-        'virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it go'
-    )
+    detail = 'Liqo virtual nodes depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction'
     assert [(one.pod, str(one.reason), one.detail) for one in verdict.blockers] == [
         ("liqo-tenant-rome/gw-rome", "liqo-component", detail)
     ]

@@ -110,8 +110,8 @@ def test_a_fragile_plan_is_not_carried_out_and_the_next_node_is_looked_at() -> N
     assert [(plan.node, plan.robust) for plan in planning.plans] == [("od2", True)]
     (blocker,) = planning.rejected[0].blockers
     assert blocker.detail == (
-        "the scheduler would not choose the nodes that the plan counts on: 1 of 2 pods (default/b-od1) found no place "
-        "in up to 3 of 5 play-throughs"
+        "the scheduler would probably choose other nodes than the plan: 1 of 2 pods (default/b-od1) were "
+        "unschedulable in up to 3 of 5 simulations"
     )
     assert planner.look_again("od1", CIRCUMSTANCES) == planning.rejected[0]
     shown = {verdict.node: verdict for verdict in planner.plan_each(CIRCUMSTANCES).verdicts}["od1"]
@@ -146,7 +146,7 @@ def test_the_advice_is_a_soft_taint() -> None:
     assert isinstance(verdict, Rejected)
     assert verdict.blockers[0].reason is Reason.RETURNS_TO_ON_DEMAND
     assert verdict.blockers[0].detail == (
-        "at least 2 of 2 pods would go back to nodes that are not spot; a PreferNoSchedule taint on on-demand nodes "
+        "at least 2 of 2 pods would return to nodes that are not spot; a PreferNoSchedule taint on on-demand nodes "
         "(--manage-soft-taint) keeps them away"
     )
 

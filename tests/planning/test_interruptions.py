@@ -57,7 +57,10 @@ TAINTS: dict[str, str] = {
 @pytest.mark.parametrize("key", TAINTS)
 def test_taints_are_signals(key: str) -> None:
     made, told = spot(**tainted(key)), f"taint {TAINTS[key]}"
-    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == (
+        [told],
+        f"it will be removed soon ({told})",
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,10 @@ def test_taints_are_signals(key: str) -> None:
 )
 def test_conditions_are_signals(name: str) -> None:
     made, told = spot(**conditioned(name)), f"condition {name} of AKS"
-    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == (
+        [told],
+        f"it will be removed soon ({told})",
+    )
 
 
 #: fact: the node → its signals, and why no pods are sent there
@@ -83,7 +89,7 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
             "taint karpenter.sh/disrupted of Karpenter",
             "condition PreemptScheduled of AKS",
         ],
-        "it is about to go (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
+        "it will be removed soon (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
     ),
     "underused, by Cluster Autoscaler": (
         {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1", "effect": "PreferNoSchedule"}]},
@@ -93,7 +99,7 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
     "not registered with Karpenter yet": (
         tainted("karpenter.sh/unregistered"),
         [],
-        "it may be about to go (taint karpenter.sh/unregistered)",
+        "it may be removed soon (taint karpenter.sh/unregistered)",
     ),
     "cordoned": ({"unschedulable": True}, [], "it is cordoned"),
     "not Ready": ({"ready": "False"}, [], "it is not Ready"),

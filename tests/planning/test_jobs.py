@@ -69,7 +69,7 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
         TOLERANT,
         "default/p-0",
     ),
-    "none of its pods are here": (JobFacts(backoff_limit=0), [], TOLERANT, None),
+    "none of its pods are on this node": (JobFacts(backoff_limit=0), [], TOLERANT, None),
     "always": (JobFacts(backoff_limit=0, backoff_limit_per_index=0), TWO, ALWAYS, None),
     "never is a rule of its own": (JobFacts(backoff_limit=0), TWO, NEVER, None),
 }
@@ -97,14 +97,15 @@ def test_a_node_s_pods_by_their_job() -> None:
 
 
 def test_the_counts_and_the_ways_out_are_told() -> None:
-    advice = "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, would let it go"
+    advice = "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, allows eviction"
     assert job_blocker(JobFacts(3, failures=2), TWO, TOLERANT) == Blocker(
         Reason.JOB_WOULD_FAIL,
-        "its Job fails after more than 3 pod failures (backoffLimit): it has 2, and 2 of its pods are here; " + advice,
+        "its Job fails after more than 3 pod failures (backoffLimit): it has 2, and 2 of its pods are on this node; "
+        + advice,
         "default/p-0",
     )
     assert job_blocker(JobFacts(9, 1), pods("0", "1"), TOLERANT) == Blocker(
         Reason.JOB_WOULD_FAIL,
-        "its index of the Job fails with its next failure: 1 of 1 (backoffLimitPerIndex); " + advice,
+        "its next failure fails its index of the Job: 1 of 1 (backoffLimitPerIndex); " + advice,
         "default/p-1",
     )

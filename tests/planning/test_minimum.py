@@ -140,5 +140,5 @@ def test_the_minimum_is_told_beside_everything_else() -> None:
         ("min-on-demand-nodes", None),
     ]
     assert verdict.blockers[1].detail == (
-        "--min-on-demand-nodes=2: 0 other on-demand nodes are Ready, keep pods, and are neither drained nor removed"
+        "--min-on-demand-nodes=2: 0 other on-demand nodes are Ready, run pods, and are neither drained nor removed"
     )

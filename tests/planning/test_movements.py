@@ -52,7 +52,7 @@ class Case:
     waits: Waits = field(default=WAITS)
 
 
-BACK = "its pods came back to on-demand nodes once; it is not moved before 2026-01-01T12:10:00Z"
+BACK = "its pods returned to on-demand nodes once; they are not moved before 2026-01-01T12:10:00Z"
 LONG_AGO = NOW - 2 * HOUR
 CASES = {
     "never moved": Case(Movements(), {state(): [made("w-1", "od")]}),
@@ -84,13 +84,13 @@ CASES = {
     "each further return doubles the wait": Case(
         moves(LONG_AGO, returns=3, until=NOW - HOUR),
         {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
-        blocked("its pods came back to on-demand nodes 4 times; it is not moved before 2026-01-01T13:20:00Z"),
+        blocked("its pods returned to on-demand nodes 4 times; they are not moved before 2026-01-01T13:20:00Z"),
         moves(LONG_AGO, returns=4, returned=True, until=NOW + 80 * MINUTE),
     ),
     "up to the longest wait": Case(
         moves(LONG_AGO, returns=60, until=NOW - HOUR),
         {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
-        blocked("its pods came back to on-demand nodes 61 times; it is not moved before 2026-01-02T12:00:00Z"),
+        blocked("its pods returned to on-demand nodes 61 times; they are not moved before 2026-01-02T12:00:00Z"),
         moves(LONG_AGO, returns=61, returned=True, until=NOW + 24 * HOUR),
     ),
     "returns are forgotten a longest wait after the last one": Case(
@@ -103,7 +103,7 @@ CASES = {
         moves(*(NOW - hours * HOUR for hours in (20, 10, 5))),
         {state(): [made("w-1", "od", NOW - 24 * HOUR)]},
         blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-01T16:00:00Z"
         ),
     ),
@@ -120,7 +120,7 @@ CASES = {
         moves(*[NOW - HOUR] * 5),
         {state(2): [made(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]},
         blocked(
-            "5 of its pods were moved in the last 24 h; 2 more would be too many for 2 replicas "
+            "5 of its pods were moved in the last 24 h; 2 more would exceed the limit for 2 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),
@@ -132,7 +132,7 @@ CASES = {
         moves(*[NOW - HOUR] * 3),
         {state(0): [made("w-1", "od", NOW - 30 * HOUR)]},
         blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),
@@ -140,8 +140,8 @@ CASES = {
         Movements(),
         {state(): [made("w-1", "od")]},
         blocked(
-            "0 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
-            "(--max-moves-per-pod-per-day=0.5); its pods on the node are too many for one day"
+            "0 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
+            "(--max-moves-per-pod-per-day=0.5); its pods on the node exceed the limit of a whole day"
         ),
         waits=Waits(moves_per_pod=0.5),
     ),
@@ -153,7 +153,7 @@ CASES = {
         {state(): [made("w-1", "od", NOW)]},
         blocked(BACK)
         + blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),

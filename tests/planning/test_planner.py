@@ -203,15 +203,15 @@ def test_the_daemon_gets_the_first_node_that_has_something_to_move() -> None:
 COOLING = {
     "without a reason": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5)),
-        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; no new attempt before 2026-01-01T12:05:00Z"),
     ),
     "with the failure's own reason": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5), "eviction-refused", "a webhook refuses default/a"),
-        Blocker(Reason.EVICTION_REFUSED, "a webhook refuses default/a; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.EVICTION_REFUSED, "a webhook refuses default/a; no new attempt before 2026-01-01T12:05:00Z"),
     ),
     "with a reason that this version does not know": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5), "strike", "of the guild"),
-        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; no new attempt before 2026-01-01T12:05:00Z"),
     ),
 }
 

@@ -105,7 +105,7 @@ def test_the_times_are_told() -> None:
     verdict = Planner(cluster, policy(120)).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
     told = (
-        "PodDisruptionBudget default/b allows 1 evictions at a time, 2 of its pods are here, and a step takes 125 s "
-        "(30 s to terminate, 95 s until the replacement pod is Ready); --pod-eviction-timeout is 120 s"
+        "PodDisruptionBudget default/b allows 1 evictions at a time, 2 of its pods are on this node, and a step "
+        "takes 125 s (30 s to terminate, 95 s until the replacement pod is Ready); --pod-eviction-timeout is 120 s"
     )
     assert [(one.pod, one.detail) for one in verdict.blockers] == [("default/w-1", told)]
