@@ -112,7 +112,7 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
 
-STOPPED = "told to stop in the middle of the drain"
+STOPPED = "stop requested during the drain"
 
 #: Where a drain is told to stop: what it does, and which pods it names.
 STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {

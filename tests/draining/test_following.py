@@ -84,19 +84,19 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         [(6, "", UNSCHEDULABLE)],
         21,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
     "it is unschedulable: the evicted pod may be in its way until it is gone": (
         [(6, "a", UNSCHEDULABLE), (34, "", UNSCHEDULABLE)],
         49,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
     "it is unschedulable again and again": (
         [(6, "", UNSCHEDULABLE), (20, "", PENDING), (21, "", UNSCHEDULABLE)],
         36,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
     "it is not bound: the scheduler does not run": (
         [(6, "", PENDING)],
@@ -116,11 +116,11 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_NOT_BOUND,
         "not bound to a node within 60 s",
     ),
-    "it is put back on the node": (
+    "it is scheduled to the drained node again": (
         [(6, "", BACK)],
         66,
         Why.PODS_RETURN,
-        "it is put back on the node, because it tolerates the taint",
+        "it was scheduled to the drained node again, because it tolerates the taint",
     ),
 }
 

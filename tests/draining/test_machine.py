@@ -288,9 +288,9 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (65, seen("a b", {WEB: running(1, bound=2)}), (Release(),)),
             *OFF,
         ],
-        Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not end within the grace period and 30 s", (A,)),
+        Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not terminate within the grace period and 30 s", (A,)),
     ),
-    "pods are put back on the node again and again": (
+    "pods are scheduled to the node again and again": (
         [
             *OPENING,
             *MOVED,
@@ -301,7 +301,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ],
         Failure(
             Why.PODS_RETURN,
-            "pods came to the node 3 times while it was drained: they tolerate its taint",
+            "pods were scheduled to the node 3 times during the drain: they tolerate its taint",
             (C, PodRef("ns", "d", "d")),
         ),
     ),

@@ -213,7 +213,7 @@ class TestResumedRemovals:
             ],
             Failure(
                 Why.TERMINATION_TIMEOUT,
-                "pod ns/x did not end within the grace period and 30 s",
+                "pod ns/x did not terminate within the grace period and 30 s",
                 (PodRef("ns", "x", "x"),),
             ),
         ),
