@@ -55,7 +55,7 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     empty = [node("od2", ON_DEMAND), broken]
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, *empty]}))
     why = "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3"
-    line = f"rescheduler: left out, as it cannot be decoded: {why}\n"
+    line = f"rescheduler: ignored, because it cannot be decoded: {why}\n"
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(dump), "-o", "json", "--budgets-in-steps"])
     out, err = capfdbinary.readouterr()
@@ -68,7 +68,7 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
         main(["explain", "--snapshot", str(dump), "od2"])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err.decode()) == (0, line)
-    assert b"od2 stays:" in out
+    assert b"od2 is not drained:" in out
     assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
 
 

@@ -69,7 +69,7 @@ WRONG = {
         2,
         (
             "rescheduler: --node-group-auto-discovery=asg:tag=a: "
-            "the cloud provider 'cherryservers' is told its groups by --nodes; leave it out"
+            "the cloud provider 'cherryservers' gets its groups from --nodes; remove this flag"
         ),
     ),
     "no configuration": (
