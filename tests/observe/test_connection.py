@@ -89,7 +89,7 @@ def test_an_answer_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             super().connection_lost(exc)
             lost.set()
 
-    monkeypatch.setattr(connection, "TAKING_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "SEND_SECONDS", 0.2)
     monkeypatch.setattr(server, "Connection", Watched)
     with (
         server.serving(APPLICATION, Address("127.0.0.1", 0)) as where,
@@ -127,7 +127,7 @@ def again(client: socket.socket) -> None:
 def test_one_more_than_the_most_takes_the_place_of_the_one_that_is_idle_for_longest(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
         first, second, third = (answered(opened, address) for _ in range(3))
         with contextlib.suppress(ConnectionError):
@@ -141,7 +141,7 @@ def test_one_more_than_the_most_takes_the_place_of_the_one_that_is_idle_for_long
 def test_one_more_than_the_most_is_closed_where_all_are_at_work(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
         working = [answered(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
         assert after(address, ASKED) == b""
@@ -150,7 +150,7 @@ def test_one_more_than_the_most_is_closed_where_all_are_at_work(
 
 def test_the_client_that_has_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe from elsewhere is not the one that is closed, however long it has been idle."""
-    monkeypatch.setattr(connection, "MOST", 3)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(connection.Connection, "host", property(lambda self: self.scope_host()), raising=False)
     ports: dict[int, str] = {}
     monkeypatch.setattr(

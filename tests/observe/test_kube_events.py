@@ -41,7 +41,7 @@ def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - 
 
 OD_2 = NodeRef("od-2", "uid-od-2")
 REASONS = (
-    "the node stays: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
+    "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"
 )
 
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
     ),
     "somebody else's goes on": (DrainStarted(OD, None), []),
-    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it takes no more pods", False)]),
+    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
         [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
     ),
     "an order": (
         MachineOrdered(OD, "pool", "g"),
-        [(OD, "MachineRemovalOrdered", "pool takes the machine out of group g", False)],
+        [(OD, "MachineRemovalOrdered", "requested termination of the machine in group g from pool", False)],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "no-controller: pod a/b")),
@@ -72,7 +72,8 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             (
                 OD,
                 "MachineRemovalPostponed",
-                "the machine may have been ordered away, it is not ordered again for now: no-controller: pod a/b",
+                ("machine termination may have been requested before; not requested again for now: no-controller: "
+                "pod a/b"),
                 True,
             )
         ],
@@ -85,7 +86,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         ],
     ),
     "an end that an earlier drain ordered": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is going or gone, the Node is deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
     ),
     "the end": (
         ended(),
@@ -104,9 +105,9 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
     ),
     "a cool-down": (
         CoolingDown(OD, NOW, 1),
-        [(OD, "DrainCoolDown", "left alone until 2026-01-01T12:00:00Z after 1 failed drains in a row", False)],
+        [(OD, "DrainCoolDown", "no new attempt before 2026-01-01T12:00:00Z after 1 consecutive failed drains", False)],
     ),
-    "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain begun by x was resumed", False)]),
+    "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain by x was resumed", False)]),
 }  # fmt: skip
 
 

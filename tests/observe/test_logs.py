@@ -55,19 +55,19 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
     ),
-    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica leads: it acts"]),
+    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica is the leader"]),
     "what blocks a node": (
         planned(BLOCKED),
         2,
         [
-            "INFO stays: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
-            "INFO stays: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
+            "INFO not drained: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
+            "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),
-    "a node that can go": (planned(PLAN), 2, ["INFO can be emptied: 1 pods fit spot nodes node=od-1"]),
+    "a node that can go": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
     "a drain of another": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
-    "the taint": (Tainted(OD), 2, ["INFO tainted, it takes no more pods node=od-1"]),
+    "the taint": (Tainted(OD), 2, ["INFO tainted, it accepts no more pods node=od-1"]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
         3,
@@ -78,18 +78,18 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
-    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it takes pods again node=od-1"]),
+    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it accepts pods again node=od-1"]),
     "the end of a machine that another one comes for": (
         replace(ended(), removed=True, unshrunk="502: no"),
         0,
-        ["WARNING drained after 12.5 s, 1 pods moved; another machine comes in its place: 502: no node=od-1"],
+        ["WARNING drained after 12.5 s, 1 pods moved; a new machine will replace it: 502: no node=od-1"],
     ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
         0,
         [
             (
-                "WARNING drain failed after 12.5 s, the taint is off: it took too long "
+                "WARNING drain failed after 12.5 s, the taint was removed: it took too long "
                 "node=od-1 pod=default/web-1 reason=eviction-timeout"
             )
         ],
@@ -97,30 +97,33 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a cool-down": (
         CoolingDown(OD, NOW, 2),
         0,
-        ["INFO left alone until 2026-01-01T12:00:00Z after 2 failed drains in a row node=od-1 reason=cooling-down"],
+        [
+            ("INFO no new attempt before 2026-01-01T12:00:00Z after 2 consecutive failed drains "
+            "node=od-1 reason=cooling-down")
+        ],
     ),
     "marks": (
         Swept(OD, "", Sweep.ROLLED_BACK),
         0,
-        ["INFO found marks of a drain by nobody known: rolled-back node=od-1 reason=rolled-back"],
+        ["INFO found marks of a drain by an unknown holder: rolled-back node=od-1 reason=rolled-back"],
     ),
     "an order": (
         MachineOrdered(OD, "pool", "g"),
         0,
-        ["INFO empty: pool was asked to take its machine out of group g node=od-1"],
+        ["INFO empty: requested termination of the machine in group g from pool node=od-1"],
     ),
     "an end that an earlier drain ordered": (
         MachineGone(OD),
         0,
-        ["INFO its machine is going or gone, the Node is deleted node=od-1"],
+        ["INFO its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
         0,
         [
             (
-                "WARNING its machine may have been ordered away; it is not ordered again for now: the plan no longer "
-                "holds: no-controller: pod a/b node=od-1 reason=plan-changed"
+                "WARNING machine termination may have been requested before; not requested again for now: the plan "
+                "no longer holds: no-controller: pod a/b node=od-1 reason=plan-changed"
             )
         ],
     ),
@@ -133,7 +136,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; its machine is going or gone, the Node is deleted node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
     "a node that another tool removes": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
@@ -145,7 +148,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "WARNING drain failed after 12.5 s, the taint is still on: it took too long "
+                "WARNING drain failed after 12.5 s, the taint is still set: it took too long "
                 "node=od-1 pod=default/web-1 reason=internal-error"
             )
         ],
@@ -203,7 +206,10 @@ def test_reasons_are_told_when_they_change() -> None:
 
 def test_a_dry_run_tells_at_every_verbosity() -> None:
     lines = said(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
-    assert lines[1:] == ["INFO can be emptied: 1 pods fit spot nodes node=od-1", "INFO has nothing to move node=od-3"]
+    assert lines[1:] == [
+        "INFO can be drained: 1 pods fit on spot nodes node=od-1",
+        "INFO has no pods to move node=od-3",
+    ]
 
 
 def test_a_wait_is_told_once() -> None:
@@ -220,7 +226,7 @@ def test_json_lines_have_fields() -> None:
     assert line.pop("time").endswith("Z")
     assert line == {
         "level": "WARNING",
-        "message": "drain failed after 12.5 s, the taint is off: it took too long",
+        "message": "drain failed after 12.5 s, the taint was removed: it took too long",
         "node": "od-1",
         "pod": "default/web-1",
         "reason": "stopped",

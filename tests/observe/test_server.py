@@ -70,7 +70,7 @@ def test_alive_while_the_loop_beats(pages: Pages) -> None:
     assert pages.get("/healthz").status_code == 200
     pages.clock.seconds = 181
     silent = pages.get("/healthz")
-    assert (silent.status_code, silent.text) == (503, "the loop has been silent for 181 s\n")
+    assert (silent.status_code, silent.text) == (503, "no heartbeat of the loop for 181 s\n")
     pages.health.beat()
     assert pages.get("/healthz").status_code == 200
 
@@ -95,7 +95,7 @@ def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
 def test_the_status_of_a_new_daemon(pages: Pages) -> None:
     status = pages.get("/statusz").json()
     assert (status["plannedAt"], status["nodes"], status["drains"]) == (None, [], [])
-    assert "No plan was made yet" in pages.get("/statusz", accept="text/html").text
+    assert "No plan yet" in pages.get("/statusz", accept="text/html").text
 
 
 STORY = (
@@ -163,7 +163,7 @@ def test_the_status_for_people_is_escaped(pages: Pages) -> None:
     page = pages.get("/statusz", accept="text/html,*/*").text
     assert "nothing &lt;b&gt;makes&lt;/b&gt; it anew" in page
     assert "<b>makes" not in page
-    assert "1 of 2 on-demand nodes can be emptied onto 2 spot nodes, 0 are empty; staying: 1 no-controller" in page
+    assert "1 of 2 on-demand nodes can be drained to 2 spot nodes, 0 are empty; not drained: 1 no-controller" in page
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 
