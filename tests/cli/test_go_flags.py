@@ -1,4 +1,4 @@
-"""Arguments as Go programs take them."""
+"""Tests of arguments in the syntax of Go programs."""
 
 from datetime import timedelta
 
@@ -38,13 +38,13 @@ def test_durations_of_go(text: str, duration: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="expected a"):
         parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_what_is_written_is_read(milliseconds: int) -> None:
+def test_round_trip(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
 

@@ -1,4 +1,4 @@
-"""``rescheduler provider serve`` as a process: it serves, ends in order, and says in one line what is wrong."""
+"""Tests of ``rescheduler provider serve`` as a process: serving, clean shutdown, and errors in one line."""
 
 import re
 import signal
@@ -16,7 +16,7 @@ from tests.backends import pki
 SERVE = (sys.executable, "-m", "rescheduler", "provider", "serve")
 
 
-def test_it_serves_over_mutual_tls_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+def test_it_serves_over_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path) -> None:
     pki.make(tmp_path)
     files = ("--cert", "server.crt", "--key-cert", "server.key", "--ca-cert", "ca.pem")
     command = (*SERVE, "--cloud-provider=none", "--address=127.0.0.1:0", *files)
@@ -81,7 +81,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fact", WRONG)
-def test_what_is_wrong_is_one_line(fact: str, tmp_path: Path) -> None:
+def test_errors_are_one_line(fact: str, tmp_path: Path) -> None:
     arguments, status, line = WRONG[fact]
     done = subprocess.run((*SERVE, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")

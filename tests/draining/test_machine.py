@@ -1,4 +1,4 @@
-"""Whole drains, played through as (time, event, expected actions): no clock, no threads, no cluster."""
+"""Tests of complete drains as (time, event, expected actions), without clock, threads or cluster."""
 
 import pytest
 
@@ -69,7 +69,7 @@ from tests.draining.stories import (
 )
 
 LATE = workload("late", "c")
-#: A pod of another Deployment was bound to the node just before the scheduler saw the taint.
+#: A pod of another Deployment was bound to the node just before the scheduler observed the taint.
 CAME: Story = [
     (10, Looked(plan(LATE)), (reading(of=(LATE,)),)),
     (10, read(LATE), (Mark(Step.DRAINING, ("a", "b"), debts=(LATE.debt,)),)),
@@ -362,18 +362,18 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
 def test_failure(story: Story, failure: Failure) -> None:
-    """Whatever goes wrong, the taint is removed where it may be on."""
+    """After every failure the taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)
 
 
-def test_a_drain_begins_with_the_provider() -> None:
+def test_a_drain_asks_the_provider_first() -> None:
     assert machine.start(PLAN, LIMITS)[1] == (AskProvider(),)
     assert machine.resume("od", LIMITS, ("a",))[1] == (AskProvider(),)
 
 
 def test_landing_is_measured_from_the_last_eviction() -> None:
-    """There is nothing to measure before everything runs, and where nothing was evicted."""
+    """There is no value before all pods run, or if nothing was evicted."""
     moved = play(machine.start(PLAN, LIMITS), [*OPENING, *MOVED])
     _, story = SUCCESSES["pods that are being deleted are waited for, and not evicted"]
     left = play(machine.start(EMPTY, LIMITS), story)

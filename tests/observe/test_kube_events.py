@@ -1,4 +1,4 @@
-"""Reasons on nodes and pods: the original's two where it wrote them, and ours."""
+"""Tests of Kubernetes Events on nodes and pods: the two reasons of k8s-spot-rescheduler, and our own."""
 
 from dataclasses import replace
 
@@ -112,30 +112,30 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
-def test_told(event: Event, expected: list[Told]) -> None:
+def test_event(event: Event, expected: list[Told]) -> None:
     assert told(event) == expected
 
 
 @pytest.mark.parametrize("why", Why)
-def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
+def test_each_cause_of_a_failed_drain_is_reported(why: Why) -> None:
     assert told(ended(why))[:2] == [
         (OD, "DrainFailed", f"{why}: it took too long", True),
         (OD, "ReschedulerFailed", f"failed to drain the node: {why}", True),
     ]
 
 
-def test_that_a_node_stays_is_told_when_its_reasons_change() -> None:
+def test_blockers_are_reported_when_they_change() -> None:
     assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
 
 
-def test_a_proxy_tells_of_nodes_that_its_pool_keeps_once() -> None:
+def test_a_proxy_reports_rejected_nodes_once() -> None:
     chosen = Chosen((PLAN,), (BLOCKED,), {"od-1": OD, "od-2": OD_2})
     assert told(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
 
 
-def test_who_drains_says_so_in_words_of_its_own() -> None:
+def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
     words = Words(planned="go", evicted="evicted from {node}")
     found = told(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
     assert [message for _, _, message, _ in found] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

@@ -1,4 +1,4 @@
-"""What is said at which verbosity, and how a line looks."""
+"""Tests of log lines: what is logged at which verbosity, and the format."""
 
 import io
 import json
@@ -39,8 +39,8 @@ from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
 
 
-def said(*events: Event, verbosity: int = 2) -> list[str]:
-    """The lines without the time."""
+def logged(*events: Event, verbosity: int = 2) -> list[str]:
+    """Return the log lines without the time."""
     stream = io.StringIO()
     logs.configure(Logging(verbosity), stream)
     listener = Logs()
@@ -178,44 +178,44 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
 
 @pytest.mark.parametrize(("event", "verbosity", "lines"), LINES.values(), ids=LINES)
 def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
-    """Each is told at its verbosity, and not below it."""
-    assert said(event, verbosity=verbosity)[: len(lines)] == lines
+    """Each line is logged at its verbosity, and not below it."""
+    assert logged(event, verbosity=verbosity)[: len(lines)] == lines
     if verbosity > 1:
-        assert said(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
+        assert logged(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
 
 
 @pytest.mark.parametrize("why", Why)
-def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
-    [line] = said(ended(why), verbosity=0)
+def test_each_cause_of_a_failed_drain_is_logged(why: Why) -> None:
+    [line] = logged(ended(why), verbosity=0)
     assert line.endswith(f"it took too long node=od-1 pod=default/web-1 reason={why}")
 
 
 @pytest.mark.parametrize("waiting", Waiting)
-def test_each_wait_is_told_with_its_reason(waiting: Waiting) -> None:
-    assert said(Held(waiting, "for a reason")) == [f"INFO nothing is drained: for a reason reason={waiting}"]
+def test_each_wait_is_logged_with_its_reason(waiting: Waiting) -> None:
+    assert logged(Held(waiting, "for a reason")) == [f"INFO nothing is drained: for a reason reason={waiting}"]
 
 
-def test_what_metrics_show_is_no_line() -> None:
-    assert said(OwedChanged(3), WatchAges({"Pod": 1.0}), verbosity=4) == []
+def test_events_for_metrics_only_are_not_logged() -> None:
+    assert logged(OwedChanged(3), WatchAges({"Pod": 1.0}), verbosity=4) == []
 
 
-def test_reasons_are_told_when_they_change() -> None:
-    assert len(said(planned(BLOCKED), planned(BLOCKED))) == 2
-    assert len(said(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
+def test_reasons_are_logged_when_they_change() -> None:
+    assert len(logged(planned(BLOCKED), planned(BLOCKED))) == 2
+    assert len(logged(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
 
 
-def test_a_dry_run_tells_at_every_verbosity() -> None:
-    lines = said(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
+def test_a_dry_run_logs_verdicts_at_every_verbosity() -> None:
+    lines = logged(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
     assert lines[1:] == [
         "INFO can be drained: 1 pods fit on spot nodes node=od-1",
         "INFO has no pods to move node=od-3",
     ]
 
 
-def test_a_wait_is_told_once() -> None:
+def test_a_wait_is_logged_once() -> None:
     waits = [Held(Waiting.DRAIN_DELAY, "600 s more"), Held(Waiting.DRAIN_DELAY, "590 s more")]
-    assert len(said(*waits)) == 1
-    assert len(said(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
+    assert len(logged(*waits)) == 1
+    assert len(logged(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
 
 
 def test_json_lines_have_fields() -> None:
@@ -234,7 +234,7 @@ def test_json_lines_have_fields() -> None:
 
 
 @pytest.mark.parametrize("form", LogFormat)
-def test_errors_of_ours_are_one_line(form: LogFormat) -> None:
+def test_our_errors_are_one_line(form: LogFormat) -> None:
     stream = io.StringIO()
     logs.configure(Logging(0, form), stream)
     try:
@@ -245,7 +245,7 @@ def test_errors_of_ours_are_one_line(form: LogFormat) -> None:
     assert "a round ended: ValueError: invalid literal for int" in line
 
 
-def test_others_are_heard_when_they_warn() -> None:
+def test_warnings_of_libraries_are_logged() -> None:
     stream = io.StringIO()
     logs.configure(Logging(4), stream)
     logging.getLogger("urllib3").info("chatter")

@@ -1,4 +1,4 @@
-"""The smallest change that would give a pod a place."""
+"""Tests of the smallest change that would let a pod fit."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a drain owes, and when it is paid or lapses."""
+"""Tests of debts: how they are incurred, paid, and lapse."""
 
 from dataclasses import replace
 from typing import Any
@@ -98,7 +98,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
-def test_what_is_missing(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
+def test_shortfall(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
     assert shortfall(owed, known, replicas) == missing
 
 
@@ -172,7 +172,7 @@ def test_pods_are_counted(manifests: list[dict[str, Any]], expected: Replicas | 
     assert counted == ({} if expected is None else {WEB: expected})
 
 
-def test_pods_of_several_controllers_are_counted_apart() -> None:
+def test_pods_of_several_controllers_are_counted_separately() -> None:
     other = Controller("default", "StatefulSet", "db", "db-uid")
     second = mine("b")
     second["metadata"]["ownerReferences"][0]["uid"] = "rs-2"

@@ -1,4 +1,4 @@
-"""Each rule of who may be evicted, as the only thing that stands in the way."""
+"""Tests of each drainability rule, as the only blocker."""
 
 from typing import Any
 
@@ -119,7 +119,7 @@ def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-#: when the pod "p" has to end; pods that the drain has evicted → the plan's pods that leave, or why it is given up
+#: deletionTimestamp of pod "p", pods that the drain has evicted → pods that the plan waits for, or the reason
 LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "evicted by this drain": (True, ("uid-p",), ["default/p"]),
     "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
@@ -135,7 +135,7 @@ def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: t
     pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
     verdict = planner.look_again("od", CIRCUMSTANCES, evicted)
-    told = [str(one) for one in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
+    told = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
     assert told == expected
 
 
@@ -144,7 +144,7 @@ def test_a_terminating_pod_does_not_have_to_move() -> None:
     assert [one.name for one in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
 
 
-def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
+def test_details_say_what_a_person_can_do() -> None:
     pods = [
         pod("a", "od", deleted="2026-01-01T12:01:00Z"),
         pod("b", "od", deleted="2026-01-01T11:00:00Z"),
@@ -152,19 +152,19 @@ def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
     ]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert {one.pod: one.detail for one in verdict.blockers} == {
+    assert {blocker.pod: blocker.detail for blocker in verdict.blockers} == {
         "default/a": "it is being deleted (grace period until 2026-01-01T12:01:00Z); the drain waits until it is gone",
         "default/b": "it should have terminated by 2026-01-01T11:00:00Z; check its finalizers and the node's kubelet",
         "default/c": "its scheduler is volcano; --scheduler-name=volcano allows eviction if it uses the default rules",
     }
 
 
-def test_pods_that_are_alike_but_for_their_owner_are_judged_apart() -> None:
+def test_pods_that_differ_only_in_their_owner_are_evaluated_separately() -> None:
     pods = [pod(f"p-{n}", "od", owner=owner) for n, owner in enumerate(("batch/v1/Job", "x/v1/Job", "batch/v1/Job"))]
     policy = Policy(move_jobs=MoveJobs.NEVER)
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), policy).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert [one.pod for one in verdict.blockers] == ["default/p-0", "default/p-2"]
+    assert [blocker.pod for blocker in verdict.blockers] == ["default/p-0", "default/p-2"]
 
 
 SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {
@@ -180,12 +180,12 @@ def test_kube_system(policy: Policy, budgets: list[dict[str, Any]], expected: An
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
+def test_pods_in_a_liqo_tenant_namespace_block_the_node() -> None:
     pods = [pod("liqo-tenant-rome/gw-rome", "od"), pod("liqo/liqo-webhook", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
     detail = 'Liqo virtual nodes depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction'
-    assert [(one.pod, str(one.reason), one.detail) for one in verdict.blockers] == [
+    assert [(blocker.pod, str(blocker.reason), blocker.detail) for blocker in verdict.blockers] == [
         ("liqo-tenant-rome/gw-rome", "liqo-component", detail)
     ]
 
@@ -194,7 +194,7 @@ def test_every_blocking_pod_is_named() -> None:
     pods = [pod("a", "od", owner=None), pod("b", "od", annotations={SAFE: "false"}), pod("c", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert {(one.pod, str(one.reason)) for one in verdict.blockers} == {
+    assert {(blocker.pod, str(blocker.reason)) for blocker in verdict.blockers} == {
         ("default/a", "no-controller"),
         ("default/b", "not-safe-to-evict"),
     }

@@ -1,4 +1,4 @@
-"""What the watched state lacks of a consistent read."""
+"""Tests of differences between the watched state and a consistent read."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from predicates.objects import Node, PodDisruptionBudget
 from rescheduler.planning.freshness import Fresh, FreshPod, lag
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod, snapshot
 
-#: A cluster by the names of its objects.
+#: The objects of a cluster by name.
 Objects = dict[str, Manifest | None]
 
 BASE: Objects = {
@@ -23,16 +23,16 @@ BASE: Objects = {
 
 
 def fresh(objects: Objects) -> Fresh:
-    """*objects* as a read for a drain of ``od``, with ``spot`` as its target, would show them."""
-    there = snapshot([one for one in objects.values() if one is not None and one["kind"] != "Pod"])
-    pods = [one for one in objects.values() if one is not None and one["kind"] == "Pod"]
+    """Return *objects* as a consistent read for a drain of ``od`` with the target ``spot``."""
+    there = snapshot([manifest for manifest in objects.values() if manifest is not None and manifest["kind"] != "Pod"])
+    pods = [manifest for manifest in objects.values() if manifest is not None and manifest["kind"] == "Pod"]
     budgets = there.of("PodDisruptionBudget")
     return Fresh(
         node="od",
         asked=frozenset({"od", "spot"}),
-        nodes={one.name: one for one in there.nodes if isinstance(one, Node) and one.name != "other"},
-        pods={one["metadata"]["uid"]: fresh_pod(one) for one in pods},
-        budgets={key: one for key, one in budgets.items() if isinstance(one, PodDisruptionBudget)},
+        nodes={node.name: node for node in there.nodes if isinstance(node, Node) and node.name != "other"},
+        pods={pod["metadata"]["uid"]: fresh_pod(pod) for pod in pods},
+        budgets={key: budget for key, budget in budgets.items() if isinstance(budget, PodDisruptionBudget)},
     )
 
 
@@ -48,7 +48,7 @@ def fresh_pod(pod: Manifest) -> FreshPod:
 
 
 def again(name: str, on: str, **fields: Any) -> Manifest:
-    """Another pod of that name."""
+    """Return a different pod with the same name."""
     made = pod(name, on, **fields)
     return made | {"metadata": made["metadata"] | {"uid": "uid-of-another"}}
 
@@ -56,7 +56,7 @@ def again(name: str, on: str, **fields: Any) -> Manifest:
 ENDED = {"phase": "Succeeded"}
 TAINT = {"key": "full", "effect": "NoSchedule"}
 
-#: What was listed, what is watched, and what is told; all else is as in BASE on both sides.
+#: Changes to BASE in the read, changes to BASE in the watched state, and the reported difference.
 CASES: dict[str, tuple[Objects, Objects, str]] = {
     "the same": ({}, {}, ""),
     "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not in the cache yet"),

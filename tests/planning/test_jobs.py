@@ -1,4 +1,4 @@
-"""When the eviction of its pods could fail a Job, by the Job controller's own counts."""
+"""Tests of evictions that could fail a Job, according to the Job controller's counts."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TOLERANT, ALWAYS, NEVER = MoveJobs.TOLERANT, MoveJobs.ALWAYS, MoveJobs.NEVER
 
 
 def pods(*index_failures: str | None) -> list[Pod]:
-    """One pod of a Job for each; its annotation says how often its index has failed, None: it has no index."""
+    """Return one pod of a Job for each number of earlier failures of its index; None means no index."""
     made = snapshot(
         pod(f"p-{n}", "od", owner="batch/v1/Job", annotations={} if count is None else {INDEX_FAILURES: count})
         for n, count in enumerate(index_failures)
@@ -23,7 +23,7 @@ def pods(*index_failures: str | None) -> list[Pod]:
 
 ONE, TWO = pods(None), pods(None, None)
 
-#: fact: what the Job says, its pods here, --move-jobs → the pod that must stay
+#: case: facts of the Job, its pods on the node, --move-jobs → the pod that must stay
 FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     "no failure is allowed": (JobFacts(backoff_limit=0), ONE, TOLERANT, "default/p-0"),
     "one failure is left": (JobFacts(backoff_limit=1), ONE, TOLERANT, None),
@@ -81,7 +81,7 @@ def test_a_job(facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str
     assert (blocker and (blocker.reason, blocker.pod)) == (stays and (Reason.JOB_WOULD_FAIL, stays))
 
 
-def test_a_node_s_pods_by_their_job() -> None:
+def test_pods_of_a_node_by_job() -> None:
     made = snapshot(
         [
             pod("p-0", "od", owner="batch/v1/Job"),
@@ -96,7 +96,7 @@ def test_a_node_s_pods_by_their_job() -> None:
     assert {uid: [one.name for one in ones] for uid, ones in found.items()} == {"uid-of-p": ["p-0", "p-1"]}
 
 
-def test_the_counts_and_the_ways_out_are_told() -> None:
+def test_details_contain_the_counts_and_the_remedies() -> None:
     advice = "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, allows eviction"
     assert job_blocker(JobFacts(3, failures=2), TWO, TOLERANT) == Blocker(
         Reason.JOB_WOULD_FAIL,

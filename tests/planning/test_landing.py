@@ -1,4 +1,4 @@
-"""Where replacement pods landed, compared with the forecast."""
+"""Tests of where replacement pods landed, compared with the forecast."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def made(name: str, on: str) -> Pod:
 
 
 def plan(*nodes: str) -> tuple[Plan, list[Pod]]:
-    """A plan that moves one pod to each of *nodes*."""
+    """Return a plan that moves one pod to each of *nodes*."""
     pods = [made(f"w-{n}", "od") for n in range(len(nodes))]
     refs = [PodRef("default", f"w-{n}", f"uid-w-{n}") for n in range(len(nodes))]
     return Plan("od", tuple(map(Placement, refs, nodes))), pods
@@ -65,5 +65,5 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
         pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a return that was foreseen is one, too"),
     ],
 )
-def test_a_drain_whose_pods_mostly_came_back_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:
+def test_a_drain_most_of_whose_pods_returned_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:
     assert Landed("od", outcomes).badly is badly

@@ -10,7 +10,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapsho
 
 CACHE = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 
-#: A pod on the on-demand node → the guard that keeps the node, None where none does.
+#: Pod on the on-demand node → the guard that blocks the node, or None.
 PODS: dict[str, tuple[dict[str, Any], str | None]] = {
     "an emptyDir": ({"name": "web-1", **CACHE}, "local-storage"),
     "a pod of kube-system": ({"name": "kube-system/dns-1"}, "kube-system-pod"),
