@@ -15,7 +15,7 @@ from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
@@ -41,7 +41,7 @@ def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: P
     alone were evicted and recreated. The reasons are the scheduler's own.
     """
     with progress("reading the cluster"):
-        cluster = Source(snapshot, connection).read()
+        cluster = ClusterSource(snapshot, connection).read()
     planner = Planner(cluster, policy)
     circumstances = Circumstances(SystemClock().now())
     pods = list(_selected_pods(names, cluster, planner, circumstances))

@@ -40,7 +40,7 @@ def format_duration(duration: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0"
 
 
-class Duration(click.ParamType[timedelta]):
+class DurationType(click.ParamType[timedelta]):
     """A Go duration, converted to a timedelta of at least *least*."""
 
     name = "duration"

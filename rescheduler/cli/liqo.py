@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rescheduler.cli.go_flags import FILE_TEXT, Duration, GoCommand, Option
+from rescheduler.cli.go_flags import FILE_TEXT, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
@@ -64,7 +64,7 @@ def command() -> None:
 )
 @Option(
     "--expire-after",
-    Duration(least=timedelta(seconds=1)),
+    DurationType(least=timedelta(seconds=1)),
     default="5m",
     help="How long the registration of a cluster by its agent is valid; an update can set another duration (ttl).",
 )

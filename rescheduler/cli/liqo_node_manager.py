@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, GoCommand, Option
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
@@ -70,7 +70,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     "be used.",
 )
 @Option(
-    "--liqoctl-timeout", Duration(least=timedelta(seconds=1)), default="10m", help="Time limit of one liqoctl call."
+    "--liqoctl-timeout", DurationType(least=timedelta(seconds=1)), default="10m", help="Time limit of one liqoctl call."
 )
 @Option(
     "--liqoctl-argument",

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from rescheduler.backends import BACKENDS
-from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, Option, Parsed
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
@@ -133,7 +133,7 @@ policy_options = group(
         ),
         Option(
             "--planning-timeout",
-            Duration(),
+            DurationType(),
             default="2s",
             help="Time limit for improving a plan beyond first-fit. 0: first-fit only. Two seconds improve plans "
             "for thousands of nodes and are short compared with --housekeeping-interval.",

@@ -11,7 +11,7 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -54,7 +54,7 @@ def command(
     """
     clock = SystemClock()
     with progress("reading the cluster"):
-        cluster = Source(snapshot, connection).read()
+        cluster = ClusterSource(snapshot, connection).read()
     with progress("planning"):
         planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps))
         circumstances = Circumstances(clock.now())

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.go_flags import Bool, Duration, GoCommand, Option, Parsed, format_duration
+from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
     connection_options,
     group,
@@ -65,20 +65,20 @@ timing_options = group(
     (
         Option(
             "--housekeeping-interval",
-            Duration(least=timedelta(milliseconds=100)),
+            DurationType(least=timedelta(milliseconds=100)),
             default="10s",
             help="Pause between two rounds. A round without a drain sends one or two small reads to the API server.",
         ),
         Option(
             "--node-drain-delay",
-            Duration(),
+            DurationType(),
             default="10m",
             help="Pause after a drain, so that moved pods settle and an autoscaler can remove the node. It also "
             "follows a failed drain that evicted a pod. Restarts do not shorten it. 0: none.",
         ),
         Option(
             "--pod-eviction-timeout",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="2m",
             help="How long a rejected eviction (for example, by a PodDisruptionBudget) is retried before the "
             "drain fails. It applies to each step of a drain. A node is not drained if a budget allows only "
@@ -87,52 +87,52 @@ timing_options = group(
         ),
         Option(
             "--max-graceful-termination",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="2m",
             help="Maximum grace period of evicted pods; a pod's own grace period applies if it is shorter. If a "
             "pod still exists half a minute after its grace period, the drain fails.",
         ),
         Option(
             "--pending-patience",
-            Duration(),
+            DurationType(),
             default="10m",
             help="No node is drained while pods are pending that could run on a spot node; pods that have been "
             "pending for longer than this are ignored. 0: pending pods do not delay drains.",
         ),
         Option(
             "--landing-timeout",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="10m",
             help="How long the replacements of evicted pods may take to run, from the last eviction. A drain "
             "succeeds, and its machine is removed, only after that; if they take longer, the drain fails.",
         ),
         Option(
             "--failure-pause",
-            Duration(),
+            DurationType(),
             default="10m",
             help="Pause of all drains after a drain whose replacement pods did not run in time, or most of whose "
             "pods returned to on-demand nodes. It doubles with each consecutive failure; a successful drain "
             "resets it. 0: none.",
         ),
-        Option("--failure-pause-max", Duration(), default="4h", help="Maximum of --failure-pause."),
+        Option("--failure-pause-max", DurationType(), default="4h", help="Maximum of --failure-pause."),
         Option(
             "--node-cooldown",
-            Duration(),
+            DurationType(),
             default="5m",
             help="How long a node is not drained after its drain failed, while others are. It doubles with each "
             "consecutive failure. 0: the node is retried immediately.",
         ),
-        Option("--node-cooldown-max", Duration(), default="2h", help="Maximum of --node-cooldown."),
+        Option("--node-cooldown-max", DurationType(), default="2h", help="Maximum of --node-cooldown."),
         Option(
             "--return-wait",
-            Duration(),
+            DurationType(),
             default="10m",
             help="How long the pods of a controller are not moved after they returned to an on-demand node. It "
             "doubles with each further return. 0: none.",
         ),
         Option(
             "--return-wait-max",
-            Duration(),
+            DurationType(),
             default="24h",
             help="Maximum of --return-wait; returns are forgotten when this time has passed after the last wait.",
         ),
@@ -145,7 +145,7 @@ timing_options = group(
         ),
         Option(
             "--spot-settle",
-            Duration(),
+            DurationType(),
             default="10m",
             help="Pause after a tenth of the spot nodes, and at least two, were lost within five minutes: gone, "
             "not Ready, or about to be interrupted. More losses are likely then. Nodes that an autoscaler "

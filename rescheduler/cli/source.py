@@ -31,7 +31,7 @@ output_option: Final = Option(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClusterSource:
     """A snapshot file, or a connection if there is none."""
 
     snapshot: str | None

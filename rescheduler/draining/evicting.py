@@ -47,7 +47,7 @@ def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Resu
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
-    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, said="")
+    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, last_rejection="")
     drain = replace(with_victim(drain, accepted), last_eviction_at=now)
     return replace(drain, evicted=(*drain.evicted, victim.pod)), ()
 
@@ -238,8 +238,8 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
         return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:
-        said = next((f": {victim.said}" for victim in refused if victim.said), "")
-        why = f"{_pods(refused)} could not be evicted within {drain.limits.eviction:g} s{said}"
+        rejection = next((f": {victim.last_rejection}" for victim in refused if victim.last_rejection), "")
+        why = f"{_pods(refused)} could not be evicted within {drain.limits.eviction:g} s{rejection}"
         return Failure(Why.EVICTION_TIMEOUT, why, tuple(victim.pod for victim in refused))
     return None
 

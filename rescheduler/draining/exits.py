@@ -77,7 +77,7 @@ def released(drain: Drain, _: Released, __: float) -> Result:
 
 
 def _settled(drain: Drain) -> Result:
-    """End the drain once the marks are removed and no eviction is in flight, because it might still evict a pod."""
+    """End the drain once the marks are removed and no eviction is in flight: a late eviction could still succeed."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 

@@ -101,7 +101,8 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
 def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
     """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced.
 
-    After a roll-out nothing is owed for the pods evicted so far. For the remaining pods, what runs now is owed.
+    After a roll-out nothing is owed for the pods evicted so far. For the remaining pods, the debt is the pods that run
+    now.
     """
     debt, state = drain.debts[controller], drain.states[controller]
     pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))

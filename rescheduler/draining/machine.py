@@ -94,7 +94,7 @@ def resume_removal(
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
-    """Remove our marks from a node whose intent is not known any more. *debts* are those written there."""
+    """Remove our marks from a node whose intent is unknown. *debts* are those written there."""
     owed = {debt.controller: debt for debt in debts}
     return exits.release(Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=owed), now)
 

@@ -117,7 +117,7 @@ def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) ->
     if victim is None:
         return drain, ()
     drain = without(drain, frozenset([event.uid]))
-    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, said="")
+    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, last_rejection="")
     return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
 
 
@@ -175,7 +175,7 @@ def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
 
 
 def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
-    """Return the existing debts plus what is owed to the controllers of pods to move: what runs now.
+    """Return the existing debts, plus debts to the controllers of pods to move for the pods that run now.
 
     A ReplicaSet whose Deployment was deleted inherits the debt to the Deployment.
     """

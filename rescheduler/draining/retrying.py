@@ -17,7 +17,7 @@ def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now
         return drain
     backoff = min(FIRST_RETRY * 2.0 ** min(victim.refusals, 10), LONGEST_RETRY)
     wait = backoff if retry_after is None else retry_after
-    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, said=why))
+    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why))
 
 
 def sooner(drain: Drain, now: float) -> Drain:

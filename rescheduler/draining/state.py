@@ -120,7 +120,7 @@ class Victim:
     ask_at: float = NEVER  #: time of the next eviction request
     ask_until: float = NEVER  #: time after which no more requests are made
     refusals: int = 0  #: consecutive rejected requests
-    said: str = ""  #: message of the last rejection
+    last_rejection: str = ""  #: message of the last rejection
     leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
 
     @property

@@ -21,7 +21,7 @@ CLOSE_SECONDS: Final = 2.0
 MAX_CONNECTIONS: Final = 512
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """Uvicorn's connection, with time limits for receiving and sending, and an orderly response to invalid HTTP.
 
     Clients cannot cause log lines above the debug level, so that they cannot flood the log.
@@ -91,7 +91,7 @@ class Connection(H11Protocol):
         else:
             self.transport.close()
 
-    def _make_room(self) -> "Connection":
+    def _make_room(self) -> "HttpConnection":
         """Return the connection to close when there are too many.
 
         It is the connection that has been idle for longest, of the client with the most idle connections. So clients
@@ -101,7 +101,7 @@ class Connection(H11Protocol):
         idle = [
             connection
             for connection in self.connections
-            if isinstance(connection, Connection) and connection is not self and connection.idle
+            if isinstance(connection, HttpConnection) and connection is not self and connection.idle
         ]
         if not idle:
             return self
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
 
     @property
     def last_received(self) -> float:
-        """When the client last sent something, by the loop's clock."""
+        """Return when the client last sent data, in the event loop's clock."""
         return self._last_received
 
     def _start_receive_timer(self) -> None:

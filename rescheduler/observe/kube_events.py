@@ -33,7 +33,7 @@ RESCHEDULER_FAILED: Final = "ReschedulerFailed"
 _MAX_REASONS: Final = 3
 
 
-class Record(Protocol):
+class RecordEvent(Protocol):
     """Writes one Kubernetes Event asynchronously, without raising. Repeated events are counted, not written again."""
 
     def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
@@ -50,7 +50,7 @@ class Words:
 class KubeEvents:
     """The listener. Blockers of a node are reported when they change."""
 
-    def __init__(self, record: Record, words: Words = Words()) -> None:
+    def __init__(self, record: RecordEvent, words: Words = Words()) -> None:
         self._record, self._words = record, words
         self._reported: dict[NodeRef, object] = {}
 

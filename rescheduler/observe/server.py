@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe.connection import Connection
+from rescheduler.observe.connection import HttpConnection
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Board, Status, as_html, as_json
 from rescheduler.settings import Address
@@ -106,7 +106,7 @@ def serving(application: Starlette, address: Address, flag: str = "--listen-addr
     Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
     settings = uvicorn.Config(
-        application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection
+        application, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection
     )
     with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield Address(address.host, port)

@@ -28,7 +28,7 @@ GOOD: dict[str, bytes] = {
 TORN: dict[str, bytes] = {
     "cut off": PACKED[:-20],
     "without its sum": PACKED[:-8],
-    "with another sum": PACKED[:-8] + bytes(8),
+    "with a wrong checksum": PACKED[:-8] + bytes(8),
     "with something behind it": PACKED + b"more",
     "cut off in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
     "only its beginning": b"\x1f\x8b",

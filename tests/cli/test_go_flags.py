@@ -60,7 +60,7 @@ def example(**_: object) -> None:
 
 ARGUMENTS: dict[str, tuple[str, str]] = {
     "two dashes": ("--namespace=x", "--namespace=x"),
-    "one dash": ("-namespace=x", "--namespace=x"),
+    "a single dash": ("-namespace=x", "--namespace=x"),
     "a value apart": ("-namespace x", "--namespace x"),
     "a value that looks like a flag": ("--namespace --v rest", "--namespace --v rest"),
     "underscores, as glog has them": ("-running_in_cluster=false", "--running-in-cluster=false"),
@@ -68,10 +68,10 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "a boolean with a value": ("--running-in-cluster=false", "--running-in-cluster=false"),
     "a short option with =": ("-v=2", "-v 2"),
     "a short option apart": ("-v 2", "-v 2"),
-    "a short option in one": ("-v2", "-v2"),
+    "a short option with an attached value": ("-v2", "-v2"),
     "its long form": ("--v=2", "--v=2"),
     "after --": ("-- -namespace=x", "-- -namespace=x"),
-    "what nobody knows": ("-nonsense=1 --more", "-nonsense=1 --more"),
+    "an unknown flag": ("-nonsense=1 --more", "-nonsense=1 --more"),
     "an equals sign in the value": ("-namespace=a=b", "--namespace=a=b"),
 }
 

@@ -41,7 +41,7 @@ WRONG = {
         2,
         "rescheduler: --cert, --key-cert and --ca-cert: expected all three, for mutual TLS",
     ),
-    "a file that is not there": (
+    "a missing file": (
         ("--cert", "c", "--key-cert", "k", "--ca-cert", "a"),
         2,
         "rescheduler: --key-cert k: cannot be read: No such file or directory",
@@ -59,12 +59,12 @@ WRONG = {
         1,
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",
     ),
-    "groups that nobody needs": (
+    "unsupported node groups": (
         ("--nodes", "1:2:pool", "--insecure-plaintext"),
         2,
         "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
     ),
-    "groups to be found by a text": (
+    "group auto-discovery": (
         ("--cloud-provider=cherryservers", "--node-group-auto-discovery=asg:tag=a", "--node-group-auto-discovery=b"),
         2,
         (

@@ -13,8 +13,8 @@ WRONG = {
     "no name": (("--waive=default/Deployment/",), "'default/Deployment/': expected NAMESPACE/KIND/NAME"),
     "too many parts": (("--waive=a/b/c/d",), "'a/b/c/d': expected NAMESPACE/KIND/NAME"),
     "a space": (("--waive=a/b/c d",), "'a/b/c d': expected NAMESPACE/KIND/NAME"),
-    "an empty one": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
-    "one of two": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
+    "an empty name": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
+    "one of two names is invalid": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
 }

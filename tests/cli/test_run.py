@@ -123,7 +123,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, Connection("k", in_cluster=False)),
     "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, Connection(in_cluster=False)),
     "JSON": (f"--kube-api-content-type={JSON}", 0, Connection(in_cluster=True, content_type=JSON)),
-    "one dry round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
+    "a single dry-run round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
     "an election elsewhere": (
         "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
         2,
@@ -213,7 +213,7 @@ def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypa
 
 WRONG: dict[str, tuple[str, str]] = {
     "an unknown flag": ("--nonsense", "--nonsense"),
-    "an unknown flag, one dash": ("-nonsense=1", "-n"),
+    "an unknown flag with a single dash": ("-nonsense=1", "-n"),
     "a duration": ("--node-drain-delay=10", "'10': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "a negative duration": ("--node-drain-delay=-10s", "'-10s': expected a duration"),
     "too short an interval": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
@@ -252,10 +252,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "an address without brackets": ("--listen-address=::1:80", "address '::1:80': expected host:port"),
     "an encoding": ("--kube-api-content-type=text/xml", "'text/xml' is not one of"),
     "a provider": ("--cloud-provider=nowhere", "'nowhere' is not one of 'none'"),
-    "a configuration of nothing": ("--cloud-config=/x", "has nothing to configure"),
+    "a configuration file without a provider": ("--cloud-config=/x", "has nothing to configure"),
     "a missing value": ("--node-drain-delay", "requires an argument"),
     "an argument too many": ("extra", "unexpected extra argument"),
-    "a kubeconfig that is not there": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
+    "a missing kubeconfig": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
     "not in a cluster": ("", "not in a cluster"),
     "neither cluster nor kubeconfig": ("--running-in-cluster=false", "no such file"),
 }

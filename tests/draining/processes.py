@@ -213,7 +213,7 @@ class Processes:
 
     @property
     def drain(self) -> Drain:
-        """Where the drain stands now."""
+        """Return the current state of the drain."""
         return self.moments[-1].after
 
     def _mark(self, action: Mark | Renew) -> Event | None:

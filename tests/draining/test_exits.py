@@ -123,7 +123,7 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
     "while the debts are noted": (OPENING[:4], True, (A, B)),
     "while evictions are tried": (OPENING[:5], True, (A, B)),
     "before the first eviction": (OPENING, True, (A, B)),
-    "while an eviction is asked for": (ASKED, True, (A, B)),
+    "while an eviction is in flight": (ASKED, True, (A, B)),
     "while a replacement pod is awaited": ([*ASKED, (5, EvictionAccepted("a"), ())], True, (B,)),
     "when everything runs": ([*OPENING, *MOVED], True, ()),
     "while the intent to remove is written": ([*TAKEN, *MOVED, ORDERED[0]], True, ()),

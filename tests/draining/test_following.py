@@ -77,7 +77,7 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_REFUSED,
         "it is not created",
     ),
-    "it is not created: the evicted pod may be in its way until it is gone": (
+    "it is not created: the timer starts when the evicted pod is gone": (
         [(6, "a", running(0)), (30, "", running(0))],
         45,
         Why.REPLACEMENT_REFUSED,
@@ -89,13 +89,13 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_UNSCHEDULABLE,
         "the scheduler cannot place ns/a2",
     ),
-    "it is unschedulable: the evicted pod may be in its way until it is gone": (
+    "it is unschedulable: the timer starts when the evicted pod is gone": (
         [(6, "a", UNSCHEDULABLE), (34, "", UNSCHEDULABLE)],
         49,
         Why.REPLACEMENT_UNSCHEDULABLE,
         "the scheduler cannot place ns/a2",
     ),
-    "it is unschedulable again and again": (
+    "it is unschedulable repeatedly": (
         [(6, "", UNSCHEDULABLE), (20, "", PENDING), (21, "", UNSCHEDULABLE)],
         36,
         Why.REPLACEMENT_UNSCHEDULABLE,
@@ -113,7 +113,7 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_NOT_BOUND,
         "not bound to a node within 60 s",
     ),
-    "it is not bound: the evicted pod may be in its way until it is gone": (
+    "it is not bound: the timer starts when the evicted pod is gone": (
         [(6, "a", PENDING), (30, "", PENDING)],
         90,
         Why.REPLACEMENT_NOT_BOUND,
@@ -264,7 +264,7 @@ LESS_OWED: dict[str, tuple[dict[str, Any], Replicas, bool]] = {
     "nothing changes": ({}, running(2), False),
     "nothing changes, and the replacement is Ready": ({}, running(3), True),
     "scaled up": ({"wanted": 5}, running(3), True),
-    "scaled down by what is missing": ({"wanted": 2}, running(2), True),
+    "scaled down by the missing number": ({"wanted": 2}, running(2), True),
     "scaled down, and more is missing": ({"wanted": 2}, running(1), False),
     "scaled to zero": ({"wanted": 0}, running(0), True),
     "deleted": ({"exists": False}, running(0), True),
@@ -286,7 +286,7 @@ def test_debts_shrink_and_lapse(change: dict[str, Any], runs: Replicas, over: bo
 
 
 class TestRollOutDuringDrain:
-    """Existing debts lapse; for the remaining pods, what runs then is owed."""
+    """Existing debts lapse; for the remaining pods, the debt is the pods that run then."""
 
     def test_later_steps_still_wait_for_ready_pods(self) -> None:
         many = workload("web", "a", "b", "c", total=5)

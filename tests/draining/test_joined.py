@@ -56,7 +56,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (WEB.debt,),
         AUTOSCALER,
     ),
-    "an evicted pod is still there": (
+    "an evicted pod still exists": (
         PLAN,
         [*EVICTED, (9, seen("b", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
         (WEB.debt,),
@@ -74,7 +74,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (),
         "another tool is removing it",
     ),
-    "the node goes before the marks are off": (
+    "the node is deleted before the marks are removed": (
         PLAN,
         [
             *EVICTED,
@@ -103,7 +103,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (),
         "no node od",
     ),
-    "the other tool evicts the pods that are left": (
+    "the other tool evicts the remaining pods": (
         PLAN,
         [
             *ASKED,
@@ -116,7 +116,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (WEB.debt,),
         AUTOSCALER,
     ),
-    "the other tool comes when a step is planned": (
+    "the other tool starts while a step is planned": (
         PLAN,
         [
             *OPENING,

@@ -291,11 +291,11 @@ BOTH = (HEALTHY, DATABASE)
 
 #: Scenario → result, and the number of pods lost.
 ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
-    "all goes well": (Scenario(BOTH, bare=1, group="pool"), None, 5),
+    "no faults": (Scenario(BOTH, bare=1, group="pool"), None, 5),
     "requests are slow": (Scenario(BOTH, slow=3.0), None, 5),
     "processes die": (Scenario(BOTH, group="pool", kills=(9, 20, 30)), None, 5),
-    "another replica leads": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),
-    "a pod comes late": (Scenario(BOTH, late_pod_at=15), None, 6),
+    "another replica is the leader": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),
+    "a pod is bound to the tainted node": (Scenario(BOTH, late_pod_at=15), None, 6),
     "no replacement pod is created": (Scenario((replace(HEALTHY, creates=False),)), Why.REPLACEMENT_REFUSED, 1),
     "none is created, and processes die": (
         Scenario((replace(HEALTHY, creates=False),), kills=(12, 24, 36)),
@@ -316,7 +316,7 @@ ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
     "scaled down": (Scenario((replace(HEALTHY, change="down", change_at=9),)), None, 3),
     "suspended": (Scenario((replace(HEALTHY, kind="Job", change="suspended", change_at=9),)), None, 1),
     "rolled out": (Scenario((replace(HEALTHY, change="template", change_at=9),)), None, 2),
-    "told to stop": (Scenario(BOTH, stop_at=4), Why.STOPPED, 1),
+    "stop requested": (Scenario(BOTH, stop_at=4), Why.STOPPED, 1),
 }
 
 

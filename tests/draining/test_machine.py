@@ -92,7 +92,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "a pod that is gone when its eviction is asked for needs none": (
+    "a pod that is gone needs no eviction": (
         PLAN,
         [
             *OPENING,
@@ -105,7 +105,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "a pod that was said to be gone and is not is evicted after all": (
+    "a pod that was reported gone but exists is evicted": (
         PLAN,
         [
             *OPENING,
@@ -134,7 +134,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "pods without a controller owe nothing": (
+    "pods without a controller cause no debts": (
         plan(bare="ab"),
         [
             *opening(plan(bare="ab")),
@@ -158,8 +158,8 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "pods that came after the plan was made are moved too": (PLAN, [*OPENING, *MOVED, *CAME, *LEFT]),
-    "a node without pods is left at once where nobody takes its machine": (
+    "pods scheduled after the plan are moved, too": (PLAN, [*OPENING, *MOVED, *CAME, *LEFT]),
+    "an empty node without a provider is released immediately": (
         EMPTY,
         [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING),)),
@@ -187,7 +187,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
         PLAN,
         [*TAKEN, *MOVED, *ORDERED, (12, Removed(), (DeleteNode(),)), (13, NodeDeleted(), ())],
     ),
-    "a machine that takes its time is asked about again": (
+    "a slow termination is checked again": (
         PLAN,
         [
             *TAKEN,
@@ -215,7 +215,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (14, Released(), ()),
         ],
     ),
-    "answers that come late change nothing": (
+    "late responses are ignored": (
         PLAN,
         [
             *OPENING,
@@ -334,7 +334,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
-    "a node of the plan is lost, and the others have no room": (
+    "a target is lost, and the others have no room": (
         [
             *ASKED,
             (5, EvictionAccepted("a"), ()),
@@ -348,7 +348,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING, *MOVED[:5], (7, PlannedAgain(NO_ROOM), (Release(),)), *OFF],
         Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
     ),
-    "a pod that is left may not be evicted any more": (
+    "a remaining pod may not be evicted any more": (
         [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),

@@ -60,11 +60,11 @@ NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "our taint or annotation was removed or replaced by somebody else"
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
-    "the provider would not take the machine: nothing is touched": (
+    "the provider would not remove the machine: nothing is changed": (
         [(0, ProviderAnswered("pool", "below minimum"), ())],
         Failure(Why.REFUSED, "below minimum"),
     ),
-    "the provider cannot be asked: nothing is touched": (
+    "the provider is unavailable: nothing is changed": (
         [(0, ProviderAnswered(None, "no answer"), ())],
         Failure(Why.PROVIDER, "no answer"),
     ),
@@ -72,11 +72,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],
         Failure(Why.NODE_GONE, "not found"),
     ),
-    "a PATCH that may have got through is taken back": (
+    "a PATCH that may have been applied is reverted": (
         [OPENING[0], (1, MarkFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
-    "somebody else has marked the node": (
+    "another process has marked the node": (
         [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "the annotation is not ours"),
     ),
@@ -122,11 +122,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING[:4], (4, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
-    "a budget does not allow one of the evictions": (
+    "a budget rejects one of the evictions": (
         [*OPENING[:6], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "would violate web", (B,)),
     ),
-    "a webhook denies one of the evictions": (
+    "a webhook rejects one of the evictions": (
         [*OPENING[:6], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "denied", (B,)),
     ),

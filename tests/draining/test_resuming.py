@@ -166,12 +166,15 @@ class TestResumedRemovals:
     #: Failures before the first eviction, and the reason for not requesting termination again.
     POSTPONED: ClassVar[dict[str, tuple[Story, Failure]]] = {
         "the mark cannot be written": ([(1, MarkFailed("409"), ())], Failure(Why.API_ERROR, "409")),
-        "the mark is somebody else's": (
+        "the mark belongs to another process": (
             [(1, MarkFailed("not ours", lost=True), ())],
             Failure(Why.MARK_LOST, "not ours"),
         ),
-        "protected pods came": ([*LOOKED_TWICE[:1], (2, Looked(PROTECTED), ())], Failure(Why.PLAN_CHANGED, WHY)),
-        "protected pods came before the last look": (
+        "protected pods were scheduled to the node": (
+            [*LOOKED_TWICE[:1], (2, Looked(PROTECTED), ())],
+            Failure(Why.PLAN_CHANGED, WHY),
+        ),
+        "protected pods were scheduled before the last plan": (
             [*LOOKED_TWICE[:5], (7, Looked(PROTECTED), ())],
             Failure(Why.PLAN_CHANGED, WHY),
         ),
@@ -183,7 +186,7 @@ class TestResumedRemovals:
             [*LOOKED_TWICE[:3], (4, seen(tainted=False), ())],
             Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
         ),
-        "controllers of pods that came cannot be read": (
+        "controllers of new pods cannot be read": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
@@ -191,7 +194,7 @@ class TestResumedRemovals:
             ],
             Failure(Why.API_ERROR, "forbidden"),
         ),
-        "pods that came do not fit any more": (
+        "new pods do not fit any more": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
@@ -202,7 +205,7 @@ class TestResumedRemovals:
             ],
             Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
         ),
-        "a pod that somebody deletes does not end": (
+        "a pod deleted by others does not terminate": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(plan(leaving="x")), (reading(),)),

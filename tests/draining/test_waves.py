@@ -62,12 +62,12 @@ def pods(prefix: str, count: int) -> list[str]:
 
 TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
     "one pod": ((workload("web", "a"),), "", ["a"]),
-    "one controller: one, then steps that double": (
+    "one controller: one pod, then steps that double": (
         (workload("web", *pods("a", 9)),),
         "",
         ["a1", "a2", "a3 a4", "a5 a6 a7 a8", "a9"],
     ),
-    "one pod; one in each namespace; one of each controller; the rest": (
+    "one pod; one per namespace; one per controller; the rest": (
         (
             workload("api", *pods("a", 3), namespace="one"),
             workload("web", *pods("b", 2), namespace="one"),
@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
         "",
         ["a1", "c1 e1", "b1 d1", "a2 b2 c2", "a3 c3"],
     ),
-    "controllers of one name in one namespace are different ones": (
+    "controllers with similar names are distinct": (
         (workload("web", "a", "b"), workload("web-2", "c")),
         "",
         ["a", "c", "b"],
@@ -89,12 +89,12 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
         ["a", "b", "x y z"],
     ),
     "only pods without a controller": ((), "xyz", ["x y z"]),
-    "pods of a StatefulSet go one at a time, and not first": (
+    "pods of a StatefulSet are evicted one at a time, not first": (
         (workload("db", *pods("a", 4), kind="StatefulSet"), workload("web", *pods("b", 2))),
         "",
         ["b1", "a1", "b2 a2", "a3", "a4"],
     ),
-    "pods of a Job do not go first": (
+    "pods of a Job are not evicted first": (
         (workload("job", *pods("a", 4), kind="Job"), workload("web", *pods("b", 4))),
         "",
         ["b1", "a1", "b2 a2", "b3 b4 a3 a4"],

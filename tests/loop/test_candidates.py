@@ -48,7 +48,7 @@ def drained(here: World) -> list[str]:
             [pod("web-1", "od-1")],
             {},
             Memory(movements=Movements({"uid-of-web": MOVED})),
-            (Reason.MOVED_RECENTLY, "default/web-1", "default/ReplicaSet/web: its pods came back"),
+            (Reason.MOVED_RECENTLY, "default/web-1", "default/ReplicaSet/web: its pods returned"),
             id="a controller whose pods came back",
         ),
         pytest.param(

@@ -84,7 +84,7 @@ def test_an_incomplete_body_times_out(path: bytes, address: Address, monkeypatch
 def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
 
-    class Watched(connection.Connection):
+    class Watched(connection.HttpConnection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             lost.set()
@@ -151,10 +151,10 @@ def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
 def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe of another client is not closed, regardless of how long it has been idle."""
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 3)
-    monkeypatch.setattr(connection.Connection, "host", property(lambda self: self.scope_host()), raising=False)
+    monkeypatch.setattr(connection.HttpConnection, "host", property(lambda self: self.scope_host()), raising=False)
     ports: dict[int, str] = {}
     monkeypatch.setattr(
-        connection.Connection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
+        connection.HttpConnection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
     )
     with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
         probe = responding(opened, where)

@@ -46,12 +46,12 @@ REASONS = (
 )
 
 CASES: dict[str, tuple[Event, list[Told]]] = {
-    "a node that stays": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
-    "a node that could go": (planned(PLAN), []),
+    "a node that is not drained": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
+    "a node that can be drained": (planned(PLAN), []),
     "a drain begins": (
         DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
     ),
-    "somebody else's goes on": (DrainStarted(OD, None), []),
+    "a resumed drain": (DrainStarted(OD, None), []),
     "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             )
         ],
     ),
-    "a drain that another tool finishes": (
+    "a drain completed by another tool": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
             (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),

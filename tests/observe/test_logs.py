@@ -64,9 +64,9 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),
-    "a node that can go": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
+    "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
-    "a drain of another": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
+    "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted, it accepts no more pods node=od-1"]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
@@ -79,7 +79,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
     "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it accepts pods again node=od-1"]),
-    "the end of a machine that another one comes for": (
+    "a removed machine that will be replaced": (
         replace(ended(), removed=True, unshrunk="502: no"),
         0,
         ["WARNING drained after 12.5 s, 1 pods moved; a new machine will replace it: 502: no node=od-1"],
@@ -138,7 +138,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
-    "a node that another tool removes": (
+    "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         0,
         ["INFO drained after 12.5 s, 1 pods moved; another tool is removing it (a taint) node=od-1"],

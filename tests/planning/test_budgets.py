@@ -16,9 +16,14 @@ BOTH = {"w-1": "s", "w-2": "s"}
 
 CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
     "none allowed": (ONE, [budget("b", "w", allowed=0)], Policy(), ["pod-disruption-budget"]),
-    "one allowed, one here": (ONE, [budget("b", "w", allowed=1)], Policy(), MOVED),
-    "one allowed, two here": (TWO, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
-    "one allowed, two here, in steps": (TWO, [budget("b", "w", allowed=1)], Policy(budgets_in_steps=True), BOTH),
+    "one allowed, one pod on the node": (ONE, [budget("b", "w", allowed=1)], Policy(), MOVED),
+    "one allowed, two pods on the node": (TWO, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
+    "one allowed, two pods on the node, in steps": (
+        TWO,
+        [budget("b", "w", allowed=1)],
+        Policy(budgets_in_steps=True),
+        BOTH,
+    ),
     "none allowed, in steps": (
         ONE,
         [budget("b", "w", allowed=0)],
@@ -40,7 +45,7 @@ CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
         Policy(),
         ["pod-disruption-budget"],
     ),
-    "an unready pod that may always go": (
+    "an unready pod that may always be evicted": (
         [pod("w-1", "od", labels={"app": "w"}, **UNREADY)],
         [budget("b", "w", allowed=0, healthy=1, desired=2, policy="AlwaysAllow")],
         Policy(),

@@ -17,8 +17,8 @@ SCRATCH = [{"name": "scratch", "emptyDir": {}}]
 
 PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "an ordinary pod moves": ({}, Policy(), {"p": "s"}),
-    "a DaemonSet's pod stays and does not count": ({"owner": "DaemonSet"}, Policy(), {}),
-    "a mirror pod stays and does not count": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Policy(), {}),
+    "a DaemonSet pod is ignored": ({"owner": "DaemonSet"}, Policy(), {}),
+    "a mirror pod is ignored": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Policy(), {}),
     "a finished pod does not count": ({"owner": None, "status": {"phase": "Succeeded"}}, Policy(), {}),
     "a DaemonSet's pod that is being deleted": ({"owner": "DaemonSet", "deleted": True}, Policy(), {}),
     "a mirror pod that is being deleted": (
@@ -27,7 +27,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         {},
     ),
     "a pod being deleted": ({"deleted": True, "owner": None}, Policy(), ["pod-terminating"]),
-    "a pod being deleted that may go": (
+    "a terminating pod that may be evicted": (
         {"deleted": True, "annotations": {SAFE: "true"}},
         Policy(),
         ["pod-terminating"],
@@ -39,22 +39,26 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         ["pod-stuck-terminating"],
     ),
-    "a pod being deleted, nobody knows when": ({"deleted": "soon"}, Policy(), ["pod-terminating"]),
+    "a terminating pod with an unknown deletion time": ({"deleted": "soon"}, Policy(), ["pod-terminating"]),
     "another scheduler": ({"schedulerName": "volcano"}, Policy(), ["other-scheduler"]),
-    "another scheduler, and its owner says it is safe": (
+    "another scheduler, annotated as safe to evict": (
         {"schedulerName": "volcano", "annotations": {SAFE: "true"}},
         Policy(),
         ["other-scheduler"],
     ),
-    "another scheduler that is named": (
+    "another scheduler that is configured": (
         {"schedulerName": "volcano"},
         Policy(scheduler_names=("default-scheduler", "volcano")),
         {"p": "s"},
     ),
     "the default scheduler by its name": ({"schedulerName": "default-scheduler"}, Policy(), {"p": "s"}),
-    "the default scheduler, and only another is named": ({}, Policy(scheduler_names=("volcano",)), ["other-scheduler"]),
+    "the default scheduler, but only another is configured": (
+        {},
+        Policy(scheduler_names=("volcano",)),
+        ["other-scheduler"],
+    ),
     "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
-    "a DaemonSet's pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
+    "a DaemonSet pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
     "a Job's pod": ({"owner": "batch/v1/Job"}, Policy(), {"p": "s"}),
     "a Job's pod, and none may move": (
         {"owner": "batch/v1/Job"},
@@ -86,15 +90,19 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     ),
     "do-not-disrupt for no time at all is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
     "no controller": ({"owner": None}, Policy(), ["no-controller"]),
-    "no controller, but told to delete such": ({"owner": None}, Policy(delete_non_replicated_pods=True), {"p": "s"}),
-    "no controller, but its owner says it is safe": (
+    "no controller, but --delete-non-replicated-pods": (
+        {"owner": None},
+        Policy(delete_non_replicated_pods=True),
+        {"p": "s"},
+    ),
+    "no controller, but annotated as safe to evict": (
         {"owner": None, "annotations": {SAFE: "true"}},
         Policy(),
         {"p": "s"},
     ),
     "any kind of controller counts": ({"owner": "Rollout"}, Policy(), {"p": "s"}),
     "a virtual kubelet of Liqo": ({"labels": KUBELET}, Policy(), ["liqo-component"]),
-    "a virtual kubelet of Liqo whose owner calls it safe": (
+    "a Liqo virtual kubelet annotated as safe to evict": (
         {"labels": KUBELET, "annotations": {SAFE: "true"}},
         Policy(),
         {"p": "s"},
@@ -123,9 +131,9 @@ def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
 LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "evicted by this drain": (True, ("uid-p",), ["default/p"]),
     "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
-    "deleted by somebody else, after the first eviction": (True, ("uid-q",), ["default/p"]),
-    "deleted by somebody else, before it": (True, (), ["pod-terminating"]),
-    "deleted by somebody else, and late": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
+    "deleted by others after the first eviction": (True, ("uid-q",), ["default/p"]),
+    "deleted by others before the first eviction": (True, (), ["pod-terminating"]),
+    "deleted by others and overdue": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
     "the first look": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
 }
 
@@ -208,7 +216,7 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, ["node-do-not-disrupt"]),
     "control plane": ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, ["control-plane"]),
     "not Ready": ({"ready": "Unknown"}, ["node-not-ready"]),
-    "taken by the autoscaler": (
+    "being removed by the autoscaler": (
         {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
         ["being-drained-by-another"],
     ),

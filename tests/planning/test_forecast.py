@@ -40,7 +40,7 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
     "plenty of room": ([node("s1"), node("s2"), pod("a", "od"), pod("b", "od")], True, Landing(2, 0)),
     # In plan order, with the larger pod first, both fit; in reverse order they do not.
     "a tight plan hangs on the choice of nodes": ([*TIGHT, *two("od")], False, Landing(2, 0)),
-    "the higher priority comes first and leaves the rest of the room": (
+    "the pod with the higher priority is scheduled first": (
         [
             node("s1", cpu="3"),
             node("s2", cpu="1"),
@@ -65,13 +65,13 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
         True,
         Landing(2, 0),
     ),
-    "the drained node takes nothing itself": ([*TEMPTING, pod("a", "od")], True, Landing(1, 0)),
+    "the drained node accepts no pods": ([*TEMPTING, pod("a", "od")], True, Landing(1, 0)),
     "a node that is neither is not spot": (
         [node("other", "pool", cpu="32"), *TEMPTING, pod("a", "od")],
         True,
         Landing(0, 1),
     ),
-    "nothing to move": ([node("s")], True, Landing(0, 0)),
+    "no pods to move": ([node("s")], True, Landing(0, 0)),
 }
 
 

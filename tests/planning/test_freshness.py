@@ -61,32 +61,32 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
     "the same": ({}, {}, ""),
     "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not in the cache yet"),
     "a pod on a target is gone": ({"web-2": None}, {}, ""),
-    "a pod on a target has ended": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
+    "a pod on a target has finished": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
     "a pod on a target is watched elsewhere": (
         {},
         {"web-2": pod("web-2")},
         "pod default/web-2 is not bound to node spot in the cache yet",
     ),
-    "another pod of that name is watched": (
+    "a different pod of the same name is watched": (
         {},
         {"web-2": again("web-2", "spot")},
         "pod default/web-2 is not in the cache yet",
     ),
     "a pending pod is not watched": ({}, {"new": None}, "pod default/new is not in the cache yet"),
     "a pending pod was bound since": ({}, {"new": pod("new", "other")}, ""),
-    "a pending pod came since": ({"new": None}, {}, ""),
+    "a pending pod was created since": ({"new": None}, {}, ""),
     "a pod on the drained node is not watched": ({}, {"web-1": None}, "pod default/web-1 is not in the cache yet"),
     "a pod on the drained node is gone": (
         {"web-1": None},
         {},
         "pod default/web-1 is gone, but is still on node od in the cache",
     ),
-    "a pod on the drained node has ended": (
+    "a pod on the drained node has finished": (
         {"web-1": pod("web-1", "od", status=ENDED)},
         {},
         "pod default/web-1 is gone, but is still on node od in the cache",
     ),
-    "a pod on the drained node has ended, and that is watched": (
+    "a pod on the drained node has finished, which is observed": (
         {"web-1": pod("web-1", "od", status=ENDED)},
         {"web-1": pod("web-1", "od", status=ENDED)},
         "",
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
         {},
         "a change of node od is not in the cache yet",
     ),
-    "a node that nobody asked for": ({}, {"other": None}, ""),
+    "a node that was not requested": ({}, {"other": None}, ""),
     "a budget is used up": (
         {"web": budget("web", "web", allowed=0)},
         {},

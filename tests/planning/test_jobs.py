@@ -27,8 +27,8 @@ ONE, TWO = pods(None), pods(None, None)
 FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     "no failure is allowed": (JobFacts(backoff_limit=0), ONE, TOLERANT, "default/p-0"),
     "one failure is left": (JobFacts(backoff_limit=1), ONE, TOLERANT, None),
-    "one failure is left, two pods are here": (JobFacts(backoff_limit=1), TWO, TOLERANT, "default/p-0"),
-    "two failures are left, two pods are here": (JobFacts(backoff_limit=2), TWO, TOLERANT, None),
+    "one failure is left, two pods on the node": (JobFacts(backoff_limit=1), TWO, TOLERANT, "default/p-0"),
+    "two failures are left, two pods on the node": (JobFacts(backoff_limit=2), TWO, TOLERANT, None),
     "all failures are used up": (JobFacts(backoff_limit=3, failures=3), ONE, TOLERANT, "default/p-0"),
     "all but one are": (JobFacts(backoff_limit=3, failures=2), ONE, TOLERANT, None),
     "it has failed already": (JobFacts(backoff_limit=3, failures=4), ONE, TOLERANT, "default/p-0"),
@@ -49,7 +49,7 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
         "default/p-0",
     ),
     "an index may fail once": (JobFacts(backoff_limit=2**31 - 1, backoff_limit_per_index=1), pods("0"), TOLERANT, None),
-    "an index has failed once of one": (
+    "an index has failed once, one failure allowed": (
         JobFacts(backoff_limit=2**31 - 1, backoff_limit_per_index=1),
         pods("1"),
         TOLERANT,
@@ -63,7 +63,7 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     ),
     "a count that is none": (JobFacts(backoff_limit_per_index=1), pods("many"), TOLERANT, None),
     "a pod without a count": (JobFacts(backoff_limit_per_index=0), ONE, TOLERANT, "default/p-0"),
-    "the whole Job's limit holds beside the index'": (
+    "the Job's limit also applies to an Indexed Job": (
         JobFacts(backoff_limit=1, backoff_limit_per_index=5),
         pods("0", "0"),
         TOLERANT,

@@ -59,10 +59,10 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
     [
         pytest.param({LandingOutcome.AS_FORECAST: 3, LandingOutcome.RETURNED: 1}, False, id="most pods are on spot"),
         pytest.param(
-            {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}, False, id="half of the pods came back"
+            {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}, False, id="half of the pods returned"
         ),
-        pytest.param({LandingOutcome.OTHER_SPOT: 1, LandingOutcome.RETURNED: 2}, True, id="most pods came back"),
-        pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a return that was foreseen is one, too"),
+        pytest.param({LandingOutcome.OTHER_SPOT: 1, LandingOutcome.RETURNED: 2}, True, id="most pods returned"),
+        pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a forecast return counts, too"),
     ],
 )
 def test_a_drain_most_of_whose_pods_returned_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:

@@ -22,7 +22,7 @@ def od(name: str, **more: Any) -> Manifest:
 #: With a minimum of 1: other objects than node "od1" and its pod → whether od1 may be drained because of them.
 BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
     "a node with a pod": ([od("od2"), pod("b", "od2")], CIRCUMSTANCES, True),
-    "a node with a pod that may not go": ([od("od2"), pod("b", "od2", owner=None)], CIRCUMSTANCES, True),
+    "a node with a pod that may not be evicted": ([od("od2"), pod("b", "od2", owner=None)], CIRCUMSTANCES, True),
     "a cordoned node with a pod": ([od("od2", unschedulable=True), pod("b", "od2")], CIRCUMSTANCES, True),
     "a node that Cluster Autoscaler may remove some day": (
         [
@@ -43,14 +43,14 @@ BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
     "a terminating pod": ([od("od2"), pod("b", "od2", deleted=True)], CIRCUMSTANCES, False),
     "a finished pod": ([od("od2"), pod("b", "od2", status={"phase": "Succeeded"})], CIRCUMSTANCES, False),
     "a node that is not Ready": ([od("od2", ready="False"), pod("b", "od2")], CIRCUMSTANCES, False),
-    "a node of which nothing is heard": ([od("od2", ready="Unknown"), pod("b", "od2")], CIRCUMSTANCES, False),
+    "a node with an unknown Ready condition": ([od("od2", ready="Unknown"), pod("b", "od2")], CIRCUMSTANCES, False),
     "a node with the drain taint": ([od("od2", taints=[MARK]), pod("b", "od2")], CIRCUMSTANCES, False),
     "a node with the drain annotation": (
         [od("od2", annotations={"spot-rescheduler/drain": "{}"}), pod("b", "od2")],
         CIRCUMSTANCES,
         False,
     ),
-    "a node whose machine was ordered away": ([od("od2"), pod("b", "od2")], ORDERED, False),
+    "a node whose machine termination was requested": ([od("od2"), pod("b", "od2")], ORDERED, False),
     "a node that Cluster Autoscaler removes": (
         [od("od2", taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]), pod("b", "od2")],
         CIRCUMSTANCES,

@@ -94,7 +94,7 @@ CASES = {
         blocked("its pods returned to on-demand nodes 61 times; they are not moved before 2026-01-02T12:00:00Z"),
         moves(LONG_AGO, returns=61, returned=True, until=NOW + 24 * HOUR),
     ),
-    "returns are forgotten a longest wait after the last one": Case(
+    "returns are forgotten after the longest wait": Case(
         moves(LONG_AGO, returns=3, until=NOW - 24 * HOUR),
         {state(9): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
         blocked(BACK),
@@ -117,7 +117,7 @@ CASES = {
     "as many as are allowed": Case(
         moves(*[NOW - HOUR] * 4), {state(2): [created_pod(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]}
     ),
-    "one more than is allowed": Case(
+    "one move more than allowed": Case(
         moves(*[NOW - HOUR] * 5),
         {state(2): [created_pod(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]},
         blocked(
@@ -129,7 +129,7 @@ CASES = {
         moves(*[NOW - HOUR] * 5),
         {state(None): [created_pod("w-1", "od", NOW - 30 * HOUR), created_pod("w-2", "spot", NOW - HOUR)]},
     ),
-    "one that is scaled to zero counts as one": Case(
+    "a controller scaled to zero counts as one replica": Case(
         moves(*[NOW - HOUR] * 3),
         {state(0): [created_pod("w-1", "od", NOW - 30 * HOUR)]},
         blocked(
@@ -204,7 +204,7 @@ CURRENT: dict[str, tuple[Movements, Movements]] = {
     "a day has passed": (moves(NOW - 24 * HOUR), Movements()),
     "less than a day": (moves(NOW - 23 * HOUR), moves(NOW - 23 * HOUR)),
     "the older of two": (moves(NOW - 25 * HOUR, NOW - HOUR), moves(NOW - HOUR)),
-    "a wait outlasts its moves, and the last one tells what came back": (
+    "during a wait the last move is kept to detect returns": (
         moves(NOW - 50 * HOUR, NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
         moves(NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
     ),

@@ -14,10 +14,10 @@ CACHE = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 PODS: dict[str, tuple[dict[str, Any], str | None]] = {
     "an emptyDir": ({"name": "web-1", **CACHE}, "local-storage"),
     "a pod of kube-system": ({"name": "kube-system/dns-1"}, "kube-system-pod"),
-    "another scheduler's": ({"name": "web-1", "schedulerName": "mine"}, "other-scheduler"),
-    "one that moves": ({"name": "web-1"}, None),
-    "one without a controller": ({"name": "web", "owner": None}, None),
-    "an emptyDir where there is no room": ({"name": "web-1", "cpu": "8", **CACHE}, None),
+    "a pod of another scheduler": ({"name": "web-1", "schedulerName": "mine"}, "other-scheduler"),
+    "a pod that may move": ({"name": "web-1"}, None),
+    "a pod without a controller": ({"name": "web", "owner": None}, None),
+    "an emptyDir without room for the pod": ({"name": "web-1", "cpu": "8", **CACHE}, None),
 }
 
 

@@ -48,7 +48,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         [node("s1", cpu="3"), node("s2", cpu="2"), pod("a", "od", cpu="2"), pod("b", "od", cpu="3")],
         {"a": "s2", "b": "s1"},
     ),
-    "three into two only one way": (
+    "three pods fit on two nodes in one way only": (
         [
             node("s1", cpu="5"),
             node("s2", cpu="5"),
@@ -56,11 +56,11 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         {"p0": "s1", "p1": "s2", "p2": "s2", "p3": "s1"},
     ),
-    "a neighbour that is named later comes first": (
+    "a pod that another one needs is placed first": (
         [node("s"), pod("a", "od", affinity=seeks("z")), pod("z", "od")],
         {"z": "s", "a": "s"},
     ),
-    "pods that repel each other go apart": (
+    "pods with anti-affinity are separated": (
         [
             node("s1"),
             node("s2"),
@@ -69,7 +69,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         {"w-1": "s1", "w-2": "s2"},
     ),
-    "spot nodes on their way out take nothing": (
+    "spot nodes that will be removed are not targets": (
         [
             node("s1", unschedulable=True),
             node("s2", ready="False"),
@@ -78,23 +78,23 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         ["no-room-on-spot"],
     ),
-    "an underused spot node takes pods where there is no other": (
+    "an underused spot node is used if there is no other": (
         [node("s", **UNDERUSED), pod("a", "od")],
         {"a": "s"},
     ),
-    "an underused spot node comes after all others, however full it is": (
+    "an underused spot node is the last target, regardless of its load": (
         [node("s1", **UNDERUSED), node("s2"), pod("x", "s1", cpu="2"), pod("a", "od")],
         {"a": "s2"},
     ),
-    "of two underused spot nodes the fuller one is filled first": (
+    "the fuller of two underused spot nodes is used first": (
         [node("s1", **UNDERUSED), node("s2", **UNDERUSED), pod("x", "s2"), pod("a", "od")],
         {"a": "s2"},
     ),
-    "what does not fit the other spot nodes goes to an underused one": (
+    "pods that do not fit on other spot nodes use an underused one": (
         [node("s1", **UNDERUSED), node("s2", cpu="1"), pod("a", "od"), pod("b", "od")],
         {"a": "s2", "b": "s1"},
     ),
-    "an empty node has nothing to move": ([node("s")], {}),
+    "an empty node has no pods to move": ([node("s")], {}),
 }
 
 

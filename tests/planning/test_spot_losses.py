@@ -72,20 +72,20 @@ def _minutes(until: datetime | None) -> float | None:
 #: case: calls → until which minute drains wait, for each call
 STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
     "nothing happens": ([(0, spot(4)), (1, spot(4))], [None, None]),
-    "the first look knows no losses": ([(0, spot(4, {0: ITN, 1: ITN}))], [None]),
-    "one of four is gone": ([(0, spot(4)), (1, spot(4, gone=[0]))], [None, None]),
+    "the first call detects no losses": ([(0, spot(4, {0: ITN, 1: ITN}))], [None]),
+    "one node of four is gone": ([(0, spot(4)), (1, spot(4, gone=[0]))], [None, None]),
     "two of four are gone": ([(0, spot(4)), (1, spot(4, gone=[0, 1]))], [None, 11]),
     "all are gone": ([(0, spot(2)), (1, [])], [None, 11]),
     "two of four are interrupted": ([(0, spot(4)), (1, spot(4, {0: ITN, 1: PREEMPTED}))], [None, 11]),
-    "one is gone, one is not Ready": ([(0, spot(4)), (1, spot(4, {1: NOT_READY}, gone=[0]))], [None, 11]),
+    "one node is gone, one is not Ready": ([(0, spot(4)), (1, spot(4, {1: NOT_READY}, gone=[0]))], [None, 11]),
     "two of twenty": ([(0, spot(20)), (1, spot(20, gone=[0, 1]))], [None, 11]),
-    "two of twenty-one": ([(0, spot(21)), (1, spot(21, gone=[0, 1]))], [None, None]),
+    "two nodes of twenty-one": ([(0, spot(21)), (1, spot(21, gone=[0, 1]))], [None, None]),
     "three of thirty": ([(0, spot(30)), (1, spot(30, gone=[0, 1, 2]))], [None, 11]),
     "one after the other within five minutes": (
         [(0, spot(4)), (1, spot(4, gone=[0])), (6, spot(4, gone=[0, 1]))],
         [None, None, 16],
     ),
-    "one after the other, farther apart": (
+    "one after the other, in more than five minutes": (
         [(0, spot(4)), (1, spot(4, gone=[0])), (6.1, spot(4, gone=[0, 1]))],
         [None, None, None],
     ),
@@ -105,7 +105,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
         [(0, spot(4)), (1, spot(4, {0: ITN})), (2, spot(4, gone=[0]))],
         [None, None, None],
     ),
-    "a node that flaps is lost once": (
+    "a flapping node counts as one loss": (
         [(0, spot(4)), (1, spot(4, {0: NOT_READY})), (2, spot(4)), (3, spot(4, {0: NOT_READY}))],
         [None] * 4,
     ),
@@ -113,11 +113,11 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
         [(0, spot(20)), (1, [*spot(20, gone=[0, 1]), *spot(29, gone=range(20))])],
         [None, 11],
     ),
-    "taken away by Cluster Autoscaler": (
+    "removed by Cluster Autoscaler": (
         [(0, spot(4)), (1, spot(4, {0: REMOVED, 1: REMOVED})), (2, spot(4, gone=[0, 1]))],
         [None] * 3,
     ),
-    "taken away by Karpenter": (
+    "removed by Karpenter": (
         [(0, spot(4)), (1, spot(4, {0: DISRUPTED, 1: DISRUPTED})), (2, spot(4, gone=[0, 1]))],
         [None] * 3,
     ),

@@ -55,7 +55,11 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
     ),
     "no data: half a minute": ([pod(f"w-{n}", "od") for n in (1, 2)], policy(60), MOVED),
     "no data: longer than the time-out": ([pod(f"w-{n}", "od") for n in (1, 2)], policy(59), SLOW),
-    "one of ten is slow": ([*here(5), *(taking(f"o-{n}", 5) for n in range(7)), taking("x", 999)], policy(40), MOVED),
+    "one pod of ten is slow": (
+        [*here(5), *(taking(f"o-{n}", 5) for n in range(7)), taking("x", 999)],
+        policy(40),
+        MOVED,
+    ),
     "two of ten are": (
         [*here(5), *(taking(f"o-{n}", 5) for n in range(6)), taking("x", 999), taking("y", 999)],
         policy(40),

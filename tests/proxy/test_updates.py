@@ -546,7 +546,7 @@ def test_a_machine_that_may_be_ordered_away_is_not_ordered_again() -> None:
             lambda: made.updates.detach(machine, decrement=True),
         ]
         for update in updates:
-            with pytest.raises(UpdateFailed, match="its machine was ordered away") as caught:
+            with pytest.raises(UpdateFailed, match="machine termination requested") as caught:
                 update()
             assert caught.value.status == 504
         assert (made.drained, made.desired) == ([], 3)
