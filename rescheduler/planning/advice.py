@@ -52,7 +52,7 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
 
 
 def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[float, str] | None:
-    """Return how much of its only scarce resource *node* lacks: as a share of its allocatable amount, and as text."""
+    """Return the shortage of the first scarce resource on *node*: as a share of its allocatable amount, and as text."""
     table = snapshot.nodes
     row = table.row[node]
     missing = snapshot.vector(explanation.pod.cls.requests) - table.free[row]

@@ -90,7 +90,7 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
             lost.set()
 
     monkeypatch.setattr(connection, "SEND_SECONDS", 0.2)
-    monkeypatch.setattr(server, "Connection", Watched)
+    monkeypatch.setattr(server, "HttpConnection", Watched)
     with (
         server.serving(APPLICATION, Address("127.0.0.1", 0)) as where,
         socket.create_connection((where.host, where.port), timeout=60) as client,
