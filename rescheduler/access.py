@@ -77,7 +77,7 @@ class Access:
     holder: str  #: our name on nodes
     controllers: Controllers
     identity: str = ""  #: of the installation: namespace and Lease; "" for a proxy
-    #: The annotation on a node names a moment this far ahead; by then it was renewed, or we have ended.
+    #: The lease on our node annotation: we renew the annotation before it expires, or our process has ended.
     promise: timedelta | None = timedelta(minutes=3)
     leads: Callable[[], bool] = lambda: True  #: asked at the moment a machine is ordered
     provider_seconds: float = PROVIDER_SECONDS  #: within which the provider must have answered

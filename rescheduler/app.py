@@ -90,7 +90,7 @@ class Standing:
         self._stop.set()
 
     def told(self, signal: str) -> None:
-        log.warning("%s: taking back what was begun, then ending", signal)
+        log.warning("%s: rolling back the current drain, then exiting", signal)
         self.stop()
 
 

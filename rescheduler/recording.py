@@ -8,12 +8,12 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.correlation import Subject
 from rescheduler.kube.recorder import COMPONENT, Recorder
 from rescheduler.observe.events import NodeRef
-from rescheduler.observe.kube_events import Record
+from rescheduler.observe.kube_events import RecordEvent
 from rescheduler.planning.outcome import PodRef
 
 
 @contextlib.contextmanager
-def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Iterator[Record]:
+def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Iterator[RecordEvent]:
     """A writer, on a thread of its own, that tells in the name of *component*; at the end, what waits is written."""
     recorder = Recorder(client, clock, component)
     recorder.start()

@@ -1,7 +1,7 @@
-"""JSON of a known shape, decoded by any thread.
+"""Thread-safe JSON decoders for known types.
 
-What msgspec knows of a struct it finds out when it first meets it. A thread that meets the same one in the meantime
-reads what is not there yet, and the process is gone. So shapes are met one after the other.
+msgspec collects information about a type at its first use. Concurrent first use of a msgspec type can crash the
+process, so decoders are created under a lock.
 """
 
 import threading

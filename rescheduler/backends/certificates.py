@@ -73,7 +73,7 @@ class Certificates:
                     self._seen = self.current  # in the middle of a change: the next call looks again
                     return None
             except ConfigError as error:
-                log.warning("certificates changed and are of no use, the old ones go on: %s", error)
+                log.warning("the reloaded certificates are invalid; keeping the old ones: %s", error)
                 return None
             if found == self.current:
                 return None

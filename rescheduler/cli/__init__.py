@@ -1,4 +1,4 @@
-"""The command line: one module a command, imported when it is called."""
+"""The command line: one module per command, imported when the command is called."""
 
 import importlib
 import os
@@ -12,15 +12,15 @@ import click
 
 from rescheduler.errors import ReschedulerError, UsageError
 
-#: Command → the module that has it as ``command``, and its line in the help.
+#: By command: the module that defines it as ``command``, and its line in the help.
 COMMANDS: Final = {
-    "run": ("rescheduler.cli.run", "Empty on-demand nodes, round after round (the daemon)."),
-    "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be emptied now, and what blocks the others."),
-    "explain": ("rescheduler.cli.explain", "Show for pods why which spot node does not take them."),
-    "resume": ("rescheduler.cli.resume", "Let the daemon go on although an earlier drain owes replacement pods."),
-    "proxy": ("rescheduler.cli.proxy", "Stand before a cloudpool, and drain nodes before their machines are removed."),
+    "run": ("rescheduler.cli.run", "Run the daemon: drain on-demand nodes round by round."),
+    "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
+    "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
+    "resume": ("rescheduler.cli.resume", "Resume drains although an earlier drain still owes replacement pods."),
+    "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
-    "liqo": ("rescheduler.cli.liqo", "Serve the parts that make virtual nodes with Liqo."),
+    "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
     "version": ("rescheduler.cli.version", "Print the version."),
 }
 _OWN_FLAGS: Final = ("-h", "--help", "-help")
@@ -28,7 +28,7 @@ _VERSION_FLAGS: Final = ("--version", "-version")
 
 
 class Commands(click.Group):
-    """The commands of :data:`COMMANDS`. No argument, or a flag as the first one, means ``run``."""
+    """The commands of :data:`COMMANDS`. Without arguments, or with a flag first, the command is ``run``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in _VERSION_FLAGS:
@@ -57,21 +57,21 @@ class Commands(click.Group):
     subcommand_metavar="COMMAND [OPTIONS]",
 )
 def cli() -> None:
-    """Moves pods from on-demand nodes to spot nodes, all of a node or none, and gives the emptied nodes back.
+    """Move pods from on-demand nodes to spot nodes, all pods of a node or none, and release the empty nodes.
 
-    Without a command it is run, so the argument lists of k8s-spot-rescheduler work as they are. The program of that
-    name is here, too: it is run with --compat=k8s-spot-rescheduler.
-    Every option can be set as RESCHEDULER_… in the environment. COMMAND --help tells more.
+    Without a command, the daemon is run, so argument lists of k8s-spot-rescheduler work unchanged. The program of
+    that name is also included: it runs the daemon with --compat=k8s-spot-rescheduler. Every option can be set in
+    the environment as RESCHEDULER_…. See COMMAND --help for the options.
     """
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 it failed, 2 wrong use; what went wrong is one line on standard error."""
+    """Run a command and exit: 0 success, 1 failure, 2 usage error. Errors are one line on standard error."""
     sys.exit(_status(args))
 
 
 def k8s_spot_rescheduler() -> None:
-    """The entry point of that name: ``run`` with the defaults of k8s-spot-rescheduler, then as :func:`main`."""
+    """Run ``run`` with the defaults of k8s-spot-rescheduler: the entry point of that name."""
     args = sys.argv[1:]
     main(args if args and args[0] in _VERSION_FLAGS else ["run", "--compat=k8s-spot-rescheduler", *args])
 
@@ -83,16 +83,16 @@ def _status(args: Sequence[str] | None) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     except BrokenPipeError:
-        # Whoever read us has gone; the interpreter must not complain when it flushes on the way out.
+        # The reader of the pipe has exited. Redirect stdout, so that the interpreter's flush at exit does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user never sees a traceback
-        return _failed(error)
+        return _report_failure(error)
     return result if isinstance(result, int) else 0
 
 
-def _failed(error: BaseException) -> int:
-    """Tell what went wrong in one line; the exit code."""
+def _report_failure(error: BaseException) -> int:
+    """Print the error in one line and return the exit code."""
     where = "rescheduler"
     match error:
         case click.ClickException():

@@ -1,4 +1,4 @@
-"""``--compat``: the defaults of the tool that a user comes from. Flags and the environment override them."""
+"""``--compat``: the defaults of another tool. Flags and the environment take precedence."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from rescheduler.cli.go_flags import Option
 
 ORIGINAL: Final = "k8s-spot-rescheduler"
 
-#: By tool, the defaults of options that differ from ours, by the name of their parameter.
+#: By tool: the defaults that differ from ours, by parameter name.
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ORIGINAL: {
         "skip_nodes_with_local_storage": "false",
@@ -35,8 +35,9 @@ compat_option: Final = Option(
     is_eager=True,
     expose_value=False,
     callback=_set_defaults,
-    help=f"Empty the nodes that this tool would empty. {ORIGINAL} changes the defaults of eight flags: "
+    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of eight flags: "
     "--skip-nodes-with-local-storage=false, --skip-nodes-with-system-pods=false, --allow-fragile-plans, "
     "--allow-returning-plans, --move-jobs=always, --scheduler-name='*', --return-wait=0 and "
-    "--max-moves-per-pod-per-day=0. Flags that are given hold. Drains still wait until their pods run again.",
+    "--max-moves-per-pod-per-day=0. Explicit flags take precedence. Drains still wait until the moved pods "
+    "run again.",
 )

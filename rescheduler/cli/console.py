@@ -1,4 +1,4 @@
-"""Where tables are printed."""
+"""The console for tables."""
 
 from typing import Final
 
@@ -8,6 +8,6 @@ _WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
 def table_console() -> Console:
-    """Standard output; wide where it is no terminal, so that a file or a pipe gets whole lines."""
+    """Return a console for standard output; wide if it is not a terminal, so that files and pipes get whole lines."""
     console = Console(highlight=False)
     return console if console.file.isatty() else Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)

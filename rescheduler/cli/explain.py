@@ -1,4 +1,4 @@
-"""``rescheduler explain``: why which spot node does not take a pod, and what keeps a node from being emptied."""
+"""``rescheduler explain``: why spot nodes reject a pod, and what blocks the drain of a node."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
@@ -34,17 +34,17 @@ from rescheduler.settings import Connection
 @policy_options
 @connection_options
 def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: Policy, connection: Connection) -> None:
-    """Show for pods which spot nodes would take them, and why the others do not.
+    """Explain which spot nodes would accept each pod, and why the others reject it.
 
-    Without names: every pod that would have to move for an on-demand node to be emptied, and every pending pod.
-    A node stands for the pods on it, and the table says what blocks the node itself. Each pod is judged as if it
-    alone were evicted and made anew. The reasons are the scheduler's own.
+    Without names: every pod that would have to move for an on-demand node to be drained, and every pending pod.
+    A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if it
+    alone were evicted and recreated. The reasons are the scheduler's own.
     """
     with progress("reading the cluster"):
-        cluster = Source(snapshot, connection).read()
+        cluster = ClusterSource(snapshot, connection).read()
     planner = Planner(cluster, policy)
     circumstances = Circumstances(SystemClock().now())
-    pods = list(_asked(names, cluster, planner, circumstances))
+    pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":
         _print_json(explanations)
@@ -56,9 +56,11 @@ def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: P
     console.print(_table(explanations))
 
 
-def _asked(names: Sequence[str], cluster: Snapshot, planner: Planner, circumstances: Circumstances) -> Iterator[Pod]:
+def _selected_pods(
+    names: Sequence[str], cluster: Snapshot, planner: Planner, circumstances: Circumstances
+) -> Iterator[Pod]:
     if not names:
-        yield from planner.in_question(circumstances)
+        yield from planner.relevant_pods(circumstances)
     for name in names:
         if (pod := cluster.pods.get(name)) is not None:
             yield pod
@@ -69,25 +71,25 @@ def _asked(names: Sequence[str], cluster: Snapshot, planner: Planner, circumstan
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
-    """One line a pod. Nodes with the same refusals share their text: it is encoded once."""
+    """Print one line per pod. The text of equal refusals is encoded only once."""
     out, encode = sys.stdout.buffer, msgspec.json.encode
-    for one in explanations:
+    for explanation in explanations:
         texts = [
             encode([{"plugin": plugin, "reasons": reasons} for plugin, reasons in refusals])
-            for refusals in one.refusals
+            for refusals in explanation.refusals
         ]
         infeasible = b",".join(
             encode(node) + b":" + texts[number]
-            for node, number in zip(one.nodes, one.which.tolist(), strict=True)
+            for node, number in zip(explanation.nodes, explanation.which.tolist(), strict=True)
             if number
         )
-        blockers = [{"reason": blocker.reason, "detail": blocker.detail} for blocker in one.blockers]
+        blockers = [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
         out.write(
             b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b}\n'
             % (
-                encode(one.pod.key),
-                encode(one.pod.node_name or None),
-                encode(one.feasible),
+                encode(explanation.pod.key),
+                encode(explanation.pod.node_name or None),
+                encode(explanation.feasible),
                 infeasible,
                 encode(blockers),
             )
@@ -99,38 +101,43 @@ def _table(explanations: Iterable[Explanation]) -> Table:
     table.add_column("pod", no_wrap=True)
     table.add_column("node", no_wrap=True)
     table.add_column("spot nodes")
-    table.add_column("what forbids its eviction")
-    for one in explanations:
-        blockers = "\n".join(f"{blocker.reason}: {blocker.detail}" for blocker in one.blockers)
-        table.add_row(one.pod.key, one.pod.node_name or "(pending)", availability(one), blockers)
+    table.add_column("eviction blocked by")
+    for explanation in explanations:
+        blockers = "\n".join(f"{blocker.reason}: {blocker.detail}" for blocker in explanation.blockers)
+        table.add_row(
+            explanation.pod.key, explanation.pod.node_name or "(pending)", availability(explanation), blockers
+        )
     return table
 
 
-def availability(one: Explanation) -> str:
-    """In the scheduler's manner: ``3/12 nodes are available: 7 Insufficient cpu, …``, first reasons first."""
+def availability(explanation: Explanation) -> str:
+    """Return the result in the scheduler's format: ``3/12 nodes are available: 7 Insufficient cpu, …``.
+
+    For each node only the first plugin's reasons count.
+    """
     counts: dict[str, int] = {}
-    for nodes, refusals in one.counts():
+    for nodes, refusals in explanation.counts():
         for reason in refusals[0][1]:
             counts[reason] = counts.get(reason, 0) + nodes
-    said = ", ".join(
+    reasons = ", ".join(
         f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     )
-    return f"{len(one.feasible)}/{len(one.nodes)} nodes are available" + (f": {said}" if said else "")
+    return f"{len(explanation.feasible)}/{len(explanation.nodes)} nodes are available" + (
+        f": {reasons}" if reasons else ""
+    )
 
 
 def _show_node(console: Console, name: str, cluster: Snapshot, planner: Planner, circumstances: Circumstances) -> None:
     verdict = planner.plan_node(name, circumstances)
     if not isinstance(verdict, Rejected):
-        console.print(f"[bold]{name}[/bold] can be emptied: {len(verdict.placements)} pods would move.")
+        console.print(f"[bold]{name}[/bold] can be drained: {len(verdict.placements)} pods would move.")
         return
-    console.print(f"[bold]{name}[/bold] stays:")
+    console.print(f"[bold]{name}[/bold] is not drained:")
     for blocker in verdict.blockers:
         console.print(f"  {_line(blocker)}")
         if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
             change = smallest_change(planner.explain(cluster.pods[blocker.pod], circumstances), cluster)
-            console.print(
-                f"    the smallest change: {change}" if change else "    no single change on one node would do"
-            )
+            console.print(f"    smallest change: {change}" if change else "    no single change on one node is enough")
 
 
 def _line(blocker: Blocker) -> str:

@@ -1,6 +1,6 @@
-"""Flags as Go's pflag takes them, on click: ``--flag``, ``--flag=false``, ``-flag=value``, ``-v=2``, durations.
+"""Flags in the syntax of Go's pflag, on click: ``--flag``, ``--flag=false``, ``-flag=value``, ``-v=2``, durations.
 
-The argument lists of k8s-spot-rescheduler's deployments work unchanged, single-dash long flags included.
+The argument lists of k8s-spot-rescheduler's deployments work unchanged, including long flags with a single dash.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +19,9 @@ _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration as Go's ``time.ParseDuration`` reads it: ``2m30s``, ``1.5h``, ``500ms``, ``0``.
+    """Parse a duration in the format of Go's ``time.ParseDuration``: ``2m30s``, ``1.5h``, ``500ms``, ``0``.
 
-    Negative ones are refused, no setting has a use for them. Raises ValueError.
+    Raises ValueError. Negative durations are rejected, because no setting uses them.
     """
     try:
         return timedelta(seconds=durations.seconds(text.removeprefix("+")))
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """*duration* as :func:`parse_duration` reads it, to the millisecond: ``2m30s``, ``500ms``."""
+    """Format *duration* for :func:`parse_duration`, to the millisecond: ``2m30s``, ``500ms``."""
     milliseconds = round(duration.total_seconds() * 1000)
     if milliseconds % 1000:
         return f"{milliseconds}ms"
@@ -40,8 +40,8 @@ def format_duration(duration: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0"
 
 
-class Duration(click.ParamType[timedelta]):
-    """A Go duration as a timedelta, *least* at least."""
+class DurationType(click.ParamType[timedelta]):
+    """A Go duration, converted to a timedelta of at least *least*."""
 
     name = "duration"
 
@@ -61,7 +61,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 class Bool(click.ParamType[bool]):
-    """The spellings of Go's ``strconv.ParseBool``."""
+    """A boolean in the spellings of Go's ``strconv.ParseBool``."""
 
     name = "boolean"
 
@@ -74,7 +74,7 @@ class Bool(click.ParamType[bool]):
 
 
 class Parsed(click.ParamType[Any]):
-    """What *parse* makes of the text; its ValueError or UsageError is the message."""
+    """A value converted by *parse*. Its exceptions of type *errors* become the error message."""
 
     def __init__(self, parse: Callable[[str], Any], name: str, errors: type[Exception] = ValueError) -> None:
         self.name = name
@@ -96,18 +96,18 @@ def _path_text(text: str) -> str:
     return text
 
 
-#: A path, and one that stays a text; what it leads to is looked at when it is read.
+#: A path as Path and as text. Whether the file exists is checked when it is read.
 FILE: Final = Parsed(lambda text: Path(_path_text(text)), "path")
 FILE_TEXT: Final = Parsed(_path_text, "path")
 
 
 class Option:
-    """A long option that ``RESCHEDULER_…`` in the environment sets as well; it decorates a command."""
+    """A long option that can also be set by ``RESCHEDULER_…`` in the environment; decorates a command."""
 
     def __init__(
         self, flag: str, kind: click.ParamType[Any] | None = None, *, to: str = "", short: str = "", **more: Any
     ) -> None:
-        """*to* is the parameter of the command, the flag's own name without it."""
+        """Set the command's parameter to *to*, or by default to the flag's name."""
         self.to = to or flag.lstrip("-").replace("-", "_")
         self._names = (flag, *filter(None, [short]), self.to)
         self._settings = {
@@ -125,15 +125,15 @@ class Option:
 
 
 class GoCommand(click.Command):
-    """A command that takes its options in Go's spelling."""
+    """A command with options in Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(normalised(args, self.get_params(ctx))))
 
 
 def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
-    """*args* as click wants them: two dashes before long names, a value behind every boolean flag."""
-    options = {name: one for one in params if isinstance(one, click.Option) for name in one.opts}
+    """Convert *args* to click's syntax: two dashes before long names, and a value for every boolean flag."""
+    options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
     rest = iter(args)
     for arg in rest:
         if arg == "--":
@@ -156,15 +156,15 @@ def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
 
 
 def _known(name: str, options: dict[str, click.Option]) -> str | None:
-    """The option that *name* means; underscores and a single dash stand for what glog's users are used to."""
+    """Return the option that *name* refers to, or None. Underscores and a single dash are accepted, as in glog."""
     if not name.startswith("-"):
         return None
     bare = name.lstrip("-").replace("_", "-")
-    return next((one for one in (name, f"-{bare}", f"--{bare}") if one in options), None)
+    return next((candidate for candidate in (name, f"-{bare}", f"--{bare}") if candidate in options), None)
 
 
 def _next(rest: Iterator[str]) -> Iterator[str]:
-    """The value of an option, which is not looked at even if it looks like one."""
+    """Yield the value of an option, even if it looks like an option."""
     for value in rest:
         yield value
         return

@@ -1,4 +1,4 @@
-"""``rescheduler liqo``: the parts that make virtual nodes of other clusters, each imported when it is called."""
+"""``rescheduler liqo``: the services for virtual nodes, each imported when it is called."""
 
 import importlib
 from datetime import timedelta
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rescheduler.cli.go_flags import FILE_TEXT, Duration, GoCommand, Option
+from rescheduler.cli.go_flags import FILE_TEXT, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
@@ -19,8 +19,8 @@ _NODE_MANAGER: Final = "node-manager"
 DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
 
 
-class Parts(click.Group):
-    """The parts; the node manager is in a module of its own."""
+class LiqoCommands(click.Group):
+    """The Liqo commands. The node manager is imported from a separate module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), _NODE_MANAGER]
@@ -28,13 +28,16 @@ class Parts(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name != _NODE_MANAGER:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = importlib.import_module("rescheduler.cli.liqo_node_manager").command
-        return found
+        module_command: click.Command = importlib.import_module("rescheduler.cli.liqo_node_manager").command
+        return module_command
 
 
-@click.group("liqo", cls=Parts, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("liqo", cls=LiqoCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Virtual nodes of Liqo: discovery knows clusters that share, the node manager makes nodes of them."""
+    """Run the services that create virtual nodes with Liqo.
+
+    discovery registers clusters, node-manager creates nodes from them.
+    """
 
 
 @command.command("discovery", cls=GoCommand)
@@ -44,41 +47,43 @@ def command() -> None:
     FILE_TEXT,
     metavar="FILE",
     default=DATABASE,
-    help="SQLite file with what is known; only we may read it, for kubeconfigs are in it. :memory: forgets all at the "
-    "end.",
+    help="SQLite file for registered clusters. It contains kubeconfigs, so it must be readable by this process "
+    "only. :memory: keeps nothing after exit.",
 )
 @Option(
     "--namespace",
     default="demo",
-    help="The namespace whose Secrets describe clusters; empty: no Secrets are read, agents tell everything.",
+    help="Namespace of the Secrets that describe clusters; empty: no Secrets are read, and clusters are "
+    "registered by agents only.",
 )
 @Option(
     "--secret-selector",
     metavar="LABELS",
     default="autoscaling=true",
-    help="Labels of the Secrets that describe clusters, as kubectl --selector takes them.",
+    help="Label selector of the Secrets that describe clusters, as for kubectl --selector.",
 )
 @Option(
     "--expire-after",
-    Duration(least=timedelta(seconds=1)),
+    DurationType(least=timedelta(seconds=1)),
     default="5m",
-    help="How long what an agent says of its cluster holds; an update can say otherwise (ttl).",
+    help="How long the registration of a cluster by its agent is valid; an update can set another duration (ttl).",
 )
 @Option(
     "--reader",
     to="readers",
     multiple=True,
     metavar="NAME",
-    help="A name of a certificate (common name, DNS or URI) that may list clusters, kubeconfigs included. Repeatable; "
-    "without it every certificate of --tls-client-ca may.",
+    help="Name in a client certificate (common name, DNS name or URI) that may list clusters, including "
+    "kubeconfigs. Repeatable; without this flag every certificate issued by --tls-client-ca may.",
 )
 @Option(
     "--updater",
     to="updaters",
     multiple=True,
     metavar="NAME",
-    help="A name of a certificate that may update every cluster; others may update the one whose ID is a name of "
-    "theirs. Repeatable; without it every certificate may update every cluster.",
+    help="Name in a client certificate that may update every cluster; other clients may update only the cluster "
+    "whose ID is one of their certificate's names. Repeatable; without this flag every certificate may "
+    "update every cluster.",
 )
 @health_option
 @connection_options
@@ -94,11 +99,12 @@ def discovery(
     logs: Logging,
     **more: Any,
 ) -> int:
-    """Keep and list the clusters that share their resources.
+    """Register and list the clusters that share their resources.
 
-    GET /list is for the node manager, POST /update for agents of the clusters. Every client shows a certificate.
+    GET /list is for the node manager, POST /update for the clusters' agents. Every client must present a
+    certificate.
     """
-    from rescheduler.liqo.discovery.app import Access  # noqa: PLC0415 - imported when it is needed
+    from rescheduler.liqo.discovery.app import Access  # noqa: PLC0415 - imported on demand
     from rescheduler.liqo.discovery.run import Settings, run  # noqa: PLC0415
 
     access = Access(frozenset(readers), frozenset(updaters))

@@ -1,4 +1,4 @@
-"""``rescheduler liqo node-manager``: groups of virtual nodes that Liqo makes of other clusters."""
+"""``rescheduler liqo node-manager``: groups of virtual nodes that Liqo creates from other clusters."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, GoCommand, Option
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
@@ -24,58 +24,63 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     "--config",
     FILE,
     metavar="FILE",
-    help="Groups of virtual nodes, YAML or JSON; docs/liqo.md has the keys. Without it the groups STANDARD and GPU.",
+    help="Groups of virtual nodes, YAML or JSON; the keys are documented in docs/liqo.md. Default: the groups "
+    "STANDARD and GPU.",
 )
 @Option(
     "--discovery-url",
     metavar="URL",
     default="https://discovery-server-svc:9010",
-    help="Where discovery lists the clusters that share. It is shown --tls-cert.",
+    help="URL of the discovery service, which lists the clusters that share resources. --tls-cert is used as the "
+    "client certificate.",
 )
 @Option(
     "--discovery-ca",
     FILE,
     metavar="FILE",
-    help="Authority of discovery's certificate, PEM; --tls-client-ca where it is not given.",
+    help="CA certificate of the discovery service, PEM; default: --tls-client-ca.",
 )
 @Option(
     "--database",
     FILE_TEXT,
     metavar="FILE",
     default=DATABASE,
-    help="SQLite file with reservations, failures of clusters and groups that were made. :memory: forgets these at "
-    "the end; machines are found in the cluster all the same.",
+    help="SQLite file for reservations, failures of clusters and created groups. :memory: keeps nothing after "
+    "exit; machines are then found by reading the cluster.",
 )
 @Option(
     "--client",
     to="clients",
     multiple=True,
     metavar="NAME",
-    help="A name of a certificate (common name, DNS or URI) that may ask. Repeatable; without it every certificate of "
-    "--tls-client-ca may.",
+    help="Name in a client certificate (common name, DNS name or URI) that is authorized. Repeatable; without "
+    "this flag every certificate issued by --tls-client-ca is.",
 )
 @Option(
     "--post-only",
     Bool(),
     default=False,
-    help="Change nothing on a GET, as clients of the old routes ask for; they have to POST then.",
+    help="Reject GET requests that make changes, which clients of the old routes send; clients must use POST.",
 )
 @Option(
     "--liqoctl",
     FILE_TEXT,
     metavar="PROGRAM",
-    help="The liqoctl with which missing peerings are made. Without it only clusters that are peered are of use.",
+    help="Path of liqoctl, which creates missing peerings. Without it only clusters that are already peered can "
+    "be used.",
 )
-@Option("--liqoctl-timeout", Duration(least=timedelta(seconds=1)), default="10m", help="For one call of liqoctl.")
+@Option(
+    "--liqoctl-timeout", DurationType(least=timedelta(seconds=1)), default="10m", help="Time limit of one liqoctl call."
+)
 @Option(
     "--liqoctl-argument",
     to="liqoctl_arguments",
     multiple=True,
     metavar="ARGUMENT",
-    help="A further argument of liqoctl, such as --networking-disabled. peer and unpeer get those that they know. "
-    "Repeatable.",
+    help="Additional argument for liqoctl, such as --networking-disabled. peer and unpeer get the arguments that "
+    "they support. Repeatable.",
 )
-@Option("--liqo-namespace", default="liqo", help="The namespace in which Liqo runs, for liqoctl.")
+@Option("--liqo-namespace", default="liqo", help="Namespace of the Liqo installation, for liqoctl.")
 @health_option
 @connection_options
 @logging_options
@@ -96,11 +101,11 @@ def command(
     connection: Connection,
     logs: Logging,
 ) -> int:
-    """Make and remove virtual nodes: slices of the clusters that discovery lists, by Liqo's resources.
+    """Create and remove virtual nodes: slices of the clusters that discovery lists, as Liqo resources.
 
-    The routes are those of Liqo's cluster autoscaler and ours beside them. Every client shows a certificate.
+    The routes are those of Liqo's cluster autoscaler plus our own. Every client must present a certificate.
     """
-    from rescheduler.liqo.nodemanager.run import Settings, run  # noqa: PLC0415 - imported when it is needed
+    from rescheduler.liqo.nodemanager.run import Settings, run  # noqa: PLC0415 - imported on demand
 
     settings = Settings(
         face=face,

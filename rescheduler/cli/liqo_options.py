@@ -1,4 +1,4 @@
-"""The options that the Liqo parts share: ``@face_options`` passes ``face: Face``."""
+"""The options shared by the Liqo services: ``@face_options`` passes ``face: Face``."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -10,31 +10,32 @@ from rescheduler.settings import Address
 
 
 def face_options(listen: str) -> Decorator:
-    """Where to listen, *listen* by default, and with which certificates."""
+    """Return the options for the listen address (default *listen*) and the certificates."""
     return group(
         "face",
         _face,
         (
-            Option("--listen", ADDRESS, default=listen, help="Where to serve; without a host on every interface."),
+            Option("--listen", ADDRESS, default=listen, help="Address to serve on; without a host, all interfaces."),
             Option(
                 "--tls-cert",
                 FILE,
                 metavar="FILE",
-                help="Our certificate, PEM, with its chain. The three files are read again when they change.",
+                help="Server certificate with its chain, PEM. Certificate, key and CA files are reloaded when "
+                "they change.",
             ),
-            Option("--tls-key", FILE, metavar="FILE", help="Private key of --tls-cert, PEM, without a password."),
+            Option("--tls-key", FILE, metavar="FILE", help="Private key of --tls-cert, PEM, not encrypted."),
             Option(
                 "--tls-client-ca",
                 FILE,
                 metavar="FILE",
-                help="Clients must show a certificate of this authority, PEM.",
+                help="CA of client certificates, PEM. Clients must present a certificate issued by it.",
             ),
             Option(
                 "--insecure-plaintext",
                 Bool(),
                 to="plaintext",
                 default=False,
-                help="Serve plain HTTP to anybody, on a loopback address only.",
+                help="Serve plain HTTP without authentication. Allowed on a loopback address only.",
             ),
         ),
     )
@@ -44,12 +45,12 @@ health_option: Final = Option(
     "--health-address",
     ADDRESS,
     default="localhost:9235",
-    help="Where /metrics, /healthz and /readyz are served, in plain text. Probes and a Prometheus elsewhere need "
-    "0.0.0.0:9235.",
+    help="Address of /metrics, /healthz and /readyz, in plain text. Use 0.0.0.0:9235 for kubelet probes or a "
+    "Prometheus outside of the pod.",
 )
 
 
 def _face(listen: Address, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, **more: Any) -> Any:
-    from rescheduler.liqo.serving import Face  # noqa: PLC0415 - the server is imported when it is needed
+    from rescheduler.liqo.serving import Face  # noqa: PLC0415 - the server is imported on demand
 
     return Face(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)

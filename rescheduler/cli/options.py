@@ -1,7 +1,7 @@
-"""The options that commands share, in groups. A group hands its command one value in place of its options.
+"""Options shared by several commands, in groups. Each group passes one value to its command instead of its options.
 
 ``@policy_options`` passes ``policy: Policy``, ``@connection_options`` ``connection: Connection``, ``@logging_options``
-``logs: Logging``, ``@provider_options(…)`` ``provider: Provider``. Options stand in the help in the order of the
+``logs: Logging``, ``@provider_options(…)`` ``provider: Provider``. The help lists the options in the order of the
 decorators.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from rescheduler.backends import BACKENDS
-from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Duration, Option, Parsed
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
@@ -28,23 +28,26 @@ NODE_LABEL: Final = Parsed(NodeLabel.parse, "key[=value]", UsageError)
 
 
 def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Decorator:
-    """*options* as one parameter *name* of the command: what *make* makes of their values, passed by keyword."""
+    """Combine *options* into one parameter *name* of the command.
+
+    *make* creates its value from theirs, passed by keyword.
+    """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def grouped(**values: Any) -> Any:
-            own = {one.to: values.pop(one.to) for one in options}
+            own = {option.to: values.pop(option.to) for option in options}
             return command(**values, **{name: make(**own)})
 
         decorated: Command = grouped
-        for one in reversed(options):
-            decorated = one(decorated)
+        for option in reversed(options):
+            decorated = option(decorated)
         return decorated
 
     return decorate
 
 
-#: As the name of a scheduler: all of them.
+#: The scheduler name that stands for all schedulers.
 _ANY: Final = "*"
 
 
@@ -72,52 +75,51 @@ policy_options = group(
             NODE_LABEL,
             to="on_demand_label",
             default=str(_POLICY.on_demand_label),
-            help="Label of the nodes that are emptied: key, or key=value. A node that carries the spot label "
-            "too is a spot node.",
+            help="Label of the nodes to drain: key, or key=value. A node that also has the spot label is a spot node.",
         ),
         Option(
             "--spot-node-label",
             NODE_LABEL,
             to="spot_label",
             default=str(_POLICY.spot_label),
-            help="Label of the nodes that pods are moved to: key, or key=value.",
+            help="Label of the nodes to move pods to: key, or key=value.",
         ),
         Option(
             "--delete-non-replicated-pods",
             Bool(),
             default=False,
-            help="Evict pods that have no controller as well. Nothing creates them again: they are lost. Off, such "
-            "a pod keeps its node from being emptied.",
+            help="Also evict pods without a controller. Nothing recreates them, so they are lost. If false, such "
+            "a pod prevents its node from being drained.",
         ),
         Option(
             "--skip-nodes-with-local-storage",
             Bool(),
             default=True,
-            help="Leave nodes alone on which a pod keeps data in an emptyDir or a hostPath, which a move loses. "
-            "As in Cluster Autoscaler.",
+            help="Do not drain nodes with pods that store data in an emptyDir or hostPath volume, which would be "
+            "lost. As in Cluster Autoscaler.",
         ),
         Option(
             "--skip-nodes-with-system-pods",
             Bool(),
             default=True,
-            help="Leave nodes alone that run a kube-system pod without a PodDisruptionBudget (DaemonSets do not "
-            "count). As in Cluster Autoscaler.",
+            help="Do not drain nodes with kube-system pods that have no PodDisruptionBudget (DaemonSet pods are "
+            "ignored). As in Cluster Autoscaler.",
         ),
         Option(
             "--min-on-demand-nodes",
             click.IntRange(min=0),
             default=_POLICY.min_on_demand_nodes,
-            help="Leave at least so many on-demand nodes with their pods, as headroom for a spot outage. Only "
-            "nodes count that are Ready, run pods of their own (DaemonSets do not count), and are neither drained nor "
-            "removed. 0: every one may be emptied.",
+            help="Keep at least this many on-demand nodes with their pods, as headroom for a spot outage. A node "
+            "counts if it is Ready, runs pods (DaemonSet pods are ignored), and is neither drained nor "
+            "removed. 0: all of them may be drained.",
         ),
         Option(
             "--move-jobs",
-            click.Choice([one.value for one in MoveJobs]),
+            click.Choice([value.value for value in MoveJobs]),
             default=_POLICY.move_jobs.value,
-            help="Which pods of Jobs may be evicted. Kubernetes counts an evicted pod as failed. tolerant: those whose "
-            "Job has enough failures left (backoffLimit, backoffLimitPerIndex), or a podFailurePolicy that ignores "
-            "disruptions. always: all of them. never: none of them.",
+            help="Which pods of Jobs may be evicted. Kubernetes counts an evicted pod as failed. tolerant: pods "
+            "whose Job allows enough failures (backoffLimit, backoffLimitPerIndex) or has a "
+            "podFailurePolicy that ignores disruptions. always: all pods. never: none.",
         ),
         Option(
             "--scheduler-name",
@@ -125,37 +127,37 @@ policy_options = group(
             multiple=True,
             default=_POLICY.scheduler_names,
             metavar="NAME",
-            help="Schedulers whose pods may be evicted, once for each (spec.schedulerName); they replace the default. "
-            "Where pods go is predicted by the default scheduler's rules, so name only others with the same rules. "
-            "'*': all schedulers.",
+            help="Scheduler whose pods may be evicted (spec.schedulerName). Repeatable; replaces the default. "
+            "Placements are predicted with the default scheduler's rules, so only name schedulers with the "
+            "same rules. '*': all schedulers.",
         ),
         Option(
             "--planning-timeout",
-            Duration(),
+            DurationType(),
             default="2s",
-            help="How long a plan may be improved over first-fit. 0: first-fit only. Two seconds pay on "
-            "thousands of nodes and are not noticed beside a housekeeping interval.",
+            help="Time limit for improving a plan beyond first-fit. 0: first-fit only. Two seconds improve plans "
+            "for thousands of nodes and are short compared with --housekeeping-interval.",
         ),
         Option(
             "--allow-fragile-plans",
             Bool(),
             default=False,
-            help="Drain also where the pods fit only if the scheduler chooses the planned nodes. Off, a plan must "
-            "hold however the scheduler's scoring and its ties fall.",
+            help="Also drain a node if its pods fit only when the scheduler chooses the planned nodes. If false, "
+            "a plan must work regardless of scoring and tie-breaking.",
         ),
         Option(
             "--allow-returning-plans",
             Bool(),
             default=False,
-            help="Drain also where, by forecast, the scheduler puts more than half of the pods on nodes that are not "
-            "spot. Such drains are not followed by --failure-pause then.",
+            help="Also drain a node if the scheduler is expected to place more than half of its pods on nodes "
+            "that are not spot. Such drains do not start --failure-pause.",
         ),
         Option(
             "--allow-control-plane",
             Bool(),
             default=False,
-            help="Drain nodes with a control-plane label as well, if they carry the on-demand label. Their machines "
-            "are never removed. Off, they stay.",
+            help="Also drain nodes with a control-plane label, if they have the on-demand label. Their machines "
+            "are never removed. If false, they are not drained.",
         ),
     ),
 )
@@ -164,35 +166,35 @@ soft_taint_option: Final = Option(
     "--manage-soft-taint",
     Bool(),
     default=False,
-    help="Keep a PreferNoSchedule taint on the on-demand nodes, so that pods which move do not come back to them "
-    "while spot has room. Off, that taint is taken off again where this program has put it.",
+    help="Maintain a PreferNoSchedule taint on the on-demand nodes, so that moved pods do not return to them "
+    "while spot nodes have room. If false, the taint is removed from nodes where this program added it.",
 )
 
 
-def provider_options(what: str) -> Decorator:
-    """The system that owns machines, as ``provider: Provider``; *what* says what becomes of it."""
+def provider_options(description: str) -> Decorator:
+    """Return the options of the cloud provider. *description* is the help of ``--cloud-provider``."""
     return group(
         "provider",
         _provider,
         (
-            Option("--cloud-provider", click.Choice(list(BACKENDS)), default="none", help=what),
+            Option("--cloud-provider", click.Choice(list(BACKENDS)), default="none", help=description),
             Option(
                 "--cloud-config",
                 FILE,
                 metavar="FILE",
-                help="Configuration of the cloud provider; its page in docs/ has the keys.",
+                help="Configuration file of the cloud provider; its keys are documented in docs/.",
             ),
             Option(
                 "--nodes",
                 metavar="MIN:MAX:GROUP",
                 multiple=True,
-                help="A node group of the cloud provider and its sizes, once for each, as Cluster Autoscaler takes it; "
-                "for cloud providers that know no groups by themselves (cherryservers, stackpoint).",
+                help="Node group of the cloud provider and its size limits, in the format of Cluster Autoscaler. "
+                "Repeatable. For cloud providers that cannot list their groups (cherryservers, stackpoint).",
             ),
             Option(
                 "--cluster-name",
                 default="",
-                help="The cluster's name, where the cloud provider marks its machines with it.",
+                help="Name of the cluster, if the cloud provider tags its machines with it.",
             ),
         ),
     )
@@ -206,22 +208,22 @@ node_name_option: Final = Option(
     "--node-name",
     default="",
     metavar="NAME",
-    help="The node that this program runs on, which is never drained: it would take itself away in the middle. The "
-    "shipped manifests set it by the environment. Empty: none.",
+    help="The node that this program runs on. It is never drained, because that would interrupt the drain "
+    "itself. The shipped manifests set it in the environment. Empty: none.",
 )
 
 namespace_option: Final = Option(
     "--namespace",
     default="kube-system",
-    help="The namespace that the daemon runs in; the leader's Lease and the memory live there.",
+    help="The namespace that the daemon runs in, with its Lease and its memory ConfigMap.",
 )
 
 memory_name_option: Final = Option(
     "--memory-name",
     default=MEMORY_NAME,
     metavar="NAME",
-    help="The ConfigMap that keeps what restarts must not forget: the drain delay, cooldowns, pauses, what drains "
-    "still owe, and how often pods were moved. The chart names it after the release.",
+    help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "
+    "replacement pods, and how often pods were moved. The chart derives the name from the release.",
 )
 
 connection_options = group(
@@ -232,27 +234,27 @@ connection_options = group(
             "--kubeconfig",
             FILE_TEXT,
             metavar="FILE",
-            help="Kubeconfig with the cluster's address and our credentials. Without it: the ServiceAccount in a "
-            "pod, elsewhere $KUBECONFIG or ~/.kube/config.",
+            help="Kubeconfig with the cluster's address and credentials. Default: the ServiceAccount in a pod, "
+            "otherwise $KUBECONFIG or ~/.kube/config.",
         ),
-        Option("--context", metavar="NAME", help="Context of the kubeconfig; without it its current-context."),
+        Option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current-context."),
         Option(
             "--kube-api-content-type",
             click.Choice([PROTOBUF, JSON]),
             to="content_type",
             default=PROTOBUF,
             metavar="TYPE",
-            help=f"Encoding in which objects are asked of the API server: {PROTOBUF}, which is smaller, or {JSON}.",
+            help=f"Encoding of objects read from the API server: {PROTOBUF}, which is smaller, or {JSON}.",
         ),
     ),
 )
 
-#: The highest verbosity that changes anything.
+#: The highest verbosity; larger values are the same.
 _MOST_VERBOSE: Final = 4
 
 
 def _verbosity(text: str) -> int:
-    """Any integer, as glog takes it."""
+    """Parse any integer, as glog does."""
     if not re.fullmatch(r"[-+]?[0-9]{1,18}", text):
         raise ValueError(f"{text!r}: expected an integer")
     return min(max(int(text), 0), _MOST_VERBOSE)
@@ -267,14 +269,14 @@ logging_options = group(
             Parsed(_verbosity, "integer"),
             short="-v",
             default="0",
-            help="How much is logged, 0 to 4: 0 drains and what went wrong, 2 what an operator wants (each "
-            "round's outcome and reasons; recommended), 3 every eviction and pod, 4 every detail.",
+            help="Log verbosity, 0 to 4. 0: drains and errors; 2: results and reasons of each round "
+            "(recommended); 3: every eviction and pod; 4: all details.",
         ),
         Option(
             "--log-format",
-            click.Choice([one.value for one in LogFormat]),
+            click.Choice([value.value for value in LogFormat]),
             default=LogFormat.TEXT.value,
-            help="Log lines for people (text) or for collectors (json, one object a line), on standard error.",
+            help="Log format on standard error: text, or json with one object per line.",
         ),
     ),
 )

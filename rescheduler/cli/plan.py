@@ -1,4 +1,4 @@
-"""``rescheduler plan``: which on-demand nodes can be emptied now, and what stands in the way of the others."""
+"""``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
 import sys
 from dataclasses import replace
@@ -11,7 +11,7 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import Source, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -26,16 +26,16 @@ from rescheduler.settings import Connection
     "--independent",
     Bool(),
     default=False,
-    help="Judge every node by itself on today's state. Without it nodes are emptied one after the other, and what "
-    "one takes is gone for the next.",
+    help="Evaluate each node by itself in the current state. Without this flag the drains are planned in "
+    "sequence, and each one takes room from the next.",
 )
 @Option(
     "--budgets-in-steps",
     Bool(),
     default=False,
-    help="Count a PodDisruptionBudget that allows one eviction now as allowing several, one after the other, as each "
-    "evicted pod comes up again: so the daemon does, which waits for that. Without it a budget is spent once in the "
-    "whole plan.",
+    help="Count a PodDisruptionBudget that allows one eviction now as allowing several in sequence, as its "
+    "replacement pods become Ready. The daemon does the same, and waits for the pods. Without this flag a "
+    "budget is used once in the whole plan.",
 )
 @compat_option
 @policy_options
@@ -48,13 +48,13 @@ def command(
     policy: Policy,
     connection: Connection,
 ) -> None:
-    """Show which on-demand nodes can be emptied now, where each pod would go, and what blocks the other nodes.
+    """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
 
-    Nothing in the cluster is changed. Reading takes a moment on large clusters; planning does not.
+    Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
     clock = SystemClock()
     with progress("reading the cluster"):
-        cluster = Source(snapshot, connection).read()
+        cluster = ClusterSource(snapshot, connection).read()
     with progress("planning"):
         planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps))
         circumstances = Circumstances(clock.now())
@@ -64,13 +64,13 @@ def command(
     if output == "json":
         sys.stdout.buffer.write(msgspec.json.encode(as_json(planning, seconds)) + b"\n")
     else:
-        from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - programs do not wait for what draws tables
+        from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
         show(planning, policy)
 
 
 def as_json(planning: Planning, seconds: float) -> dict[str, Any]:
-    """The object that ``-o json`` prints; *seconds* is the planning alone."""
+    """Return the object for ``-o json``. *seconds* is the duration of planning only."""
     return {
         "nodes": [_node(verdict) for verdict in planning.verdicts],
         "summary": {
@@ -92,8 +92,8 @@ def _node(verdict: Verdict) -> dict[str, Any]:
     return {
         "node": verdict.node,
         "drainable": plan is not None,
-        "placements": [{"pod": str(one.pod), "node": one.node} for one in plan.placements] if plan else [],
-        "blockers": [{"pod": one.pod, "reason": one.reason, "detail": one.detail} for one in blockers],
+        "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
+        "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
         "robust": plan.robust if plan else None,
         "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
     }

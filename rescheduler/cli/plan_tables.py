@@ -1,4 +1,4 @@
-"""A plan as tables for people: how many nodes could go, what blocks the rest, then node by node."""
+"""A plan as tables: how many nodes can be drained, what blocks the others, then each node."""
 
 from collections import Counter
 from typing import Final
@@ -14,7 +14,7 @@ _PODS_SHOWN: Final = 3
 
 
 def show(planning: Planning, policy: Policy) -> None:
-    """Print them on standard output."""
+    """Print the tables on standard output."""
     console = table_console()
     _show_summary(console, planning, policy)
     if planning.rejected:
@@ -26,44 +26,44 @@ def show(planning: Planning, policy: Policy) -> None:
 def _show_summary(console: Console, planning: Planning, policy: Policy) -> None:
     pods = sum(len(plan.placements) for plan in planning.plans)
     console.print(
-        f"[bold]{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be emptied[/bold]: "
+        f"[bold]{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained[/bold]: "
         f"{pods} pods move to {planning.spot_nodes} spot nodes."
     )
     if planning.timed_out:
-        console.print(f"The search ended with its time; at most {planning.upper_bound} nodes could be emptied.")
+        console.print(f"The search timed out; at most {planning.upper_bound} nodes can be drained.")
     if not planning.on_demand_nodes:
-        console.print(f"No node carries the label {policy.on_demand_label} (--on-demand-node-label).")
+        console.print(f"No node has the label {policy.on_demand_label} (--on-demand-node-label).")
     if not planning.spot_nodes:
-        console.print(f"No node carries the label {policy.spot_label} (--spot-node-label).")
+        console.print(f"No node has the label {policy.spot_label} (--spot-node-label).")
 
 
 def _reasons(rejected: tuple[Rejected, ...]) -> Table:
-    """What blocks, most nodes first. A node with several reasons counts for each."""
-    nodes = Counter(reason for one in rejected for reason in {blocker.reason for blocker in one.blockers})
+    """Return the reasons, most nodes first. A node with several reasons counts for each."""
+    nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
     example: dict[str, Blocker] = {}
-    for blocker in (blocker for one in rejected for blocker in one.blockers):
+    for blocker in (blocker for verdict in rejected for blocker in verdict.blockers):
         example.setdefault(blocker.reason, blocker)
-    table = Table(title="What blocks the others", title_justify="left")
+    table = Table(title="Reasons for the other nodes", title_justify="left")
     table.add_column("nodes", justify="right")
     table.add_column("reason", no_wrap=True)
-    table.add_column("for example")
+    table.add_column("example")
     for reason, count in sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0])):
         table.add_row(str(count), reason, _line(example[reason]))
     return table
 
 
 def _nodes(planning: Planning) -> Table:
-    table = Table(title="Node by node, in drain order", title_justify="left")
+    table = Table(title="Nodes in drain order", title_justify="left")
     table.add_column("node", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("pods to move, or what blocks")
+    table.add_column("pods to move, or blockers")
     for verdict in planning.verdicts:
         if isinstance(verdict, Plan):
             table.add_row(verdict.node, _verdict(verdict), _moves(verdict))
         else:
             lines = [_line(one) for one in verdict.blockers[:_PODS_SHOWN]]
             more = len(verdict.blockers) - len(lines)
-            table.add_row(verdict.node, "stays", "\n".join([*lines, *([f"and {more} more"] if more else [])]))
+            table.add_row(verdict.node, "not drained", "\n".join([*lines, *([f"and {more} more"] if more else [])]))
     return table
 
 
@@ -73,8 +73,8 @@ def _verdict(plan: Plan) -> str:
 
 def _moves(plan: Plan) -> str:
     if not plan.placements:
-        return "nothing to move"
-    shown = [f"{one.pod} → {one.node}" for one in plan.placements[:_PODS_SHOWN]]
+        return "no pods to move"
+    shown = [f"{placement.pod} → {placement.node}" for placement in plan.placements[:_PODS_SHOWN]]
     more = len(plan.placements) - len(shown)
     return "\n".join([*shown, *([f"and {more} more"] if more else [])])
 

@@ -1,4 +1,4 @@
-"""What is going on, on standard error, for a person at a terminal."""
+"""Progress messages on standard error, for a person at a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Show *what* is being done as long as it takes; silent where standard error is no terminal."""
-    if not sys.stderr.isatty():  # rich itself takes any file for a terminal where FORCE_COLOR is set
+def progress(activity: str) -> Iterator[None]:
+    """Show *what* while the block runs; print nothing if standard error is not a terminal."""
+    if not sys.stderr.isatty():  # rich treats any file as a terminal if FORCE_COLOR is set
         yield
         return
-    from rich.console import Console  # noqa: PLC0415 - nobody else needs it
+    from rich.console import Console  # noqa: PLC0415 - imported on demand
 
-    with Console(stderr=True).status(f"{what} …"):
+    with Console(stderr=True).status(f"{activity} …"):
         yield

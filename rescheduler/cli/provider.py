@@ -1,4 +1,4 @@
-"""``rescheduler provider serve``: a backend as the external gRPC service of Cluster Autoscaler."""
+"""``rescheduler provider serve``: a cloud provider as Cluster Autoscaler's external gRPC service."""
 
 import importlib.util
 from pathlib import Path
@@ -15,43 +15,49 @@ from rescheduler.settings import Address, Logging, Provider
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Offer the systems that own machines to other programs."""
+    """Serve cloud providers to other programs."""
 
 
 @command.command("serve", cls=GoCommand)
-@provider_options("The system that is offered.")
+@provider_options("The cloud provider to serve.")
 @Option(
     "--address",
     ADDRESS,
     default=":8086",
-    help="Where to listen. The default is every interface, as Cluster Autoscaler's example server does.",
+    help="Address to listen on. The default is all interfaces, as for Cluster Autoscaler's example server.",
 )
 @Option(
     "--key-cert",
     FILE,
     metavar="FILE",
-    help="Private key of --cert, PEM. The three files are read again when they change.",
+    help="Private key of --cert, PEM. Key, certificate and CA files are reloaded when they change.",
 )
-@Option("--cert", FILE, metavar="FILE", help="Certificate that callers are shown, PEM.")
-@Option("--ca-cert", FILE, metavar="FILE", help="Callers must show a certificate of this authority, PEM.")
+@Option("--cert", FILE, metavar="FILE", help="Server certificate, PEM.")
+@Option(
+    "--ca-cert",
+    FILE,
+    metavar="FILE",
+    help="CA of client certificates, PEM. Clients must present a certificate issued by it.",
+)
 @Option(
     "--insecure-plaintext",
     Bool(),
     to="plaintext",
     default=False,
-    help="Serve plain text, to anybody who reaches --address. Without it that is done on a loopback address only.",
+    help="Serve plain text to every client that reaches --address. Without this flag plain text is served on a "
+    "loopback address only.",
 )
 @Option(
     "--listen-address",
     ADDRESS,
     metavar="HOST:PORT",
-    help="Where /metrics, /healthz and /readyz are served, in plain text; without it they are not.",
+    help="Address of /metrics, /healthz and /readyz, in plain text. Default: not served.",
 )
 @Option(
     "--node-group-auto-discovery",
     multiple=True,
     metavar="SPEC",
-    help="Of Cluster Autoscaler's example server; refused: no cloud provider here finds groups by such a text.",
+    help="Flag of Cluster Autoscaler's example server; rejected, because no cloud provider here supports it.",
 )
 @logging_options
 @ignored_options
@@ -68,18 +74,18 @@ def serve(
 ) -> int:
     """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
 
-    Mutual TLS with --key-cert, --cert and --ca-cert; plain text takes --insecure-plaintext, or a loopback address.
-    Health and reflection are served too. Every order to raise or lower a size or to delete nodes is logged, with its
-    caller and its answer.
+    Requires mutual TLS with --key-cert, --cert and --ca-cert; plain text requires --insecure-plaintext or a
+    loopback address. Health and reflection are served, too. Every request to change a size or to delete nodes is
+    logged with its caller and its response.
     """
     if node_group_auto_discovery:
-        groups = "is told its groups by --nodes" if provider.name in FLAGGED else "knows its groups by itself"
+        groups = "gets its groups from --nodes" if provider.name in FLAGGED else "lists its groups itself"
         raise UsageError(
             f"--node-group-auto-discovery={node_group_auto_discovery[0]}: "
-            f"the cloud provider {provider.name!r} {groups}; leave it out"
+            f"the cloud provider {provider.name!r} {groups}; remove this flag"
         )
     if importlib.util.find_spec("grpc") is None:
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
-    from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported when it is needed
+    from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
 
     return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address), logs)

@@ -1,4 +1,4 @@
-"""``rescheduler proxy``: in place of kubeaware-cloudpool-proxy, before a cloudpool."""
+"""``rescheduler proxy``: a replacement for kubeaware-cloudpool-proxy, in front of a cloudpool."""
 
 from pathlib import Path
 
@@ -20,41 +20,46 @@ _PORTS = click.IntRange(0, 65535)
     FILE,
     default="/etc/elastisys/kubeaware-cloudpool-proxy.json",
     metavar="FILE",
-    help="The configuration, as kubeaware-cloudpool-proxy's: JSON with server, apiServer and backend.",
+    help="Configuration file in the format of kubeaware-cloudpool-proxy: JSON with server, apiServer and backend.",
 )
-# A Service named rescheduler puts a RESCHEDULER_PORT of another meaning into every pod's environment.
+# A Service named rescheduler sets RESCHEDULER_PORT in every pod's environment, with a different meaning.
 @Option(
     "--port",
     _PORTS,
     envvar="RESCHEDULER_PROXY_PORT",
     default="8080",
-    help="Where the pool's clients are served; 0: any free port.",
+    help="Port for clients of the pool; 0: any free port.",
 )
-@Option("--host", envvar="RESCHEDULER_PROXY_HOST", default="", help="The address to serve them on; empty: all.")
+@Option(
+    "--host",
+    envvar="RESCHEDULER_PROXY_HOST",
+    default="",
+    help="Address for clients of the pool; empty: all interfaces.",
+)
 @Option(
     "--listen-address",
     ADDRESS,
     default="localhost:9235",
-    help="Where /metrics, /healthz and /readyz are served. A Prometheus elsewhere needs 0.0.0.0:9235. Unless it is "
-    "given, another port is taken where this one is in use.",
+    help="Address of /metrics, /healthz and /readyz. Use 0.0.0.0:9235 for a Prometheus outside of the pod. If "
+    "this flag is not set and the default port is in use, another port is used.",
 )
 @node_name_option
 @logging_options
 @ignored_options
 @click.version_option(VERSION, message="Version: %(version)s")
 def command(config_file: Path, port: int, host: str, listen_address: Address, node_name: str, logs: Logging) -> int:
-    """Serve a cloudpool's REST API before a cloudpool, and drain nodes before their machines are removed.
+    """Serve a cloudpool's REST API in front of a cloudpool, and drain nodes before their machines are removed.
 
-    POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status are done gracefully; all else
-    is forwarded as it is.
+    POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other
+    requests are forwarded unchanged.
     """
-    from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported when it is needed
+    from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported on demand
     from rescheduler.proxy import config  # noqa: PLC0415
     from rescheduler.proxy.run import run  # noqa: PLC0415
 
     log_lines.configure(logs)
     file = config.read(config_file)
     config.check_files(file, config_file)
-    told = click.get_current_context().get_parameter_source("listen_address")
-    other_port = told is ParameterSource.DEFAULT
+    source = click.get_current_context().get_parameter_source("listen_address")
+    other_port = source is ParameterSource.DEFAULT
     return run(file, host, port, listen_address, node_name, other_port=other_port)

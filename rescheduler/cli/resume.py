@@ -1,4 +1,4 @@
-"""``rescheduler resume``: let the daemon go on where it waits for a person."""
+"""``rescheduler resume``: resume drains that are waiting for a person."""
 
 import click
 
@@ -20,8 +20,8 @@ def _controller(text: str) -> str:
     "--waive",
     Parsed(_controller, "NS/KIND/NAME"),
     multiple=True,
-    help="Do not wait any longer for the replacement pods that an earlier drain owes this controller, written as the "
-    "daemon names it, such as default/Deployment/web. May be repeated.",
+    help="Stop waiting for the replacement pods that an earlier drain owes this controller. Use the name from "
+    "the daemon's messages, such as default/Deployment/web. Repeatable.",
 )
 @connection_options
 @namespace_option
@@ -29,12 +29,12 @@ def _controller(text: str) -> str:
 def command(waive: tuple[str, ...], connection: Connection, namespace: str, memory_name: str) -> None:
     """Let the daemon drain nodes again although an earlier drain still owes replacement pods.
 
-    While the pods that a drain has moved do not run, no other node is drained (landing-pending). Where somebody has
-    looked after them, or they need not run, --waive drops that debt. The daemon takes it up in its next round.
+    While the pods that a drain moved do not run, no other node is drained (landing-pending). When you have
+    checked these pods, or they need not run, --waive drops the debt. The change takes effect in the next round.
     """
     if not waive:
         raise click.UsageError("expected --waive NS/KIND/NAME")
-    from rescheduler import waivers  # noqa: PLC0415 - the client is imported when it is needed
+    from rescheduler import waivers  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
     from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.go_flags import Bool, Duration, GoCommand, Option, Parsed, format_duration
+from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
     connection_options,
     group,
@@ -28,7 +28,7 @@ ADDRESS: Final = Parsed(Address.parse, "host:port", UsageError)
 NAME: Final = Parsed(object_name, "name", UsageError)
 SECOND: Final = timedelta(seconds=1)
 
-#: Flags of glog and of old deployments that say nothing to this program; they are taken and ignored.
+#: Flags of glog and of old deployments. They are accepted and ignored.
 IGNORED: Final = (
     "--logtostderr",
     "--alsologtostderr",
@@ -39,7 +39,7 @@ IGNORED: Final = (
 )
 _SWITCHES: Final = ("--logtostderr", "--alsologtostderr")
 
-#: A first value, and the longest that it grows to.
+#: Settings with an initial value and a maximum (``…_max``).
 _DOUBLING: Final = ("failure_pause", "node_cooldown", "return_wait")
 
 
@@ -47,8 +47,8 @@ def _timing(**values: Any) -> Timing:
     for first in _DOUBLING:
         longest = f"{first}_max"
         if values[longest] < values[first]:
-            told = (f"--{name.replace('_', '-')}={format_duration(values[name])}" for name in (longest, first))
-            raise UsageError(" is shorter than ".join(told))
+            flags = (f"--{name.replace('_', '-')}={format_duration(values[name])}" for name in (longest, first))
+            raise UsageError(" is shorter than ".join(flags))
     return Timing(**values)
 
 
@@ -65,89 +65,91 @@ timing_options = group(
     (
         Option(
             "--housekeeping-interval",
-            Duration(least=timedelta(milliseconds=100)),
+            DurationType(least=timedelta(milliseconds=100)),
             default="10s",
-            help="Pause between two rounds. A round that drains nothing costs the API server one or two small reads.",
+            help="Pause between two rounds. A round without a drain sends one or two small reads to the API server.",
         ),
         Option(
             "--node-drain-delay",
-            Duration(),
+            DurationType(),
             default="10m",
-            help="Pause after a drain, for the moved pods to settle and for an autoscaler to remove the node. A drain "
-            "that failed is followed by it if it evicted a pod. Restarts do not shorten it. 0: none.",
+            help="Pause after a drain, so that moved pods settle and an autoscaler can remove the node. It also "
+            "follows a failed drain that evicted a pod. Restarts do not shorten it. 0: none.",
         ),
         Option(
             "--pod-eviction-timeout",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="2m",
-            help="How long an eviction that is refused for now (by a PodDisruptionBudget, say) is retried; then the "
-            "drain has failed. It holds for each step of a drain. A node is not drained where a budget allows only "
-            "some of its pods to go at a time and their replacement pods would not be Ready in that time.",
+            help="How long a rejected eviction (for example, by a PodDisruptionBudget) is retried before the "
+            "drain fails. It applies to each step of a drain. A node is not drained if a budget allows only "
+            "some of its pods to be evicted at a time and their replacement pods would not be Ready within "
+            "this time.",
         ),
         Option(
             "--max-graceful-termination",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="2m",
-            help="The longest that a pod gets to shut down; a pod's own grace period holds where it is shorter. A pod "
-            "that has not left half a minute after its time ends the drain as failed.",
+            help="Maximum grace period of evicted pods; a pod's own grace period applies if it is shorter. If a "
+            "pod still exists half a minute after its grace period, the drain fails.",
         ),
         Option(
             "--pending-patience",
-            Duration(),
+            DurationType(),
             default="10m",
-            help="While pods are pending that a spot node could ever take, nothing is drained; a pod that pends for "
-            "longer than this no longer counts. 0: pending pods hold nothing back.",
+            help="No node is drained while pods are pending that could run on a spot node; pods that have been "
+            "pending for longer than this are ignored. 0: pending pods do not delay drains.",
         ),
         Option(
             "--landing-timeout",
-            Duration(least=SECOND),
+            DurationType(least=SECOND),
             default="10m",
-            help="How long the replacements of evicted pods may take to run, from the last eviction. Until then the "
-            "drain is no success and the machine stays; where they take longer, the drain has failed.",
+            help="How long the replacements of evicted pods may take to run, from the last eviction. A drain "
+            "succeeds, and its machine is removed, only after that; if they take longer, the drain fails.",
         ),
         Option(
             "--failure-pause",
-            Duration(),
+            DurationType(),
             default="10m",
-            help="Pause of all drains after one whose replacement pods did not run in time, or whose pods mostly came "
-            "back to on-demand nodes. Each further one in a row doubles it; a good one ends it. 0: no pause.",
+            help="Pause of all drains after a drain whose replacement pods did not run in time, or most of whose "
+            "pods returned to on-demand nodes. It doubles with each consecutive failure; a successful drain "
+            "resets it. 0: none.",
         ),
-        Option("--failure-pause-max", Duration(), default="4h", help="The longest that --failure-pause grows to."),
+        Option("--failure-pause-max", DurationType(), default="4h", help="Maximum of --failure-pause."),
         Option(
             "--node-cooldown",
-            Duration(),
+            DurationType(),
             default="5m",
-            help="How long a node is left alone after its drain failed, while others have their turn. Each further "
-            "failure in a row doubles it. 0: the node is tried again at once.",
+            help="How long a node is not drained after its drain failed, while others are. It doubles with each "
+            "consecutive failure. 0: the node is retried immediately.",
         ),
-        Option("--node-cooldown-max", Duration(), default="2h", help="The longest that --node-cooldown grows to."),
+        Option("--node-cooldown-max", DurationType(), default="2h", help="Maximum of --node-cooldown."),
         Option(
             "--return-wait",
-            Duration(),
+            DurationType(),
             default="10m",
-            help="How long the pods of a controller are not moved after they came back to an on-demand node. Each "
-            "further return doubles it, so that pods that something pushes back are moved less and less. 0: no wait.",
+            help="How long the pods of a controller are not moved after they returned to an on-demand node. It "
+            "doubles with each further return. 0: none.",
         ),
         Option(
             "--return-wait-max",
-            Duration(),
+            DurationType(),
             default="24h",
-            help="The longest that --return-wait grows to; returns are forgotten so long after the last wait.",
+            help="Maximum of --return-wait; returns are forgotten when this time has passed after the last wait.",
         ),
         Option(
             "--max-moves-per-pod-per-day",
             Parsed(_moves, "number"),
             default="3",
-            help="How often in 24 hours each replica of a controller is moved at most, on average over its replicas. "
+            help="Maximum number of moves of each replica in 24 hours, on average over a controller's replicas. "
             "0: no limit.",
         ),
         Option(
             "--spot-settle",
-            Duration(),
+            DurationType(),
             default="10m",
-            help="Pause after a tenth of the spot nodes, and at least two, were lost within five minutes: gone, not "
-            "Ready, or about to be interrupted. More are often lost soon after. Nodes that an autoscaler removes, or "
-            "that are cordoned, are not lost. 0: none.",
+            help="Pause after a tenth of the spot nodes, and at least two, were lost within five minutes: gone, "
+            "not Ready, or about to be interrupted. More losses are likely then. Nodes that an autoscaler "
+            "removes or that are cordoned do not count. 0: none.",
         ),
     ),
 )
@@ -155,10 +157,11 @@ timing_options = group(
 
 def _ignored(flag: str) -> Option:
     kind = Bool() if flag in _SWITCHES else None
-    return Option(flag, kind, hidden=True, expose_value=False, help="Taken for the sake of old argument lists.")
+    return Option(flag, kind, hidden=True, expose_value=False, help="Accepted for compatibility and ignored.")
 
 
 def ignored_options(command: Any) -> Any:
+    """Add the flags of :data:`IGNORED` to *command*."""
     for flag in IGNORED:
         command = _ignored(flag)(command)
     return command
@@ -169,22 +172,23 @@ def ignored_options(command: Any) -> Any:
 @policy_options
 @timing_options
 @soft_taint_option
-@provider_options("Who takes the emptied nodes: none leaves them, schedulable, to whatever autoscaler there is.")
-@Option("--dry-run", Bool(), default=False, help="Decide and report only: nothing in the cluster is changed.")
+@provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
+@Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",
     Bool(),
     default=False,
-    help="One round, then exit: 0 when a node was drained and its pods run again, or none could be; 1 when the drain "
-    "failed, or when another replica leads for longer than 2m. The Lease is held for the round.",
+    help="Run one round, then exit: 0 if a node was drained and its pods run again, or if no node could be "
+    "drained; 1 if the drain failed, or if another replica is the leader for longer than 2m. The Lease is "
+    "held during the round.",
 )
 @connection_options
 @Option(
     "--running-in-cluster",
     Bool(),
     default=True,
-    help="Use the ServiceAccount of the pod we run in. Off when --kubeconfig or --context is given; off without "
-    "them means $KUBECONFIG or ~/.kube/config.",
+    help="Use the ServiceAccount of the pod that this program runs in. Ignored if --kubeconfig or --context is "
+    "given. If false, $KUBECONFIG or ~/.kube/config is used.",
 )
 @namespace_option
 @memory_name_option
@@ -192,29 +196,29 @@ def ignored_options(command: Any) -> Any:
     "--lease-name",
     NAME,
     default=LEASE,
-    help="The Lease by which replicas elect their leader. Namespace and Lease name are the identity of an "
-    "installation: two installations in one cluster need different ones.",
+    help="The Lease for leader election. Namespace and Lease name identify an installation: two installations in "
+    "one cluster need different ones.",
 )
 @Option(
     "--pod-name",
     default="",
     metavar="NAME",
-    help="The pod that this program runs in; its name is part of the holder's identity in the Lease, and the fencing "
-    "policy compares it. The shipped manifests set it by the environment. Empty: the host name takes its place.",
+    help="The pod that this program runs in. Its name is part of the holder identity in the Lease, and the "
+    "fencing policy compares it. The shipped manifests set it in the environment. Empty: the host name is "
+    "used.",
 )
 @node_name_option
 @Option(
     "--leader-elect",
     Bool(),
     default=True,
-    help="Act only while holding the Lease. A dry run needs none. Off, nothing keeps two replicas from acting at the "
-    "same time.",
+    help="Act only while holding the Lease. A dry run needs no Lease. If false, two replicas may act at the same time.",
 )
 @Option(
     "--listen-address",
     ADDRESS,
     default="localhost:9235",
-    help="Where /metrics, /healthz, /readyz and /statusz are served. A Prometheus elsewhere needs 0.0.0.0:9235.",
+    help="Address of /metrics, /healthz, /readyz and /statusz. Use 0.0.0.0:9235 for a Prometheus outside of the pod.",
 )
 @logging_options
 @ignored_options
@@ -228,16 +232,16 @@ def command(
     listen_address: Address,
     **more: Any,
 ) -> int:
-    """Empty on-demand nodes, round after round.
+    """Drain on-demand nodes, round by round.
 
-    Each round: the emptiest on-demand node whose pods may all be evicted and all fit spot nodes is drained, a few
-    pods at a time. The drain succeeds when its pods run again elsewhere; then the drain delay runs. A drain that
-    fails opens its node again. Nothing is drained while replacement pods of an earlier drain do not run, or while
-    pods wait for room on spot nodes.
+    In each round, the on-demand node with the least requested CPU whose pods may all be evicted and all fit on spot
+    nodes is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain
+    delay starts. After a failed drain the node is schedulable again. No node is drained while replacement pods of
+    an earlier drain are missing, or while pending pods wait for room on spot nodes.
 
-    Durations are Go's: 10s, 2m30s, 1h, 500ms, 0.
+    Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
-    from rescheduler import app  # noqa: PLC0415 - the client is imported when it is needed
+    from rescheduler import app  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None
     return app.run(

@@ -10,5 +10,5 @@ from rescheduler.version import VERSION
 
 @click.command("version", cls=GoCommand)
 def command() -> None:
-    """Print the version, and that of Python."""
+    """Print the version of this program and of Python."""
     click.echo(f"rescheduler {VERSION} (Python {platform.python_version()})")

@@ -1,4 +1,4 @@
-"""Transitions of a drain while its pods are evicted in steps and their replacement pods are followed."""
+"""Transitions of a drain while its pods are evicted in steps and their replacement pods are tracked."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -41,24 +41,27 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, raised
 from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
 
-#: Pods that a failure names; the others are counted.
+#: A failure message names at most this many pods.
 _PODS_NAMED: Final = 5
 
 
 def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Result:
+    """Record an accepted eviction."""
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
-    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, said="")
+    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, last_rejection="")
     drain = replace(with_victim(drain, accepted), last_eviction_at=now)
     return replace(drain, evicted=(*drain.evicted, victim.pod)), ()
 
 
 def eviction_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
+    """Schedule a retry of an eviction that a budget rejected."""
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
 def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
+    """Schedule a retry, or give up if the error is permanent."""
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
@@ -69,26 +72,28 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
 
 
 def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
-    """The watched state is about to show that the pod has left; where it does not, its eviction is asked for again."""
+    """Wait until the watch shows that the pod has left; otherwise its eviction is requested again."""
     return again_later(drain, event.uid, "the pod is gone", None, now), ()
 
 
 def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
+    """Store the controllers, or give up if pods must stay."""
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     return replace(drain, states=merged_states(drain, event), read_at=now), ()
 
 
 def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Result:
+    """Retry later, or give up if the error is permanent."""
     if not event.retryable:
         return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
     return replace(drain, read_at=now), ()
 
 
 def seen(drain: Drain, event: Seen, now: float) -> Result:
-    """What the watched state shows decides the next step.
+    """Take the next step according to the watched state.
 
-    While another tool removes the node, it evicts the pods that are left: nothing is evicted beside it.
+    If another tool is removing the node, it evicts the remaining pods, and this drain evicts nothing more.
     """
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -119,7 +124,7 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
 
 
 def _is_orphaned(drain: Drain) -> bool:
-    """Whether pods are left whose topmost controller is gone: what is below it may keep them."""
+    """Return whether a remaining pod's topmost controller was deleted. A lower controller may keep its pods."""
     return any(
         victim.controller is not None
         and victim.owner is not None
@@ -131,14 +136,17 @@ def _is_orphaned(drain: Drain) -> bool:
 
 
 def _count_again(drain: Drain, now: float) -> Result:
-    """Read whom the pods belong to now. Evictions that are on their way are answered first."""
+    """Read the pods' current controllers again, after eviction requests in flight were answered."""
     if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
         return drain, ()
     return count(drain)
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """The next step, if the pods that are left still fit. What is seen next tells whether another tool evicts them."""
+    """Evict the next step if the remaining pods still fit.
+
+    The next observation shows whether another tool is evicting them.
+    """
     step, drain = drain.step, replace(drain, step=())
     if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
         return drain, ()
@@ -149,7 +157,7 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
 
 
 def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
-    """Pods that somebody else deletes are not evicted, but waited for."""
+    """Wait for pods that are deleted by others instead of evicting them."""
     deleted = {pod.uid for pod in plan.leaving}
     leaves_by = now + drain.limits.grace + drain.limits.headroom
     leaving = {
@@ -167,7 +175,7 @@ def _no_longer_fits(rejected: Rejected) -> Failure:
 
 
 def _landed(drain: Drain, now: float) -> Result:
-    """Everything runs. The node is looked at once more, at a time when late pods have shown up."""
+    """Plan the node again after all owed pods run, at a time when late pods must have been observed."""
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
@@ -182,26 +190,26 @@ def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
 
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
-    asked = [victim for victim in drain.victims.values() if victim.ask_at <= now]
-    for victim in asked:
+    due_victims = [victim for victim in drain.victims.values() if victim.ask_at <= now]
+    for victim in due_victims:
         drain = with_victim(drain, replace(victim, ask_at=NEVER))
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in asked)
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_victims)
 
 
 def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
-    """Plan again before each step, and as soon as a node that pods still need is lost."""
+    """Plan again before each step, and as soon as a target node of remaining pods is lost."""
     if drain.step:
         return drain, ()
     step = next_step(drain)
-    asked = any(not victim.accepted for victim in drain.victims.values())
-    if not step and not (lost and (drain.waiting or asked or due(drain))):
+    asking = any(not victim.accepted for victim in drain.victims.values())
+    if not step and not (lost and (drain.waiting or asking or due(drain))):
         return drain, ()
     again = PlanAgain(_due_pods(drain))
     return replace(drain, step=step), (again,)
 
 
 def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
-    """Evicted pods that stand for the replacement pods that are not bound yet: the last ones of each controller."""
+    """Return evicted pods that stand for unbound replacement pods: the last ones of each controller."""
     pods: list[PodRef] = []
     for controller, missing in Counter(due(drain)).items():
         evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]
@@ -215,12 +223,12 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         taken = sum(victim.controller == controller for victim in step)
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
-    asked = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
+    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
     drain = replace(
         drain,
         debts=_debts(drain, step),
-        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in asked),
-        victims={**drain.victims, **asked},
+        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in requested),
+        victims={**drain.victims, **requested},
         begun=frozenset(begun),
         step_size=sizes,
     )
@@ -244,14 +252,14 @@ def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
 
 
 def _overdue(drain: Drain, now: float) -> Failure | None:
-    stuck = [victim for victim in drain.victims.values() if victim.leaves_by is not None and victim.leaves_by <= now]
-    if stuck:
-        why = f"{_pods(stuck)} did not end within the grace period and {drain.limits.headroom:g} s"
-        return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in stuck))
+    overdue = [victim for victim in drain.victims.values() if victim.leaves_by is not None and victim.leaves_by <= now]
+    if overdue:
+        why = f"{_pods(overdue)} did not terminate within the grace period and {drain.limits.headroom:g} s"
+        return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:
-        said = next((f": {victim.said}" for victim in refused if victim.said), "")
-        why = f"{_pods(refused)} could not be evicted within {drain.limits.eviction:g} s{said}"
+        rejection = next((f": {victim.last_rejection}" for victim in refused if victim.last_rejection), "")
+        why = f"{_pods(refused)} could not be evicted within {drain.limits.eviction:g} s{rejection}"
         return Failure(Why.EVICTION_TIMEOUT, why, tuple(victim.pod for victim in refused))
     return None
 

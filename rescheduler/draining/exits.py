@@ -1,4 +1,4 @@
-"""Transitions by which a drain ends: its taint comes off, or there is nothing more to do."""
+"""Transitions that end a drain: its taint is removed, or nothing is left to do."""
 
 from dataclasses import replace
 from typing import Final
@@ -22,26 +22,26 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker
 
-#: Seconds between two tries to get our taint off.
+#: Seconds between attempts to remove our taint.
 RELEASE_INTERVAL: Final = 2.0
 
 
 def give_up(drain: Drain, failure: Failure, now: float) -> Result:
     """End a drain that failed.
 
-    A machine that an earlier process may have ordered can be on its way out: as long as nothing was evicted, its node
-    keeps the mark, and a later look decides.
+    If an earlier process may have requested machine termination and nothing was evicted, the node keeps its mark,
+    and a later round checks again.
     """
-    asked = any(not victim.accepted for victim in drain.victims.values())
-    if drain.ordered_at is not None and not (drain.evicted or asked):
+    in_flight = any(not victim.accepted for victim in drain.victims.values())
+    if drain.ordered_at is not None and not (drain.evicted or in_flight):
         return replace(drain, phase=Phase.DONE, postponed=failure), ()
     return reopen(drain, failure, now)
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
-    """Remove the marks, so that pods may come back. Controllers that have lost no pod are owed nothing."""
-    asked = drain.victims if drain.phase is Phase.EVICTING else {}  # before, evictions were asked for in dry runs only
-    drain = replace(drain, failure=failure, debts=_owed(drain), victims=asked)
+    """Remove the marks, so that the node accepts pods again. Drop debts to controllers that lost no pod."""
+    requested = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
+    drain = replace(drain, failure=failure, debts=_owed(drain), victims=requested)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
@@ -52,12 +52,12 @@ def _owed(drain: Drain) -> dict[Controller, Debt]:
 
 
 def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
-    """Leave a node of which all pods were evicted to the tool that removes it, without our marks."""
+    """Release a node whose pods were all evicted, because another tool is removing it."""
     return release(replace(drain, debts=_owed(drain), removed_by=removed_by), now)
 
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
-    """The pods that are left may not move any more."""
+    """Give up because the remaining pods may not move any more."""
     blocker = blockers[0]
     more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
     about = f"pod {blocker.pod}: " if blocker.pod else ""
@@ -66,21 +66,23 @@ def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Res
 
 
 def release(drain: Drain, now: float) -> Result:
+    """Start to remove the marks."""
     deadline = now + drain.limits.release
     return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=NEVER), (Release(),)
 
 
 def released(drain: Drain, _: Released, __: float) -> Result:
+    """Record that the marks are removed."""
     return _settled(replace(drain, released=True))
 
 
 def _settled(drain: Drain) -> Result:
-    """Done once the marks are off and no eviction request is unanswered: it may evict a pod still."""
+    """End the drain once the marks are removed and no eviction is in flight: a late eviction could still succeed."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 
 def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
-    """Past the deadline the marks stay: they are swept in a later round, or by whoever leads next."""
+    """Retry until the deadline. After it the marks stay, and a later round or the next leader removes them."""
     final = event.lost and not drain.unanswered
     if not final and now + RELEASE_INTERVAL < drain.deadline:
         return replace(drain, retry_at=now + RELEASE_INTERVAL), ()
@@ -89,6 +91,7 @@ def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
 
 
 def release_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Retry the release, or end the drain at the deadline."""
     if drain.released:
         return (replace(drain, phase=Phase.DONE) if now >= drain.deadline else drain), ()
     if now < drain.retry_at:
@@ -97,12 +100,12 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 
 def gone_while_released(drain: Drain, event: MarkFailed, _: float) -> Result:
-    """A node that is gone carries no marks; there is nothing to remove any more."""
+    """End the drain if the node is gone, because there are no marks to remove."""
     return _settled(replace(drain, released=True)) if event.node_gone else (drain, ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
-    """The request was on its way when the drain failed: the pod is one that the drain has evicted."""
+    """Record an eviction that was in flight when the drain failed and was accepted."""
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
@@ -113,17 +116,18 @@ def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
 def answered_late(
     drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
 ) -> Result:
-    """The pod was not evicted by the request that was on its way when the drain failed."""
+    """Forget a pod whose eviction was in flight when the drain failed and did not happen."""
     return _settled(without(drain, frozenset({event.uid})))
 
 
 def mark_lost(drain: Drain, now: float) -> Result:
+    """Give up because the mark is no longer ours."""
     why = "our taint or annotation was removed or replaced by somebody else"
     return give_up(drain, Failure(Why.MARK_LOST, why), now)
 
 
 def node_gone(drain: Drain, why: str) -> Result:
-    """Where all pods were evicted before, whoever deleted the Node has finished the drain."""
+    """End the drain. If all pods were already evicted, the deletion of the Node completed it."""
     if drain.evicted_all:
         drain = replace(drain, debts=_owed(drain), removed_by=why)
     else:
@@ -132,8 +136,9 @@ def node_gone(drain: Drain, why: str) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
+    """Stop the drain, because the process terminates or lost the leadership."""
     if event.cause is Cause.LEADERSHIP_LOST:
-        lost = Failure(Why.LEADERSHIP_LOST, "another replica leads now: it goes on from here, or rolls back")
+        lost = Failure(Why.LEADERSHIP_LOST, "another replica is the leader now: it continues or rolls back this drain")
         return replace(drain, phase=Phase.DONE, failure=lost), ()
     if drain.phase is Phase.RELEASING:
         return drain, ()
@@ -143,4 +148,4 @@ def stop(drain: Drain, event: Stop, now: float) -> Result:
         return replace(drain, phase=Phase.DONE), ()
     left = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
     pods = (*left, *(victim.pod for victim in drain.waiting))
-    return give_up(drain, Failure(Why.STOPPED, "told to stop in the middle of the drain", pods), now)
+    return give_up(drain, Failure(Why.STOPPED, "stop requested during the drain", pods), now)

@@ -1,4 +1,4 @@
-"""Whether the pods that a drain has evicted run again: its debts are paid, or a replacement pod fails."""
+"""Track whether the pods that a drain evicted run again: debts are paid, or a replacement pod fails."""
 
 from dataclasses import replace
 from typing import Final
@@ -8,17 +8,17 @@ from rescheduler.draining.state import Drain, Failure, Timers, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, paid
 
-#: Seconds between two readings of the controllers, while replacement pods are missing and otherwise.
+#: Seconds between reads of the controllers, while replacement pods are missing, and otherwise.
 READ_INTERVAL: Final = 2.0
 IDLE_READ_INTERVAL: Final = 10.0
 
-#: A Job waits so long before it replaces its first failed pod, twice as long before the next one, and so on.
+#: The Job controller's back-off before it replaces a failed pod, in seconds. It doubles with each failure.
 JOB_BACKOFF: Final = 10.0
 _LONGEST_JOB_BACKOFF: Final = 600.0
 
 
 def follow(drain: Drain, now: float) -> Drain:
-    """Settle what is paid, and note since when replacement pods are missing."""
+    """Remove debts that are paid, and update the timers of missing replacement pods."""
     owed = {controller: _still_owed(drain, controller) for controller in drain.debts}
     debts = {controller: debt for controller, debt in owed.items() if debt is not None}
     drain = replace(drain, debts=debts)
@@ -27,20 +27,20 @@ def follow(drain: Drain, now: float) -> Drain:
 
 
 def failure(drain: Drain, now: float) -> Failure | None:
-    """Why the drain must stop: a replacement pod fails, or does not become Ready in time.
+    """Return why the drain must stop, or None: a replacement pod fails, or does not become Ready in time.
 
-    A controller of which no pod was evicted may lack pods, too; it is only waited for.
+    A controller without evicted pods may lack pods, too; the drain only waits for it.
     """
     for controller, timers in sorted(drain.timers.items()):
         if not drain.has_taken_from(controller):
             continue
         delay = _job_delay(drain, controller)
         if _over(timers.uncreated, drain.limits.creation + delay, now):
-            said = drain.states[controller].refusal or "it is not created"
-            return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {said}")
+            message = drain.states[controller].refusal or "it is not created"
+            return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {message}")
         if _over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
-            why = f"{_replacement(controller)}: the scheduler finds no node for {pods}"
+            why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
             return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why)
         if _over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
@@ -48,11 +48,15 @@ def failure(drain: Drain, now: float) -> Failure | None:
 
 
 def read_interval(drain: Drain) -> float:
+    """Return the seconds between reads of the controllers."""
     return READ_INTERVAL if drain.timers or not drain.waiting else IDLE_READ_INTERVAL
 
 
 def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, ControllerState]:
-    """What was read last of each controller, with all UIDs that its pods have carried: ReplicaSets are deleted, too."""
+    """Return the latest state of each controller, with all UIDs that its pods have referred to.
+
+    UIDs of deleted ReplicaSets are kept.
+    """
     merged = {**drain.states, **event.states}
     for controller, state in event.states.items():
         before = drain.states[controller].owner_uids if controller in drain.states else frozenset[str]()
@@ -62,7 +66,7 @@ def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, Cont
 
 
 def due(drain: Drain) -> tuple[Controller, ...]:
-    """For each replacement pod that is not bound yet, its controller."""
+    """Return one entry for each unbound replacement pod: its controller."""
     return tuple(each for each in sorted(drain.debts) for _ in range(max(0, drain.shortfall(each).bound)))
 
 
@@ -74,7 +78,7 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
     missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
     if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
-        return None  # pods that are not bound have clocks of their own
+        return None  # unbound pods have separate timers
     if missing:
         named = ", ".join(f"{each} ({max(1, drain.shortfall(each).ready)} missing)" for each in missing[:3])
         why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
@@ -88,16 +92,17 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
 
 def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
     if drain.replicas.get(controller, Replicas()).returned:
-        why = f"{_replacement(controller)}: it is put back on the node, because it tolerates the taint"
+        why = f"{_replacement(controller)}: it was scheduled to the drained node again, because it tolerates the taint"
         return Failure(Why.PODS_RETURN, why)
     why = f"{_replacement(controller)}: not bound to a node within {seconds:g} s"
     return Failure(Why.REPLACEMENT_NOT_BOUND, why)
 
 
 def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
-    """The debt as it stands; None once it has lapsed, or all evicted pods of the controller are replaced.
+    """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced.
 
-    After a roll-out, nothing is owed for the pods evicted so far. Those that are left will be owed what runs now.
+    After a roll-out nothing is owed for the pods evicted so far. For the remaining pods, the debt is the pods that run
+    now.
     """
     debt, state = drain.debts[controller], drain.states[controller]
     pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
@@ -111,10 +116,10 @@ def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
-    """Each clock starts when its replacement pod could be there: the evicted pod itself may be in its way."""
+    """Start a timer when its replacement pod could exist: before that, the evicted pod itself may prevent it."""
     before = drain.timers.get(controller, Timers())
     missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
-    # A pod that an earlier process evicted is not known by its controller: it may be anybody's.
+    # The controller of a pod that an earlier process evicted is unknown, so it counts for every controller.
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
     return Timers(
@@ -135,7 +140,7 @@ def _over(since: float | None, seconds: float, now: float) -> bool:
 
 
 def _job_delay(drain: Drain, controller: Controller) -> float:
-    """Seconds that the Job controller may wait before it replaces a pod (``pkg/controller/job/backoff_utils.go``)."""
+    """Return the Job controller's back-off for a failed pod in seconds (``pkg/controller/job/backoff_utils.go``)."""
     job = drain.states[controller].job
     if job is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""What we write on a Node before each step of its drain, so that whoever comes next can go on or go back."""
+"""The annotation that a Node gets before each step of its drain, so that another process can resume or roll back."""
 
 import enum
 import re
@@ -20,24 +20,27 @@ _LONGEST_LABEL: Final = 63
 
 
 class Step(enum.StrEnum):
-    DRAINING = "draining"  #: the taint is on, pods may be on their way
-    REMOVING = "removing"  #: the node is empty, its machine may have been ordered away
+    """The steps of a drain that are recorded on the Node."""
+
+    DRAINING = "draining"  #: the taint is set, pods may be moving
+    REMOVING = "removing"  #: the node is empty, machine termination may have been requested
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The annotation's content."""
+    """The content of the annotation."""
 
-    holder: str  #: who drains
+    holder: str  #: identity of the draining process
     step: Step
-    since: datetime  #: when the step was begun; of REMOVING: before the machine was ordered away
+    since: datetime  #: start of the step; for REMOVING, before machine termination was requested
     pods: tuple[str, ...] = ()  #: UIDs of the pods to move
-    group: str = ""  #: of REMOVING: the provider's node group that the machine belongs to
-    until: datetime | None = None  #: by then the holder has finished or renewed the annotation; None: not known
-    identity: str = ""  #: the installation that drains: namespace and Lease; "" in annotations of 0.1.0 and of proxies
-    debts: tuple[Debt, ...] = ()  #: what the drain owes; empty until it is known
+    group: str = ""  #: for REMOVING: the provider's node group of the machine
+    until: datetime | None = None  #: end of the lease: the holder finishes or renews it before; None if unknown
+    identity: str = ""  #: the installation: namespace and Lease; "" for 0.1.0 and for proxies
+    debts: tuple[Debt, ...] = ()  #: pods that the drain owes; empty until they are counted
 
     def dump(self) -> str:
+        """Return the annotation's value as JSON."""
         until = "" if self.until is None else _written(self.until)
         shape = _Shape(
             self.holder, self.step, _written(self.since), self.pods, self.group, until, self.identity, self.debts
@@ -45,7 +48,7 @@ class Intent:
         return msgspec.json.encode(shape).decode()
 
     def lapsed(self, now: datetime) -> bool:
-        """Whether the holder must be dead."""
+        """Return whether the lease has expired, so that the holder must have stopped."""
         return self.until is not None and self.until < now
 
 
@@ -60,24 +63,24 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     debts: tuple[Debt, ...] = ()
 
 
-#: Made here, once: see :mod:`rescheduler.shapes`.
+#: Created once, at import: see :mod:`rescheduler.shapes`.
 _SHAPES: Final = msgspec.json.Decoder(_Shape)
 
 
 def taint(holder: str) -> Taint:
-    """The taint of a node that *holder* drains; its value tells people who that is."""
+    """Return the taint of a node that *holder* drains. Its value shows people who that is."""
     value = _NOT_IN_LABELS.sub("-", holder)[:_LONGEST_LABEL].strip("-._")
     return Taint(key=DRAIN_TAINT.key, effect=DRAIN_TAINT.effect, value=value)
 
 
 def read(node: Node) -> Intent | None:
-    """The intent on *node*; None where there is none that can be read."""
+    """Return the intent on *node*, or None if there is none or it cannot be parsed."""
     text: Any = node.metadata.annotations.get(ANNOTATION)
     return None if text is None else parse(text)
 
 
 def parse(text: str) -> Intent | None:
-    """The content of an annotation; None where it cannot be read."""
+    """Return the content of an annotation, or None if it cannot be parsed."""
     try:
         shape = _SHAPES.decode(text)
         since = _read(shape.since)
@@ -92,13 +95,15 @@ def _written(moment: datetime) -> str:
 
 
 def _read(text: str) -> datetime:
-    """Raises ValueError. A time without a zone is UTC."""
+    """Parse a time; without a zone it is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if not MINYEAR < moment.year < MAXYEAR:
-        raise ValueError(f"nothing can be reckoned with {text}")
+        raise ValueError(f"time {text} is out of range")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def is_marked(node: Node) -> bool:
-    """Whether *node* carries anything of ours: the taint, or the annotation, in whatever shape."""
-    return ANNOTATION in node.metadata.annotations or any(one.key == DRAIN_TAINT.key for one in node.spec.taints)
+    """Return whether *node* has our taint or our annotation, valid or not."""
+    return ANNOTATION in node.metadata.annotations or any(
+        taint_on_node.key == DRAIN_TAINT.key for taint_on_node in node.spec.taints
+    )

@@ -1,13 +1,14 @@
-"""The state machine of a drain: events and the time go in, actions come out. No I/O, no clock.
+"""The state machine of a drain: events and times in, actions out. No I/O, no clock.
 
-The order is that of DESIGN.md 4, and there is no other: ask the provider → taint and annotation → read the cluster
-consistently and plan again → count what will be owed, write it down → try all evictions in a dry run → evict in
-steps, following the replacement pods → all that is owed runs → look again → order the machine, delete the Node, or
-remove the taint. Every way out passes :class:`Release`, but three: the machine was ordered away, or may have been by
-an earlier process; the node is gone; or the annotation is somebody else's now, who continues or rolls back.
+The order is fixed (DESIGN.md 4): ask the provider → write taint and annotation → read the cluster consistently and
+plan again → count what will be owed and write it down → try all evictions in a dry run → evict in steps and track the
+replacement pods → all owed pods run → plan again → request machine termination and delete the Node, or remove the
+taint. Every exit performs :class:`Release`, with three exceptions: machine termination was requested, or may have been
+by an earlier process; the node is gone; or the annotation now belongs to another process, which continues or rolls
+back.
 
-Another tool may begin to remove the node in mid-drain. Then nothing further is evicted, and a drain of which all pods
-were evicted is handed over: it has not failed, and what it owes is followed after it.
+Another tool may start to remove the node during a drain. Then nothing more is evicted. If all pods were already
+evicted, the drain is handed over: it did not fail, and pods that are still owed are tracked after it.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,21 +62,21 @@ from rescheduler.draining.state import (
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 
-#: So often pods that were put on the node after all are evicted as well.
+#: How often pods that were scheduled to the node in spite of the taint are evicted before the drain fails.
 RETURNS: Final = 2
 
-#: Phases that may last; during all others the mark is about to be written or removed anyway.
+#: Phases that may last long. In all others the mark is about to be written or removed anyway.
 _RENEWED: Final = frozenset({Phase.TRYING, Phase.EVICTING, Phase.REMOVING, Phase.DELETING})
 
 
 def start(plan: Plan, limits: Limits) -> Result:
-    """Begin to drain the plan's node."""
+    """Start to drain the plan's node."""
     pods = tuple(placement.pod.uid for placement in plan.placements)
     return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
 
 
 def resume(node: str, limits: Limits, pods: tuple[str, ...], debts: tuple[Debt, ...] = ()) -> Result:
-    """Continue a drain that another process began: the node carries our taint, *pods* (UIDs) may have left."""
+    """Continue a drain that another process started. The node has our taint, and *pods* (UIDs) may have left."""
     owed = {debt.controller: debt for debt in debts}
     drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=owed)
     return drain, (AskProvider(),)
@@ -84,10 +85,10 @@ def resume(node: str, limits: Limits, pods: tuple[str, ...], debts: tuple[Debt, 
 def resume_removal(
     node: str, limits: Limits, group: str, ordered_at: datetime, debts: tuple[Debt, ...] = (), *, absent: bool = False
 ) -> Result:
-    """Continue a removal that an earlier process, or an earlier round, may have ordered.
+    """Continue a removal that an earlier process or round may have requested.
 
-    The node is looked at first: pods that were put on it since are judged by all rules. *debts* of earlier tries were
-    noted there. *absent*: the provider did not know the machine when it was last asked.
+    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are
+    those written there by earlier attempts. *absent*: the provider did not know the machine at the last request.
     """
     owed = {debt.controller: debt for debt in debts}
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=owed)
@@ -96,13 +97,13 @@ def resume_removal(
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
-    """Remove our marks from a node of which it is not known any more what was meant; *debts* were noted there."""
+    """Remove our marks from a node whose intent is unknown. *debts* are those written there."""
     owed = {debt.controller: debt for debt in debts}
     return exits.release(Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=owed), now)
 
 
 def step(drain: Drain, event: Event, now: float) -> Result:
-    """What *event* at the moment *now* makes of *drain*, and what is to be done. Late answers change nothing."""
+    """Return the drain after *event* at time *now*, and the actions to perform. Late responses are ignored."""
     transition = _TRANSITIONS.get((drain.phase, type(event))) or _EVERYWHERE.get(type(event))
     if drain.done or transition is None:
         return drain, ()
@@ -132,7 +133,7 @@ def _marked(drain: Drain, _: Marked, now: float) -> Result:
 
 
 def _mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Whether the PATCH got through may be unknown, so it is taken back even so."""
+    """Give up. The mark is removed anyway, because it may be unknown whether the PATCH was applied."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     if event.retryable and (later := try_later(drain, now)) is not None:
@@ -156,14 +157,14 @@ def _request_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 
 def _renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """A renewal that did not get through is made again; a mark that is not ours any more ends the drain."""
+    """Keep draining after a failed renewal, which is retried, unless the mark is no longer ours."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     return exits.mark_lost(drain, now) if event.lost else (drain, ())
 
 
 def _looked(drain: Drain, event: Looked, now: float) -> Result:
-    """The plan as it is with the taint on; later looks see pods that came after all, and move them too."""
+    """Continue with the plan for the tainted node. Later calls include pods that were scheduled there since."""
     if isinstance(event.verdict, Rejected):
         blockers = event.verdict.blockers
         if drain.evicted_all and is_removal(blockers):
@@ -174,7 +175,7 @@ def _looked(drain: Drain, event: Looked, now: float) -> Result:
     if not waiting and not gone and not drain.debts:
         return _nothing_left(drain, now)
     if (waiting or gone) and drain.looks > RETURNS:
-        why = f"pods came to the node {drain.looks} times while it was drained: they tolerate its taint"
+        why = f"pods were scheduled to the node {drain.looks} times during the drain: they tolerate its taint"
         return exits.give_up(drain, Failure(Why.PODS_RETURN, why, _pods(plan)), now)
     drain = replace(
         drain,
@@ -189,7 +190,10 @@ def _looked(drain: Drain, event: Looked, now: float) -> Result:
 
 
 def _nothing_left(drain: Drain, now: float) -> Result:
-    """Nothing runs on the node. A machine is ordered only after a look that was begun when late pods had shown up."""
+    """Proceed with an empty node.
+
+    A machine is removed only after the node was planned again at a time when late pods must have been observed.
+    """
     if drain.group is None or drain.landed_at is not None:
         return removing.emptied(drain, now)
     return replace(drain, phase=Phase.EVICTING, waiting=(), victims={}), ()
@@ -214,7 +218,7 @@ def _pods(plan: Plan) -> tuple[PodRef, ...]:
 
 Transition: TypeAlias = Callable[[Drain, Any, float], Result]
 
-#: All transitions. An event that has no line for its phase is a late answer and changes nothing.
+#: All transitions. An event without an entry for the current phase is a late response and is ignored.
 _TRANSITIONS: Final[Mapping[tuple[Phase, type], Transition]] = {
     (Phase.ASKING, ProviderAnswered): _provider_answered,
     (Phase.MARKING, Marked): _marked,

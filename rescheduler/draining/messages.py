@@ -1,4 +1,4 @@
-"""What a drain is told (events) and what it wants done (actions). Frozen values, one class each."""
+"""The events that a drain receives and the actions that it requests, as immutable values."""
 
 import enum
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 @dataclass(frozen=True, slots=True)
 class AskProvider:
-    """Who owns the node's machine, and would it be taken? → :class:`ProviderAnswered`"""
+    """Ask the provider which group the machine is in and whether it would remove it. → :class:`ProviderAnswered`"""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Write intent and taint on the node, in one PATCH. → :class:`Marked` or :class:`MarkFailed`"""
+    """Write the intent and the taint to the node in one PATCH. → :class:`Marked` or :class:`MarkFailed`"""
 
     step: Step
     pods: tuple[str, ...] = ()
     group: str = ""
-    since: datetime | None = None  #: None: from this moment
+    since: datetime | None = None  #: start of the step; None means now
     debts: tuple[Debt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Write the same annotation again, with a later promise. → :class:`MarkFailed`, or nothing"""
+    """Write the same annotation with a later end of the lease. → :class:`MarkFailed`, or nothing"""
 
     step: Step
     pods: tuple[str, ...] = ()
@@ -46,21 +46,21 @@ class Renew:
 class ReadControllers:
     """Read the controllers of these pods. → :class:`ControllersRead` or :class:`ControllersUnread`"""
 
-    owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespace and controller of pods
+    owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespaces and controllers of pods
     controllers: frozenset[Controller] = frozenset()
-    words: bool = False  #: also look for what the controllers report about pods that they cannot create
+    words: bool = False  #: also read events about pods that the controllers could not create
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Plan the node once more, on a state that is not older than this action. → :class:`Looked`"""
+    """Plan the node again, on a state that is not older than this action. → :class:`Looked` or :class:`LookFailed`"""
 
-    targets: frozenset[str] = frozenset()  #: nodes that the plan is expected to count on: they are read, too
+    targets: frozenset[str] = frozenset()  #: expected target nodes, which are read as well
 
 
 @dataclass(frozen=True, slots=True)
 class TryEviction:
-    """Ask for the pod's eviction in a dry run. → :class:`EvictionAccepted` and so on, nothing is evicted"""
+    """Evict the pod in a dry run. → :class:`EvictionAccepted` and the other eviction events"""
 
     pod: PodRef
     grace: int | None = None
@@ -68,26 +68,26 @@ class TryEviction:
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """Do the pods that are left and the replacement pods that are due still fit? → :class:`PlannedAgain`"""
+    """Check whether the remaining pods and the due replacement pods still fit. → :class:`PlannedAgain`"""
 
     due: tuple[PodRef, ...]  #: evicted pods whose replacement pods are not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Ask for the eviction of this very pod. → one of the ``Eviction…`` events, or :class:`PodGone`"""
+    """Evict the pod with this UID. → one of the ``Eviction…`` events, or :class:`PodGone`"""
 
     pod: PodRef
-    grace: int | None = None  #: seconds; None: the pod's own
+    grace: int | None = None  #: grace period in seconds; None means the pod's own
 
 
 @dataclass(frozen=True, slots=True)
 class OrderRemoval:
-    """Order the node's machine away. → :class:`Removed`, :class:`RemovalPending` or :class:`RemovalFailed`"""
+    """Request termination of the machine. → :class:`Removed`, :class:`RemovalPending` or :class:`RemovalFailed`"""
 
     group: str
-    since: datetime | None = None  #: when an earlier process may have ordered it
-    again: bool = False  #: asked before in this drain
+    since: datetime | None = None  #: when an earlier process may have requested it
+    again: bool = False  #: not the first request of this drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class DeleteNode:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Take taint and intent off. → :class:`Released` or :class:`ReleaseFailed`"""
+    """Remove the taint and the intent. → :class:`Released` or :class:`ReleaseFailed`"""
 
 
 Action: TypeAlias = (
@@ -119,8 +119,10 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswered:
-    group: str | None  #: None: nobody takes the machine, the node is left
-    refusal: str = ""  #: why the machine would not be given away
+    """The provider's answer to :class:`AskProvider`."""
+
+    group: str | None  #: None if no provider can remove the machine; the node is kept
+    refusal: str = ""  #: why the provider would not remove the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +132,25 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
+    """The mark was not written, or it is unknown whether it was."""
+
     why: str
     node_gone: bool = False
-    lost: bool = False  #: the annotation is not ours any more: nothing was written
+    lost: bool = False  #: the annotation is no longer ours; nothing was written
     retryable: bool = False  #: the same request may succeed later
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
+    """The node was planned again."""
+
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class LookFailed:
+    """The node could not be planned again."""
+
     why: str
     node_gone: bool = False
     retryable: bool = False  #: as of :class:`MarkFailed`
@@ -150,33 +158,41 @@ class LookFailed:
 
 @dataclass(frozen=True, slots=True)
 class ControllersRead:
+    """The controllers were read."""
+
     states: Mapping[Controller, ControllerState]
-    #: Namespace and UID of the controller that a pod names → its topmost controller.
+    #: Topmost controllers, by namespace and UID of the controller in a pod's owner references.
     topmost: Mapping[tuple[str, str], Controller]
-    #: Pods of each controller at this moment; those that this drain has evicted do not count.
+    #: Pods of each controller now, without those that this drain has evicted.
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
-    blockers: tuple[Blocker, ...] = ()  #: why pods that are still to be evicted must stay
+    blockers: tuple[Blocker, ...] = ()  #: why remaining pods may not be evicted
 
 
 @dataclass(frozen=True, slots=True)
 class ControllersUnread:
+    """The controllers could not be read."""
+
     why: str
     retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedAgain:
+    """The verdict on the remaining pods."""
+
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionAccepted:
+    """The API server accepted the eviction."""
+
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionRefused:
-    """Budgets do not allow it at present (429)."""
+    """A PodDisruptionBudget does not allow the eviction at present (429)."""
 
     uid: str
     why: str
@@ -185,6 +201,8 @@ class EvictionRefused:
 
 @dataclass(frozen=True, slots=True)
 class EvictionFailed:
+    """The eviction request failed."""
+
     uid: str
     why: str
     retryable: bool
@@ -193,53 +211,53 @@ class EvictionFailed:
 
 @dataclass(frozen=True, slots=True)
 class EvictionSkipped:
-    """The request was not sent: the drain had left the phase of evictions."""
+    """The request was not sent, because the drain was no longer evicting pods."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """404, or another pod bears its name."""
+    """The pod does not exist (404), or another pod has its name."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Time has passed; what the watched state shows."""
+    """The watched state at the current time."""
 
-    present: frozenset[str]  #: UIDs of the pods on the node, without those that ended
+    present: frozenset[str]  #: UIDs of the unfinished pods on the node
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: as in :class:`ControllersRead`
-    tainted: bool = True  #: our taint and our annotation are on the node
-    lost: str = ""  #: which spot node of the plan can no longer be counted on, and why
-    stale: bool = False  #: a watch has been silent for so long that nothing may be decided by what it shows
-    joined: str = ""  #: that another tool removes the node, and how that is known
+    tainted: bool = True  #: whether our taint and annotation are on the node
+    lost: str = ""  #: which target node of the plan was lost, and why
+    stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
+    joined: str = ""  #: the evidence that another tool is removing the node
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The machine is going or gone."""
+    """The machine is terminating or gone."""
 
-    #: The provider does not know it, and it did not do anything. While the Node is Ready this is not believed at once.
+    #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
     unproven: bool = False
-    unseen: bool = False  #: only the Node is known to be gone; the end of the machine was not seen
-    unshrunk: str = ""  #: why another machine comes in its place; "": none does
+    unseen: bool = False  #: only the Node is known to be gone; the machine's end was not confirmed
+    unshrunk: str = ""  #: why a new machine will replace it; "" if none will
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPending:
-    """The order may be at work."""
+    """The termination may be in progress."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalFailed:
-    """The machine stays, and no order is at work."""
+    """The machine stays, and no termination is in progress."""
 
     why: str
-    node_gone: bool = False  #: the Node was gone before the first order: nothing was ordered
+    node_gone: bool = False  #: the Node was gone before termination was requested
     refused: bool = False  #: the provider keeps the machine; it did not fail
 
 
@@ -250,27 +268,35 @@ class NodeDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeletionFailed:
+    """The Node was not deleted."""
+
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Off, or the node is gone."""
+    """The marks were removed, or the node is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
+    """The marks were not removed."""
+
     why: str
-    lost: bool = False  #: the marks are not ours any more, and stay
+    lost: bool = False  #: the marks are no longer ours, and stay
 
 
 class Cause(enum.Enum):
-    TERMINATED = enum.auto()  #: we were told to stop: what was begun is taken back
-    LEADERSHIP_LOST = enum.auto()  #: somebody else acts now: nothing more is written
+    """The cause of a stop."""
+
+    TERMINATED = enum.auto()  #: the process is terminating: the drain is rolled back
+    LEADERSHIP_LOST = enum.auto()  #: another replica is the leader: nothing more is written
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
+    """Stop the drain."""
+
     cause: Cause
 
 

@@ -1,4 +1,4 @@
-"""Transitions of a drain after its second look: what it will owe is counted and noted, evictions are tried."""
+"""Transitions of a drain after its second plan: count and record what it will owe, then try the evictions."""
 
 from dataclasses import replace
 
@@ -35,17 +35,19 @@ from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
 
 
 def count(drain: Drain) -> Result:
-    """Read the controllers of the pods that are to move, and of those that an earlier process has evicted."""
+    """Read the controllers of the pods to move, and of pods that an earlier process evicted."""
     return requesting(drain, Phase.COUNTING), (controllers_of(drain),)
 
 
 def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
+    """Return the action that reads the controllers of all pods of *drain*."""
     pending = (*drain.waiting, *drain.victims.values())
     owners = frozenset((victim.pod.namespace, victim.owner) for victim in pending if victim.owner is not None)
     return ReadControllers(owners, frozenset(drain.debts), words)
 
 
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
+    """Record the debts after the controllers were read."""
     if missing := _unanswered(drain, event):
         return uncounted(drain, ControllersUnread(f"the answer lacks {missing}", retryable=True), now)
     if event.blockers:
@@ -61,13 +63,13 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     )
     known = {victim.pod.uid: victim.controller for victim in (*drain.waiting, *drain.victims.values())}
     controllers = {uid: controller for uid, controller in known.items() if controller is not None}
-    begun = {after for uid, after in controllers.items() if drain.controllers.get(uid) in drain.begun}
+    begun = {controller for uid, controller in controllers.items() if drain.controllers.get(uid) in drain.begun}
     drain = replace(drain, controllers={**drain.controllers, **controllers}, begun=drain.begun | begun)
     return drain, (marking.mark(drain),)
 
 
 def _unanswered(drain: Drain, event: ControllersRead) -> str:
-    """Which controller was asked for and is not in the answer; "" where none is missing."""
+    """Return which requested controller is missing in the response, or ""."""
     for victim in (*drain.waiting, *drain.victims.values()):
         if victim.owner is not None and (victim.pod.namespace, victim.owner.uid) not in event.topmost:
             return f"the controller of pod {victim.pod}"
@@ -76,11 +78,13 @@ def _unanswered(drain: Drain, event: ControllersRead) -> str:
 
 
 def uncounted(drain: Drain, event: ControllersUnread, now: float) -> Result:
+    """Retry, or give up after the time limit or a permanent error."""
     later = try_later(drain, now) if event.retryable else None
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
 
 
 def count_tick(drain: Drain, event: Seen, now: float) -> Result:
+    """Retry the read when it is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
     if now < drain.retry_at:
@@ -89,33 +93,35 @@ def count_tick(drain: Drain, event: Seen, now: float) -> Result:
 
 
 def noted(drain: Drain, _: Marked, now: float) -> Result:
-    """Evictions are tried before the first one. A drain that is resumed has spent part of its budgets already."""
+    """Try the evictions in a dry run. A resumed drain skips this, because it has already used part of its budgets."""
     drain = replace(drain, renew_at=now + RENEW_INTERVAL)
     if drain.resumed or drain.evicted or not drain.waiting:
         return _begin(drain, now)
-    asked = [replace(victim, ask_until=now + drain.limits.eviction) for victim in drain.waiting]
-    victims = {**drain.victims, **{victim.pod.uid: victim for victim in asked}}
+    tentative = [replace(victim, ask_until=now + drain.limits.eviction) for victim in drain.waiting]
+    victims = {**drain.victims, **{victim.pod.uid: victim for victim in tentative}}
     drain = replace(drain, phase=Phase.TRYING, waiting=(), victims=victims)
-    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in asked)
+    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in tentative)
 
 
 def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) -> Result:
-    """Of a pod that is gone, the watched state tells soon."""
+    """Record a successful dry run. If the pod is gone, the watch will show that soon."""
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
     drain = without(drain, frozenset([event.uid]))
-    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, said="")
+    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, last_rejection="")
     return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
 
 
 def try_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
+    """Give up before anything is evicted."""
     victim = drain.victims.get(event.uid)
     pods = () if victim is None else (victim.pod,)
     return exits.give_up(drain, Failure(Why.EVICTION_REFUSED, event.why, pods), now)
 
 
 def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
+    """Retry the dry run, or give up after a permanent error."""
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
@@ -125,6 +131,7 @@ def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
 
 
 def try_tick(drain: Drain, event: Seen, now: float) -> Result:
+    """Retry the dry runs that are due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
     due = [victim for victim in drain.victims.values() if victim.ask_at <= now]
@@ -134,8 +141,8 @@ def try_tick(drain: Drain, event: Seen, now: float) -> Result:
 
 
 def _tried(drain: Drain, now: float) -> Result:
-    asked = [victim for victim in drain.victims.values() if not victim.accepted]
-    return (drain, ()) if asked else _begin(drain, now)
+    untried = [victim for victim in drain.victims.values() if not victim.accepted]
+    return (drain, ()) if untried else _begin(drain, now)
 
 
 def _begin(drain: Drain, now: float) -> Result:
@@ -146,7 +153,10 @@ def _begin(drain: Drain, now: float) -> Result:
 
 
 def _hard_to_replace(victim: Victim) -> bool:
-    """Pods of StatefulSets and Jobs are not evicted first: others show sooner whether replacement pods can run."""
+    """Return whether the pod belongs to a StatefulSet or Job.
+
+    Such pods are not evicted first: pods of other controllers show sooner whether replacement pods can run.
+    """
     return victim.controller is not None and victim.controller.kind in ("StatefulSet", "Job")
 
 
@@ -157,24 +167,24 @@ def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
 
 
 def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
-    """What is owed already stands; the controllers of pods that are to move are owed what runs now.
+    """Return the existing debts, plus debts to the controllers of pods to move for the pods that run now.
 
-    A ReplicaSet that its Deployment has left behind is owed what the Deployment was.
+    A ReplicaSet whose Deployment was deleted inherits the debt to the Deployment.
     """
     debts = dict(drain.debts)
     for controller in sorted(set(event.topmost.values())):
         state = event.states[controller]
         debt = incur(state, event.replicas.get(controller, Replicas()))
-        for before in _predecessors(drain, event, controller):
-            debt = raised(debt, debts[before])
+        for predecessor in _predecessors(drain, event, controller):
+            debt = raised(debt, debts[predecessor])
         if controller not in debts and not lapsed(debt, state):
             debts[controller] = debt
     return debts
 
 
 def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) -> set[Controller]:
-    """Controllers that are gone, were owed something, and of which pods belong to *controller* now."""
+    """Return the deleted controllers with debts whose pods now belong to *controller*."""
     pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
-    now = (victim for victim in pods if _with_controller(victim, event).controller == controller)
-    before = {victim.controller for victim in now if victim.controller is not None}
-    return {each for each in before - {controller} if each in drain.debts and not event.states[each].exists}
+    current = (victim for victim in pods if _with_controller(victim, event).controller == controller)
+    previous = {victim.controller for victim in current if victim.controller is not None}
+    return {each for each in previous - {controller} if each in drain.debts and not event.states[each].exists}

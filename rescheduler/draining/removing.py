@@ -1,4 +1,4 @@
-"""Transitions of a drain once its node is empty: the machine is ordered away, the Node is deleted."""
+"""Transitions of a drain after its node is empty: machine termination is requested, the Node is deleted."""
 
 from dataclasses import replace
 from typing import Final
@@ -29,20 +29,22 @@ from rescheduler.draining.state import (
     requesting,
 )
 
-#: Seconds between two looks at a machine that was ordered away.
+#: Seconds between requests for the state of a terminating machine.
 REMOVAL_INTERVAL: Final = 10.0
 
-#: Seconds between two tries to delete the Node.
+#: Seconds between attempts to delete the Node.
 DELETION_INTERVAL: Final = 2.0
 
 
 def emptied(drain: Drain, now: float) -> Result:
+    """Remove the machine of the empty node, or release the node if there is no provider for it."""
     if drain.group is None:
         return exits.release(drain, now)
     return requesting(drain, Phase.ORDERING), (marking.removing(drain),)
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:
+    """Request machine termination after the intent was written."""
     drain = replace(requesting(drain, Phase.REMOVING), ordered=True, deadline=now + drain.limits.removal)
     return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain)
 
@@ -53,15 +55,16 @@ def _removal(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
 
 
 def await_end(drain: Drain, limits: Limits, now: float) -> Result:
-    """Continue *drain*, which was handed over, with *limits*: ask for the end of the machine that it ordered away."""
+    """Continue *drain*, which was handed over, with *limits*: ask whether the terminated machine is gone."""
     drain = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=NEVER, deadline=now + limits.removal)
     return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain, again=True)
 
 
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Of the mark on a node whose machine goes: others may delete the Node then. A lost mark is left as it is.
+    """Handle a failed renewal of the mark while the machine is being removed.
 
-    While an order is on its way, its answer tells what becomes of the machine.
+    Others may delete the Node now; a lost mark is not written again. While a termination request is in flight, its
+    response decides what happens to the machine.
     """
     if event.lost:
         return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, event.why)), ()
@@ -74,7 +77,7 @@ def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
-    """A provider that does not know the machine of a Ready node is asked twice before the Node is deleted."""
+    """Delete the Node. If the provider does not know the machine of a Ready node, it is asked twice before."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
@@ -82,10 +85,12 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
+    """Ask again later."""
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
 def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
+    """Release the node, because its machine stays."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     why = Why.REFUSED if event.refused else Why.PROVIDER
@@ -93,15 +98,19 @@ def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:
+    """Retry later."""
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again; past the deadline the order is left at work, with the intent on the node for a later look."""
-    awaited = drain.retry_at == NEVER  # an answer is on its way
-    if now >= drain.deadline and (drain.stopping or not awaited):
+    """Ask again.
+
+    After the deadline the removal continues without us; the intent stays on the node for a later round.
+    """
+    in_flight = drain.retry_at == NEVER  # a request is in flight
+    if now >= drain.deadline and (drain.stopping or not in_flight):
         return replace(drain, phase=Phase.DONE), ()
-    if awaited:
+    if in_flight:
         return drain, ()
     if now < drain.retry_at:
         return drain, ()
@@ -110,4 +119,5 @@ def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 
 def node_deleted(drain: Drain, _: NodeDeleted, __: float) -> Result:
+    """End the drain."""
     return replace(drain, phase=Phase.DONE, released=True), ()

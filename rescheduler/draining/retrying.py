@@ -1,11 +1,11 @@
-"""When a request that failed is made again."""
+"""Retry times of requests that failed, evictions included."""
 
 from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining.state import NEVER, Drain, with_victim
 
-#: Seconds until a refused eviction is asked for again: doubling, where the server names no time.
+#: Back-off between eviction requests in seconds, doubling, unless the server sends Retry-After.
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 10.0
 
@@ -22,17 +22,18 @@ def try_later(drain: Drain, now: float) -> Drain | None:
 
 
 def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:
+    """Schedule the next eviction request for pod *uid*, after *retry_after* seconds or with exponential back-off."""
     victim = drain.victims.get(uid)
     if victim is None or victim.accepted:
         return drain
-    grown = min(FIRST_RETRY * 2.0 ** min(victim.refusals, 10), LONGEST_RETRY)
-    wait = grown if retry_after is None else retry_after
-    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, said=why))
+    backoff = min(FIRST_RETRY * 2.0 ** min(victim.refusals, 10), LONGEST_RETRY)
+    wait = backoff if retry_after is None else retry_after
+    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why))
 
 
 def sooner(drain: Drain, now: float) -> Drain:
-    """A pod has left, so a budget may allow the next eviction: those refused need not wait out their back-off."""
+    """Shorten the back-off of rejected evictions, because a pod has left and a budget may now allow the next one."""
     for victim in drain.victims.values():
-        if victim.refusals and victim.ask_at != NEVER:  # NEVER: an answer is on its way
+        if victim.refusals and victim.ask_at != NEVER:  # NEVER: a request is in flight
             drain = with_victim(drain, replace(victim, ask_at=min(victim.ask_at, now + FIRST_RETRY), refusals=1))
     return drain

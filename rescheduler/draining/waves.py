@@ -1,11 +1,11 @@
-"""Which pods a drain evicts next.
+"""Select the pods that a drain evicts next.
 
-One pod; then one in each namespace; then one of each controller; then the rest of each controller in steps of
-1, 2, 4, … The first three waves wait until every replacement pod is bound: a quota or a webhook that refuses
-replacement pods costs one pod in a namespace. A controller's later steps wait until its pods are Ready again: an
-image that never becomes Ready on spot nodes costs one pod of its controller. Pods of a StatefulSet are evicted one
-at a time, each while all others of the StatefulSet are Ready. Pods without a controller are lost for good, so they
-are evicted last.
+First one pod; then one pod in each namespace; then one pod of each controller; then the remaining pods of each
+controller in steps of 1, 2, 4, … Before each of the first three waves, every replacement pod must be bound: a quota or
+a webhook that rejects replacement pods then costs only one pod per namespace. Before each later step of a controller
+its pods must be Ready again: an image that never becomes Ready on spot nodes then costs only one pod of its controller.
+Pods of a StatefulSet are evicted one at a time, while all its other pods are Ready. Pods without a controller are not
+recreated, so they are evicted last.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,19 +16,19 @@ from rescheduler.planning.debts import Replicas, paid
 
 
 def next_step(drain: Drain) -> tuple[Victim, ...]:
-    """The pods to evict now; empty where the drain has to wait."""
+    """Return the pods to evict now; empty if the drain has to wait."""
     controlled = [victim for victim in drain.waiting if victim.controller is not None]
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
-    if unbegun := _unbegun(drain, controlled):
+    if unbegun := _first_victims(drain, controlled):
         return _wave(drain, unbegun) if _all_bound(drain) else ()
-    steps = (_later(drain, controller, controlled) for controller in sorted(drain.begun))
+    steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(drain.begun))
     return tuple(victim for step in steps for victim in step)
 
 
-def _unbegun(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
-    """One pod of each controller that has lost none yet, and can lose one now."""
-    unbegun = (victim for victim in controlled if victim.controller not in drain.begun and _may_go(drain, victim))
+def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
+    """Return one pod of each controller that has lost none yet and can lose one now."""
+    unbegun = (victim for victim in controlled if victim.controller not in drain.begun and _may_evict(drain, victim))
     return _first_of_each(unbegun, lambda victim: victim.controller)
 
 
@@ -40,16 +40,16 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
     return tuple(_first_of_each(elsewhere, lambda victim: victim.pod.namespace)) or tuple(unbegun)
 
 
-def _later(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
-    """The next step of one controller of which pods were evicted before."""
+def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
+    """Return the next step of a controller that already has evicted pods."""
     if _asking(drain, controller):
         return ()
-    pods = [victim for victim in controlled if victim.controller == controller and _may_go(drain, victim)]
+    pods = [victim for victim in controlled if victim.controller == controller and _may_evict(drain, victim)]
     return tuple(pods[: 1 if _is_ordered(drain, controller) else drain.step_size.get(controller, 1)])
 
 
 def _all_bound(drain: Drain) -> bool:
-    """Whether every pod that this or an earlier process has evicted has a bound replacement."""
+    """Return whether every pod evicted by this or an earlier process has a bound replacement."""
     asking = any(not victim.accepted for victim in drain.victims.values())
     return not asking and all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
 
@@ -62,8 +62,8 @@ def _asking(drain: Drain, controller: Controller) -> bool:
     return any(not victim.accepted and victim.controller == controller for victim in drain.victims.values())
 
 
-def _may_go(drain: Drain, victim: Victim) -> bool:
-    """Whether nothing that its controller is owed is missing; of a StatefulSet, also whether all others are Ready."""
+def _may_evict(drain: Drain, victim: Victim) -> bool:
+    """Return whether the pod's controller lacks no owed pods and, for a StatefulSet, all its other pods are Ready."""
     controller = victim.controller
     if controller is None or not paid(drain.shortfall(controller)):
         return False

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from rescheduler.observe import connection
 
 
-class Connection(connection.Connection):
+class Connection(connection.HttpConnection):
     """One whose requests know the names of the client's certificate."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""A connection of our HTTP faces, for clients of every kind: slow, silent, damaged, or many."""
+"""HTTP connections of our servers, with time limits for clients that are slow, silent, faulty or too many."""
 
 import asyncio
 import logging
@@ -8,23 +8,23 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Seconds for a request's first line and headers, from the connection or from their first byte on.
+#: Time limit for a request's first line and headers, from the connection or their first byte, in seconds.
 HEAD_SECONDS: Final = 15.0
-#: Seconds for the rest of a request to arrive.
+#: Time limit for receiving the rest of a request, in seconds.
 BODY_SECONDS: Final = 60.0
-#: Seconds for a client to take a part of its answer.
-TAKING_SECONDS: Final = 60.0
-#: Seconds, at our end, for a client that asks nothing to end its side. One whose connection lies idle in a pool does
-#: not answer the end of TLS, which would be waited for half a minute.
-LEAVING_SECONDS: Final = 2.0
-#: Connections of a face at once; more would take the descriptors that the program needs for its own work.
-MOST: Final = 512
+#: Time limit for a client to receive a part of its response, in seconds.
+SEND_SECONDS: Final = 60.0
+#: At shutdown, the time limit for an idle client to close its side, in seconds. An idle pooled connection does not
+#: answer the TLS close_notify, and we would wait half a minute for it.
+CLOSE_SECONDS: Final = 2.0
+#: Maximum number of connections of one server, so that file descriptors are left for the program itself.
+MAX_CONNECTIONS: Final = 512
 
 
-class Connection(H11Protocol):
-    """Uvicorn's, with deadlines for what comes and for what goes, and an orderly end for what is no HTTP.
+class HttpConnection(H11Protocol):
+    """Uvicorn's connection, with time limits for receiving and sending, and an orderly response to invalid HTTP.
 
-    Clients can make it say nothing above the level of debugging, lest they fill the log.
+    Clients cannot cause log lines above the debug level, so that they cannot flood the log.
     """
 
     def __init__(
@@ -34,117 +34,126 @@ class Connection(H11Protocol):
         self.logger = _log
         self._head_seconds = HEAD_SECONDS if head_seconds is None else head_seconds
         self._body_seconds = BODY_SECONDS if body_seconds is None else body_seconds
-        self._heard = 0.0
-        self._awaited: object = None  #: the part of a request that is due
-        self._due: asyncio.TimerHandle | None = None
-        self._taking: asyncio.TimerHandle | None = None
-        self._leaving: asyncio.TimerHandle | None = None
+        self._last_received = 0.0
+        self._awaited_state: object = None  #: the protocol state for which the receive timer runs
+        self._receive_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._heard = self.loop.time()
-        if len(self.connections) > MOST:
+        self._last_received = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS:
             self._make_room().transport.abort()
         if not transport.is_closing():
-            self._watch()
+            self._start_receive_timer()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
+        self._last_received = self.loop.time()
         super().data_received(data)
-        self._watch()
+        self._start_receive_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
-        self._taken()
-        if self._leaving is not None:
-            self._leaving.cancel()
+        self._stop_receive_timer()
+        self._stop_send_timer()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         super().shutdown()
-        if self.transport.is_closing() and self._taking is None:
-            self._leaving = self.loop.call_later(LEAVING_SECONDS, self.transport.abort)
+        if self.transport.is_closing() and self._send_timer is None:
+            self._close_timer = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect_taking()
+        self._start_send_timer()
 
     def resume_writing(self) -> None:
-        self._taken()
+        self._stop_send_timer()
         super().resume_writing()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._expect_taking()  # of what is still to be sent
+            self._start_send_timer()  # for the data that is still to be sent
 
     def send_400_response(self, msg: str) -> None:
-        """What follows is no HTTP: told to the client where no answer is on its way, and to whoever reads a body."""
+        """Respond to invalid HTTP with 400 unless a response has started. Interrupt a handler that reads the body."""
         method = ""
         if self.cycle is not None and not self.cycle.response_complete:
             method = self.scope["method"]
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        # The answer to a HEAD must not have the body that is about to be sent.
+        # The response to HEAD must not have a body.
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE} and method != "HEAD":
             super().send_400_response(msg)
         else:
             self.transport.close()
 
-    def _make_room(self) -> "Connection":
-        """The connection to give up where there are too many: one of the client that has most, idle for longest.
+    def _make_room(self) -> "HttpConnection":
+        """Return the connection to close when there are too many.
 
-        So clients that hold connections cannot keep others away: a probe of the kubelet above all. Where all are at
-        work, it is this one.
+        It is the connection that has been idle for longest, of the client with the most idle connections. So clients
+        that hold connections cannot lock out others, in particular the kubelet's probes. If none is idle, this new
+        connection is closed.
         """
-        idle = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.idle]
+        idle = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, HttpConnection) and connection is not self and connection.idle
+        ]
         if not idle:
             return self
-        of_host = Counter(one.host for one in idle)
-        most = max(of_host.values())
-        return min((one for one in idle if of_host[one.host] == most), key=lambda one: one.heard)
+        by_host = Counter(connection.host for connection in idle)
+        most = max(by_host.values())
+        return min(
+            (connection for connection in idle if by_host[connection.host] == most),
+            key=lambda connection: connection.last_received,
+        )
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is on its way, or the client does not take it."""
-        return self.cycle is None or self.cycle.response_complete or self._taking is not None
+        """Return whether no response is in progress, or the client does not receive it."""
+        return self.cycle is None or self.cycle.response_complete or self._send_timer is not None
 
     @property
     def host(self) -> str:
+        """Return the client's address, or ""."""
         return str(self.client[0]) if self.client else ""
 
     @property
-    def heard(self) -> float:
-        """When the client last sent something, by the loop's clock."""
-        return self._heard
+    def last_received(self) -> float:
+        """Return when the client last sent data, in the event loop's clock."""
+        return self._last_received
 
-    def _watch(self) -> None:
-        """Let what has begun to come be due."""
+    def _start_receive_timer(self) -> None:
+        """Start the timer for the part of a request that is expected next."""
         state = self.conn.their_state
-        if state is not self._awaited:
-            self._unwatch()
-            self._awaited = state
+        if state is not self._awaited_state:
+            self._stop_receive_timer()
+            self._awaited_state = state
         seconds = {h11.IDLE: self._head_seconds, h11.SEND_BODY: self._body_seconds}.get(state)
-        if seconds is not None and self._due is None and not self.transport.is_closing():
-            self._due = self.loop.call_later(seconds, self.transport.abort)
+        if seconds is not None and self._receive_timer is None and not self.transport.is_closing():
+            self._receive_timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _unwatch(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def _stop_receive_timer(self) -> None:
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
 
-    def _expect_taking(self) -> None:
-        if self._taking is None:
-            self._taking = self.loop.call_later(TAKING_SECONDS, self.transport.abort)
+    def _start_send_timer(self) -> None:
+        if self._send_timer is None:
+            self._send_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
 
-    def _taken(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_send_timer(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Errors of the application; what clients did wrong only where everything is logged."""
+    """Keep errors of the application. Keep errors of clients only at the debug level."""
     return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG)
 
 

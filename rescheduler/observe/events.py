@@ -1,4 +1,4 @@
-"""What happened, as values. Whoever wants to know listens: metrics, logs, Kubernetes Events, the status page."""
+"""Events of the program, as values. Metrics, logs, Kubernetes Events and the status page listen to them."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Reje
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """A node as it was: another one of the same name has another UID."""
+    """A node, identified by its UID: a new node with the same name is a different one."""
 
     name: str
     uid: str
@@ -22,7 +22,7 @@ class NodeRef:
 
 
 class Waiting(enum.StrEnum):
-    """Why a round drains nothing; also a label of metrics."""
+    """Why a round drains no node; also a metric label."""
 
     NOT_LEADING = "not-leading"
     NOT_SYNCED = "not-synced"
@@ -38,23 +38,25 @@ class Waiting(enum.StrEnum):
 
 
 class EvictionResult(enum.StrEnum):
+    """The result of an eviction request; also a metric label."""
+
     EVICTED = "evicted"
     GONE = "gone"
-    REFUSED = "refused"  #: by a budget, for now
+    REFUSED = "refused"  #: rejected by a budget at present
     FAILED = "failed"
 
 
 class ErrorKind(enum.StrEnum):
-    """Where something went wrong; a label of metrics."""
+    """The activity in which an error occurred; a metric label."""
 
     READ = "read"  #: reading the cluster
-    WRITE = "write"  #: changing it
+    WRITE = "write"  #: changing the cluster
     PROVIDER = "provider"
-    ROUND = "round"  #: what nobody expected
+    ROUND = "round"  #: an unexpected error in a round
 
 
 class Sweep(enum.StrEnum):
-    """What is done about a node that carries marks of an earlier drain."""
+    """What was done with a node that had marks of an earlier drain."""
 
     RESUMED = "resumed"
     ROLLED_BACK = "rolled-back"
@@ -62,46 +64,50 @@ class Sweep(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """The program has started."""
+
     version: str
-    holder: str  #: our name on nodes and on the Lease
-    address: str  #: where metrics and the status page are served
+    holder: str  #: our identity in node annotations and in the Lease
+    address: str  #: address of the metrics and the status page
     dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
+    """The replica became the leader or stopped being it."""
+
     leading: bool
 
 
 @dataclass(frozen=True, slots=True)
 class WatchAges:
-    """How long ago each watch last brought something."""
+    """The time since each watch last received data."""
 
-    seconds: Mapping[str, float]  #: by kind, since an event, a bookmark or a list
+    seconds: Mapping[str, float]  #: by kind: seconds since an event, a bookmark or a list
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The nodes of this round, and how many pods that count (no DaemonSet, no mirror pod) each one runs."""
+    """The nodes of this round, and the number of pods on each (without DaemonSet and mirror pods)."""
 
     at: datetime
-    pods: Mapping[str, Mapping[str, int]]  #: label string of the flag → Ready node → pods
+    pods: Mapping[str, Mapping[str, int]]  #: by label (as in the flag) and Ready node: number of pods
     all_nodes: frozenset[str]
-    cooling: Mapping[str, datetime]  #: node → until when it is left alone
-    unmatched: tuple[str, ...] = ()  #: label strings of flags that no node matches
+    cooling: Mapping[str, datetime]  #: by node: the end of its cooldown
+    unmatched: tuple[str, ...] = ()  #: labels (as in the flags) that no node matches
 
 
 @dataclass(frozen=True, slots=True)
 class KeptByGuards:
-    """Nodes stay that k8s-spot-rescheduler would drain: told once, after the start."""
+    """Nodes are not drained that k8s-spot-rescheduler would drain. Reported once after the start."""
 
-    nodes: Mapping[str, int]  #: by the reason code of the guard
+    nodes: Mapping[str, int]  #: number of nodes by reason code of the guard
     complete: bool = True  #: False: there may be more
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Nothing is drained in this round."""
+    """No node is drained in this round."""
 
     waiting: Waiting
     detail: str
@@ -109,47 +115,53 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
+    """The verdicts of a round."""
+
     at: datetime
     planning: Planning
-    nodes: Mapping[str, NodeRef]  #: those of the verdicts
+    nodes: Mapping[str, NodeRef]  #: the nodes of the verdicts
     seconds: float
-    complete: bool  #: every on-demand node was judged, not only those before the first that can be emptied
+    complete: bool  #: every on-demand node has a verdict, not only those up to the first that can be drained
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A cloudpool proxy looked for nodes that its pool can do without: those it takes, and why others stay."""
+    """A cloudpool proxy selected nodes to remove: the selected nodes, and why others were rejected."""
 
     plans: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
-    nodes: Mapping[str, NodeRef]  #: those of the verdicts
+    nodes: Mapping[str, NodeRef]  #: the nodes of the verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
+    """A drain was started or resumed."""
+
     node: NodeRef
-    plan: Plan | None  #: None: somebody else began it, it is gone on with
+    plan: Plan | None  #: None for a drain that another process started and this one resumes
 
 
 @dataclass(frozen=True, slots=True)
 class Tainted:
-    """The node takes no more pods from here on."""
+    """The node was tainted and accepts no more pods."""
 
     node: NodeRef
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswered:
+    """The result of an eviction request."""
+
     node: NodeRef
     pod: PodRef
     result: EvictionResult
     detail: str = ""
-    code: int | None = None  #: the HTTP status of a failure; None: there was no answer
+    code: int | None = None  #: HTTP status of a failure; None if there was no response
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOrdered:
-    """The emptied node's machine was ordered away."""
+    """Termination of the empty node's machine was requested."""
 
     node: NodeRef
     provider: str
@@ -158,6 +170,8 @@ class MachineOrdered:
 
 @dataclass(frozen=True, slots=True)
 class MachineAnswered:
+    """The provider's response to a termination request."""
+
     node: NodeRef
     provider: str
     outcome: str  #: the outcome's class in lower case: deleted, alreadygone, accepted, refused, failed
@@ -166,46 +180,48 @@ class MachineAnswered:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
+    """A drain has ended."""
+
     at: datetime
     node: NodeRef
-    placements: tuple[Placement, ...]  #: all pods that were to move, and where to, by forecast
+    placements: tuple[Placement, ...]  #: all pods to move and their forecast nodes
     evicted: tuple[PodRef, ...]
     failure: Failure | None
     seconds: float
-    removed: bool = False  #: the machine is going or gone, the Node is deleted
-    unshrunk: str = ""  #: why another machine comes in place of the removed one; "": none does
-    handed_over: bool = False  #: the machine is ordered away, its end was not seen
-    tainted: bool = False  #: our taint could not be taken off, or was left for another replica
-    #: From the last eviction until every pod that was owed ran again; None where it did not come to that.
+    removed: bool = False  #: the machine is terminating or gone, and the Node was deleted
+    unshrunk: str = ""  #: why a new machine will replace the removed one; "" if none will
+    handed_over: bool = False  #: machine termination requested, not yet confirmed
+    tainted: bool = False  #: our taint could not be removed, or was left for another replica
+    #: From the last eviction until all owed pods ran again; None if they did not.
     landing_seconds: float | None = None
-    removed_by: str = ""  #: another tool removes the node: how that is known
+    removed_by: str = ""  #: the evidence that another tool is removing the node
 
 
 @dataclass(frozen=True, slots=True)
 class MachineGone:
-    """A machine that an earlier drain ordered is going or gone, and its Node is deleted."""
+    """A machine whose termination an earlier drain requested is terminating or gone, and its Node was deleted."""
 
     node: NodeRef
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPostponed:
-    """A machine that may have been ordered away is not ordered again for now; nothing was evicted."""
+    """A termination that may have been requested before is not requested again for now; nothing was evicted."""
 
     node: NodeRef
-    failure: Failure  #: why
+    failure: Failure  #: the reason
 
 
 @dataclass(frozen=True, slots=True)
 class OwedChanged:
-    """How many replacement pods are owed by drains that have ended."""
+    """The number of replacement pods owed by earlier drains has changed."""
 
     pods: int
 
 
 @dataclass(frozen=True, slots=True)
 class CoolingDown:
-    """The node's drain failed *failures* times in a row; it is left alone for a while."""
+    """The node's drain failed *failures* times in a row; it is not drained for a while."""
 
     node: NodeRef
     until: datetime
@@ -214,23 +230,25 @@ class CoolingDown:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
+    """Marks of an earlier drain were found on a node and handled."""
+
     node: NodeRef
-    holder: str  #: who left the marks; "" where that cannot be read
+    holder: str  #: identity of the process that set the marks; "" if it cannot be read
     done: Sweep
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The pods of a drained node came up again: how that compares with the forecast."""
+    """The replacement pods of a drained node, compared with the forecast."""
 
     node: str
-    outcomes: Mapping[str, int]  #: outcome (:class:`rescheduler.landing.Outcome`) → pods
-    returned: int  #: those that came back to nodes that are not spot
+    outcomes: Mapping[str, int]  #: pods by :class:`rescheduler.planning.landing.LandingOutcome`
+    returned: int  #: pods that returned to nodes that are not spot
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something went wrong that is no failed drain; it is tried again in the next round."""
+    """An error outside of drains; the operation is retried in the next round."""
 
     kind: ErrorKind
     detail: str
@@ -239,12 +257,14 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class RoundEnded:
+    """A round has ended."""
+
     at: datetime
     seconds: float
     succeeded: bool
 
 
-#: What concerns this process, what a round tells, and what becomes of single nodes.
+#: Events of the process, of rounds and of single nodes.
 ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges | KeptByGuards
 RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
@@ -265,7 +285,7 @@ Report: TypeAlias = Callable[[Event], None]
 
 
 def tee(*listeners: Report) -> Report:
-    """One listener that passes every event on to *listeners*, in order."""
+    """Return a listener that passes every event to all *listeners*, in order."""
 
     def report(event: Event) -> None:
         for listener in listeners:

@@ -1,18 +1,18 @@
-"""Whether the daemon is alive, and whether it has read the cluster."""
+"""Liveness and readiness of the daemon."""
 
 from collections.abc import Callable
 from typing import Final
 
 from rescheduler.clock import Clock
 
-#: The loop may be silent for so many housekeeping intervals, and for so long in any case: requests to an API
-#: server that has gone silent take their time.
+#: The loop counts as alive if its last heartbeat is at most this many housekeeping intervals, or this many seconds,
+#: old. Requests to an API server that does not respond take a while to time out.
 INTERVALS: Final = 6
 LEAST_SECONDS: Final = 180.0
 
 
 class Health:
-    """The loop beats, the probes ask. Safe for use by many threads."""
+    """Records the loop's heartbeat for the probes. Thread-safe."""
 
     def __init__(
         self,
@@ -21,22 +21,23 @@ class Health:
         ready: Callable[[], bool],
         missing: Callable[[], str] = lambda: "the cluster has not been read yet",
     ) -> None:
-        """*interval*: seconds between two rounds; *ready*: whether the cluster was read; *missing*: why not."""
+        """Set *interval*, the seconds between rounds; *ready*, whether the cluster was read; and *missing*, why not."""
         self._clock = clock
         self._patience = max(INTERVALS * interval, LEAST_SECONDS)
         self._ready = ready
         self._missing = missing
-        self._beaten = clock.monotonic()
+        self._last_beat = clock.monotonic()
 
     def beat(self) -> None:
-        self._beaten = self._clock.monotonic()
+        """Record a heartbeat."""
+        self._last_beat = self._clock.monotonic()
 
     def silence(self) -> float | None:
-        """Seconds since the last beat where that is too long, else None."""
-        passed = self._clock.monotonic() - self._beaten
-        return passed if passed > self._patience else None
+        """Return the seconds since the last heartbeat if that is too long, else None."""
+        seconds = self._clock.monotonic() - self._last_beat
+        return seconds if seconds > self._patience else None
 
     @property
     def unready(self) -> str:
-        """Why we are not ready; "" where we are."""
+        """Return why the daemon is not ready, or "" if it is."""
         return "" if self._ready() else self._missing()

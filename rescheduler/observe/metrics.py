@@ -1,7 +1,7 @@
-"""The events of :mod:`rescheduler.observe.events`, counted for Prometheus.
+"""Prometheus metrics for the events of :mod:`rescheduler.observe.events`.
 
-The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which
-Prometheus's lint keeps for histograms, so they are exposed without a type; queries do not see the difference.
+The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which Prometheus's
+linter reserves for histograms, so they are exposed without a type; queries are not affected.
 """
 
 import platform
@@ -46,18 +46,18 @@ from rescheduler.observe.events import (
 
 PREFIX: Final = "spot_rescheduler_"
 
-#: Counters that name a node stay so long after it is gone, so that the last count is still scraped.
+#: How long counters with a node label are kept after the node is gone, so that the last value is scraped.
 GONE_NODE: Final = timedelta(minutes=15)
 
 _QUICK: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SLOW: Final = (5, 15, 30, 60, 120, 180, 300, 600, 1200)
 
-#: The HTTP status that stands for a result; a failed request has one of its own, or none.
+#: HTTP status by result. A failed request has its own status, or none.
 _CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", EvictionResult.REFUSED: "429"}
 
 
 class Metrics:
-    """A listener that keeps all metrics in *registry*."""
+    """A listener that registers all metrics in *registry*."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -68,46 +68,56 @@ class Metrics:
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
-        self._drained: dict[str, datetime | None] = {}  # node with counters → when it was first seen to be gone
+        self._drained: dict[str, datetime | None] = {}  # by node: when it was first observed to be gone
 
     def _make_gauges(self) -> None:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
-        self._leader = self._gauge("leader", "Whether this replica acts (1) or waits (0).")
-        self._success = self._gauge("last_success_timestamp_seconds", "When a round last ended without an error.")
+        self._leader = self._gauge("leader", "Whether this replica is the leader (1) or not (0).")
+        self._success = self._gauge(
+            "last_success_timestamp_seconds", "Time of the last round without errors, in Unix seconds."
+        )
         self._drainable = self._gauge(
-            "drainable_nodes", "On-demand nodes with pods that could be emptied, each by itself."
+            "drainable_nodes", "On-demand nodes with pods that could be drained, each by itself."
         )
         self._blocked_nodes = self._gauge(
-            "blocked_nodes", "On-demand nodes that stay, by their first reason.", "reason"
+            "blocked_nodes", "On-demand nodes that cannot be drained, by their first reason.", "reason"
         )
-        self._blocked_pods = self._gauge("blocked_pods", "Pods that keep on-demand nodes, by reason.", "reason")
-        self._cooling = self._gauge("cooldown_active", "Nodes left alone after a failed drain, and waits.", "kind")
+        self._blocked_pods = self._gauge(
+            "blocked_pods", "Pods that block drains of on-demand nodes, by reason.", "reason"
+        )
+        self._cooling = self._gauge(
+            "cooldown_active",
+            "Nodes in cooldown after a failed drain (kind=node), and active waits of all drains (1).",
+            "kind",
+        )
         self._draining = self._gauge("drains_in_progress", "Drains in progress.")
         self._watch_age = self._gauge(
-            "watch_age_seconds", "Since a watch last brought an event, a bookmark or a list.", "kind"
+            "watch_age_seconds", "Seconds since a watch last received an event, a bookmark or a list.", "kind"
         )
         self._owed = self._gauge("owed_replacements", "Replacement pods that earlier drains still owe.")
 
     def _make_counters(self) -> None:
-        self._drains = self._counter("node_drain", "Drains by their end (Success, Failure).", "drain_state", "node")
+        self._drains = self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
         self._evicted = self._counter("evicted_pods", "Pods whose eviction was accepted.")
-        self._evictions = self._counter("evictions", "Answers to eviction requests.", "result", "code")
-        self._errors = self._counter("errors", "What went wrong beside drains, by where.", "type")
+        self._evictions = self._counter("evictions", "Responses to eviction requests.", "result", "code")
+        self._errors = self._counter("errors", "Errors outside of drains, by type.", "type")
         self._failures = self._counter("drain_failures", "Failed drains by cause.", "cause")
         self._predictions = self._counter(
-            "placement_predictions", "Moved pods by where they came up, beside the forecast.", "outcome"
+            "placement_predictions", "Evicted pods by actual versus forecast placement.", "outcome"
         )
-        self._returned = self._counter("returned_pods", "Moved pods that came back to nodes that are not spot.")
-        self._removals = self._counter("node_removals", "Answers of the cloud provider.", "backend", "result")
+        self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
+        self._removals = self._counter(
+            "node_removals", "Responses of the cloud provider to node removals.", "backend", "result"
+        )
 
     def _make_histograms(self) -> None:
         self._round = self._histogram(
-            "loop_duration_seconds", "Rounds, drains included.", (*_QUICK, 60, 120, 300, 600, 1200)
+            "loop_duration_seconds", "Duration of rounds, including drains.", (*_QUICK, 60, 120, 300, 600, 1200)
         )
-        self._plan = self._histogram("plan_duration_seconds", "Planning of a round.", _QUICK)
-        self._drain = self._histogram("drain_duration_seconds", "Drains, from the taint to the end.", _SLOW)
+        self._plan = self._histogram("plan_duration_seconds", "Duration of planning in a round.", _QUICK)
+        self._drain = self._histogram("drain_duration_seconds", "Duration of drains, from the taint to the end.", _SLOW)
         self._landing = self._histogram(
-            "landing_duration_seconds", "Drains, from the last eviction until all replacement pods run.", _SLOW
+            "landing_duration_seconds", "Time from the last eviction of a drain until all replacement pods run.", _SLOW
         )
 
     def __call__(self, event: Event) -> None:
@@ -121,14 +131,14 @@ class Metrics:
             case Planned():
                 self._planned(event)
             case Chosen():
-                pass  # the proxy's own metrics count it
+                pass  # counted by the proxy's own metrics
             case OwedChanged(pods):
                 self._owed.set(pods)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
                 self._round.observe(seconds)
-                self._draining.set(0)  # also where an error broke a drain off
+                self._draining.set(0)  # also if an error aborted a drain
                 if succeeded:
                     self._success.set(at.timestamp())
             case _:
@@ -141,11 +151,11 @@ class Metrics:
             case LeadershipChanged(leading):
                 self._leader.set(leading)
                 if not leading:
-                    self._owed.set(0)  # the leader knows
+                    self._owed.set(0)  # only the leader reports it
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
             case KeptByGuards():
-                pass  # told once, in the log
+                pass  # only logged, once
 
     def _of_node(self, event: NodeEvent) -> None:
         match event:
@@ -163,7 +173,7 @@ class Metrics:
             case DrainEnded():
                 self._drain_ended(event)
             case Tainted() | MachineOrdered() | MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
-                pass  # counted by what follows from them
+                pass  # counted by later events
             case _:
                 assert_never(event)
 
@@ -180,7 +190,7 @@ class Metrics:
                 self._drains.remove_by_labels({"node": node})
 
     def _waits(self, waiting: Waiting | None) -> None:
-        """A replica that does not lead waits for nothing: the metric ``leader`` shows it."""
+        """Set the active wait. Not being the leader is not a wait: the metric ``leader`` shows it."""
         for kind in Waiting:
             if kind is not Waiting.NOT_LEADING:
                 self._cooling.labels(kind).set(kind is waiting)
@@ -192,8 +202,10 @@ class Metrics:
             return
         rejected = event.planning.rejected
         self._drainable.set(sum(1 for plan in event.planning.plans if plan.placements))
-        _set_all(self._blocked_nodes, Tally(str(one.reason) for one in rejected))
-        blockers = {(blocker.pod, blocker.reason) for one in rejected for blocker in one.blockers if blocker.pod}
+        _set_all(self._blocked_nodes, Tally(str(verdict.reason) for verdict in rejected))
+        blockers = {
+            (blocker.pod, blocker.reason) for verdict in rejected for blocker in verdict.blockers if blocker.pod
+        }
         _set_all(self._blocked_pods, Tally(str(reason) for _, reason in blockers))
 
     def _drain_ended(self, event: DrainEnded) -> None:
@@ -217,18 +229,16 @@ class Metrics:
 
 
 class _Nodes(Collector):
-    """The original's two metrics of nodes, made anew at each scrape: nodes that are gone leave nothing behind."""
+    """The two node metrics of k8s-spot-rescheduler, created at each scrape, so that deleted nodes leave no series."""
 
     def __init__(self) -> None:
         self.pods: Mapping[str, Mapping[str, int]] = {}
 
     def collect(self) -> Iterable[Metric]:
-        nodes = UntypedMetricFamily(
-            PREFIX + "nodes_count", "Nodes by the label that makes their type.", labels=["node_type"]
-        )
+        nodes = UntypedMetricFamily(PREFIX + "nodes_count", "Nodes by type label.", labels=["node_type"])
         pods = UntypedMetricFamily(
             PREFIX + "node_pods_count",
-            "Pods of each node, without those of DaemonSets and mirror pods.",
+            "Pods of each node, without DaemonSet and mirror pods.",
             labels=["node_type", "node"],
         )
         for node_type, counts in self.pods.items():
@@ -239,7 +249,7 @@ class _Nodes(Collector):
 
 
 def _set_all(gauge: Gauge, values: Mapping[str, Any]) -> None:
-    """Make *values* all there is in *gauge*."""
+    """Replace all values of *gauge* with *values*."""
     gauge.clear()
     for label, value in values.items():
         gauge.labels(label).set(value)

@@ -1,4 +1,4 @@
-"""What is served on ``--listen-address``: /metrics, /healthz, /readyz, /statusz."""
+"""The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz."""
 
 import contextlib
 import json
@@ -18,23 +18,23 @@ from starlette.routing import Route
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe.connection import Connection
+from rescheduler.observe.connection import HttpConnection
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Board, Status, as_html, as_json
 from rescheduler.settings import Address
 
 _STOP_SECONDS: Final = 5.0
-#: Seconds for which a rendered page serves.
+#: How long a rendered page is cached, in seconds.
 _PAGE_SECONDS: Final = 1.0
-#: Pages of metrics that are made at once, by threads of their own; the probes need none.
-_AT_ONCE: Final = 2
+#: Maximum number of concurrent metrics requests. They use worker threads; probes do not.
+_METRICS_THREADS: Final = 2
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def application(registry: CollectorRegistry, health: Health, status: Status | None = None) -> Starlette:
-    """The pages as an ASGI application; without *status* there is no /statusz."""
-    turns = CapacityLimiter(_AT_ONCE)
+    """Return the pages as an ASGI application. Without *status* there is no /statusz."""
+    turns = CapacityLimiter(_METRICS_THREADS)
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -44,14 +44,14 @@ def application(registry: CollectorRegistry, health: Health, status: Status | No
         silence = health.silence()
         if silence is None:
             return PlainTextResponse("ok\n")
-        return PlainTextResponse(f"the loop has been silent for {silence:.0f} s\n", status_code=503)
+        return PlainTextResponse(f"no heartbeat of the loop for {silence:.0f} s\n", status_code=503)
 
     async def readyz(_: Request) -> Response:
         why = health.unready
         return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ok\n")
 
     async def index(_: Request) -> Response:
-        links = "".join(f'<li><a href="{one}">{one}</a></li>' for one in pages)
+        links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in pages)
         return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
 
     pages: dict[str, Page] = {"/statusz": _statusz(status)} if status else {}
@@ -80,7 +80,7 @@ def _json(board: Board) -> bytes:
 
 
 class Rendered:
-    """A page of the board: rendered when it is asked for, at most once for a board and once a second."""
+    """A cached page of the status board, rendered on request, at most once per board and second."""
 
     def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
         self._status, self._render, self._clock = status, render, clock or SystemClock()
@@ -90,7 +90,7 @@ class Rendered:
         self._until = 0.0
 
     def current(self) -> bytes:
-        """The page, of now or of the last second."""
+        """Return the current page, or the cached one if it is less than a second old."""
         with self._lock:
             now, board = self._clock.monotonic(), self._status.board
             if board is not self._board and (self._board is None or now >= self._until):
@@ -101,12 +101,12 @@ class Rendered:
 
 @contextlib.contextmanager
 def serving(application: Starlette, address: Address, flag: str = "--listen-address") -> Iterator[Address]:
-    """Serve *application* by a thread of its own for the length of the block; yields the address, port filled in.
+    """Serve *application* in a separate thread while the block runs. Yield the address with the actual port.
 
-    Raises ReschedulerError, which names the *flag*, where the address cannot be listened on.
+    Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
     settings = uvicorn.Config(
-        application, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection
+        application, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection
     )
     with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield Address(address.host, port)
@@ -116,9 +116,9 @@ def serving(application: Starlette, address: Address, flag: str = "--listen-addr
 def running(
     settings: uvicorn.Config, listener: socket.socket, name: str, patience: float | None = None
 ) -> Iterator[int]:
-    """Serve *listener* by a thread *name* for the length of the block; yields its port, and closes it.
+    """Serve *listener* in a thread *name* while the block runs. Yield its port, and close the listener at the end.
 
-    At the end requests under way are waited for: *patience* seconds, or as long as *settings* let them take.
+    Then wait for requests in progress: *patience* seconds, or as long as *settings* allow.
     """
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=patience is not None)
@@ -132,20 +132,24 @@ def running(
 
 
 def listen(address: Address, flag: str) -> socket.socket:
-    """A listening socket, made here and not by the server so that what is wrong with the address is told.
+    """Return a listening socket. It is not created by the server, so that errors in the address can be reported.
 
-    Raises ReschedulerError, which names the *flag* that the address is of.
+    Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
     try:
-        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # As in Go, a name that has both kinds of addresses means the IPv4 one.
-        family, kind, protocol, _, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
+        addresses = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # As in Go, prefer IPv4 for a name with addresses of both families.
+        family, kind, protocol, _, socket_address = min(
+            addresses, key=lambda candidate: candidate[0] is not socket.AF_INET
+        )
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ReschedulerError(f"{flag} {address}: {error.strerror}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
+        listener.bind(socket_address)
         listener.listen()
     except OSError as error:
         listener.close()

@@ -1,4 +1,4 @@
-"""What the status page shows: the last plan of every node, the last drains, what is waited for."""
+"""The content of the status page: the latest plan for every node, recent drains, and current waits."""
 
 import html
 from collections import Counter, deque
@@ -19,21 +19,21 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.outcome import Plan, Verdict
 
-#: Drains that are remembered.
+#: Number of recent drains that are kept.
 DRAINS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All that is shown; replaced whole, so that readers on other threads see one moment."""
+    """The displayed state. It is replaced as a whole, so that other threads read a consistent state."""
 
     started: Started | None = None
-    leading: bool | None = None  #: None where there is no election
+    leading: bool | None = None  #: None without leader election
     observed: Observed | None = None
     held: Held | None = None
     planned: Planned | None = None
     draining: DrainStarted | None = None
-    drains: tuple[DrainEnded, ...] = ()  #: the last one first
+    drains: tuple[DrainEnded, ...] = ()  #: the most recent first
 
 
 class Status:
@@ -62,11 +62,11 @@ class Status:
                 self._drains.appendleft(event)
                 self.board = replace(self.board, draining=None, drains=tuple(self._drains))
             case _:
-                pass  # not shown, or shown by what follows from it
+                pass  # not shown
 
 
 def as_json(board: Board) -> dict[str, Any]:
-    """The page for programs. Nodes as ``rescheduler plan -o json`` has them."""
+    """Return the page as JSON. Nodes have the format of ``rescheduler plan -o json``."""
     planned = board.planned
     return {
         "version": board.started.version if board.started else None,
@@ -81,15 +81,17 @@ def as_json(board: Board) -> dict[str, Any]:
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
         "nodes": [_node(verdict) for verdict in planned.planning.verdicts] if planned else [],
         "coolingDown": {node: _time(until) for node, until in board.observed.cooling.items()} if board.observed else {},
-        "drains": [_drain(one) for one in board.drains],
+        "drains": [_drain(drain) for drain in board.drains],
     }
 
 
 def _node(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Plan):
-        placements = [{"pod": str(one.pod), "node": one.node} for one in verdict.placements]
+        placements = [{"pod": str(placement.pod), "node": placement.node} for placement in verdict.placements]
         return {"node": verdict.node, "drainable": True, "placements": placements, "blockers": []}
-    blockers = [{"pod": one.pod, "reason": one.reason, "detail": one.detail} for one in verdict.blockers]
+    blockers = [
+        {"pod": blocker.pod, "reason": blocker.reason, "detail": blocker.detail} for blocker in verdict.blockers
+    ]
     return {"node": verdict.node, "drainable": False, "placements": [], "blockers": blockers}
 
 
@@ -110,7 +112,7 @@ def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-# For people
+# HTML
 
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#1b1f24}"
@@ -121,7 +123,7 @@ _STYLE: Final = (
 
 
 def as_html(board: Board) -> str:
-    """The page for people; whatever comes from the cluster is escaped."""
+    """Return the page as HTML. All values from the cluster are escaped."""
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>spot-rescheduler</title>',
         f'<meta http-equiv="refresh" content="10"><style>{_STYLE}</style></head><body><h1>spot-rescheduler</h1>',
@@ -140,36 +142,37 @@ def _headlines(board: Board) -> Iterable[str]:
         dry = " (dry run: nothing is changed)" if board.started.dry_run else ""
         yield f"Version {_text(board.started.version)}, <code>{_text(board.started.holder)}</code>{dry}."
     if board.leading is not None:
-        yield "This replica leads." if board.leading else "This replica waits: another one leads."
+        yield "This replica is the leader." if board.leading else "This replica is not the leader."
     if board.draining:
         yield f"Draining <code>{_text(board.draining.node.name)}</code>."
     if board.held:
         yield f"Nothing is drained: {_text(board.held.detail)}."
     if board.planned is None:
-        yield "No plan was made yet."
+        yield "No plan yet."
         return
     planning = board.planned.planning
-    reasons = Counter(one.reason for one in planning.rejected).most_common()
-    stay = ", ".join(f"{count} {_text(reason)}" for reason, count in reasons) or "none"
+    reasons = Counter(verdict.reason for verdict in planning.rejected).most_common()
+    rejected = ", ".join(f"{count} {_text(reason)}" for reason, count in reasons) or "none"
     full = sum(1 for plan in planning.plans if plan.placements)
     yield (
-        f"{_time(board.planned.at)}: {full} of {planning.on_demand_nodes} on-demand nodes can be emptied onto "
-        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; staying: {stay}."
+        f"{_time(board.planned.at)}: {full} of {planning.on_demand_nodes} on-demand nodes can be drained to "
+        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; not drained: {rejected}."
     )
 
 
 def _node_rows(board: Board) -> Iterable[tuple[str, ...]]:
     for verdict in board.planned.planning.verdicts if board.planned else ():
         if isinstance(verdict, Plan):
-            moves = ", ".join(f"{_text(one.pod)} → {_text(one.node)}" for one in verdict.placements)
-            state = '<span class="yes">can be emptied</span>' if moves else "empty"
-            yield _text(verdict.node), state, moves or "nothing to move"
+            moves = ", ".join(f"{_text(placement.pod)} → {_text(placement.node)}" for placement in verdict.placements)
+            state = '<span class="yes">can be drained</span>' if moves else "empty"
+            yield _text(verdict.node), state, moves or "no pods to move"
         else:
             why = "<br>".join(
-                f"<code>{_text(one.reason)}</code> {_text(one.pod) + ': ' if one.pod else ''}{_text(one.detail)}"
-                for one in verdict.blockers
+                f"<code>{_text(blocker.reason)}</code> "
+                f"{_text(blocker.pod) + ': ' if blocker.pod else ''}{_text(blocker.detail)}"
+                for blocker in verdict.blockers
             )
-            yield _text(verdict.node), '<span class="no">stays</span>', why
+            yield _text(verdict.node), '<span class="no">not drained</span>', why
 
 
 def _drain_row(event: DrainEnded) -> tuple[str, ...]:
@@ -180,7 +183,11 @@ def _drain_row(event: DrainEnded) -> tuple[str, ...]:
 
 def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]]) -> str:
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{one}</th>' for one in head)}</tr>{body}</table>" if body else "<p>None.</p>"
+    return (
+        f"<table><tr>{''.join(f'<th>{heading}</th>' for heading in head)}</tr>{body}</table>"
+        if body
+        else "<p>None.</p>"
+    )
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The smallest change that would give a pod a place: what to do where only one plugin stands in the way."""
+"""The smallest change that would let a pod fit on a spot node."""
 
 from collections import Counter
 from typing import Final
@@ -6,36 +6,38 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.explain import Explanation
 
-#: What lifts the refusal of a plugin that alone refuses a node.
+#: By plugin: the change that makes a node accept the pod when only this plugin rejects it.
 _LIFTS: Final = {
-    "NodeUnschedulable": "an uncordon of {node}",
-    "TaintToleration": "a toleration of the taints of {node}",
-    "NodeAffinity": "a node selector or affinity that takes {node}",
+    "NodeUnschedulable": "uncordoning {node}",
+    "TaintToleration": "a toleration for the taints of {node}",
+    "NodeAffinity": "a node selector or affinity that matches {node}",
     "NodePorts": "another host port, or a spot node where it is free",
-    "NodeVolumeLimits": "one volume less on {node}",
+    "NodeVolumeLimits": "one fewer volume on {node}",
     "PodTopologySpread": "a larger maxSkew, or a spot node in another domain than {node}'s",
-    "InterPodAffinity": "a spot node beside {node}, away from (or near) the pods that its affinity names",
+    "InterPodAffinity": "a spot node that satisfies its pod affinity and anti-affinity, which {node} does not",
 }
 
 
 def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
-    """In words, what would make room for the pod; None where no single change on one node would.
+    """Describe the smallest change to one node that would make room for the pod, or return None if there is none.
 
-    Least first: room on the node that lacks the smallest share of a resource, then the one plugin that alone
-    refuses most nodes.
+    Nodes that only lack one resource come first, the smallest relative shortage before others. Then comes the plugin
+    that is the only one to reject the most nodes.
     """
     if explanation.feasible:
-        return "it has a place alone; one more spot node, or fewer pods on this one, would make room for all"
+        return (
+            "it fits if it moves alone; one more spot node, or fewer pods on its node, would make room for all of them"
+        )
     alone = [
         (node, *explanation.refusals[number][0])
         for node, number in zip(explanation.nodes, explanation.which, strict=True)
         if len(explanation.refusals[number]) == 1
     ]
     shortages = [
-        found
+        shortage
         for node, plugin, reasons in alone
         if plugin == "NodeResourcesFit" and len(reasons) == 1
-        if (found := _shortage(explanation, snapshot, node)) is not None
+        if (shortage := _shortage(explanation, snapshot, node)) is not None
     ]
     if shortages:
         _, text = min(shortages)
@@ -50,7 +52,7 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
 
 
 def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[float, str] | None:
-    """How much of its only scarce resource *node* lacks, as a share of what it has, and in words."""
+    """Return the shortage of the first scarce resource on *node*: as a share of its allocatable amount, and as text."""
     table = snapshot.nodes
     row = table.row[node]
     missing = snapshot.vector(explanation.pod.cls.requests) - table.free[row]
@@ -59,5 +61,5 @@ def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[
         if short > 0:
             amount = f"{short}m" if resource == "cpu" else str(short)
             share = short / max(1, int(table.allocatable[row, column]))
-            return share, f"{amount} {resource} less on {node}, or so much more room there"
+            return share, f"{amount} less {resource} requested on {node}, or as much additional capacity there"
     return None

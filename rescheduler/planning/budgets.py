@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets, and what a plan may still spend of them.
+"""PodDisruptionBudgets, and the evictions that a plan may still use.
 
-The eviction API is the judge (``pkg/registry/core/pod/storage/eviction.go``); this says beforehand what it
-would say, and spends a copy, because the API's numbers do not know the plan (kubernetes/autoscaler#9111).
+These rules predict the answer of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
+evictions of a plan themselves, because the API's numbers do not know the plan (kubernetes/autoscaler#9111).
 """
 
 from collections import Counter, defaultdict
@@ -16,26 +16,28 @@ from rescheduler.planning.outcome import Blocker, Reason
 
 Pair: TypeAlias = tuple[str, str]
 
-#: Why pods of a node that one budget (its key) guards must stay although it allows so many evictions at a time.
+#: Given a budget's key, its pods on one node and the evictions that it allows at a time: why the pods cannot be
+#: evicted in steps, or None.
 TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
 class Budgets:
-    """The budgets of a snapshot, by the classes of pods that they guard. Good for one :meth:`version`."""
+    """The budgets of a snapshot, indexed by the classes of pods that they select. Valid for one :meth:`version`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.made_of = self.version(snapshot)
-        # Under the rarest label that its pods must have, so that a class is asked about few; under None without any.
+        self.built_from = self.version(snapshot)
+        # Budgets are indexed by the rarest label that their selector requires, so that few selectors are evaluated for
+        # each class of pods. Budgets that require no label are indexed by None.
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         self._budgets: dict[str, PodDisruptionBudget] = {}
-        self.allowed: dict[str, int] = {}  #: evictions that the API says each allows now
+        self.allowed: dict[str, int] = {}  #: ``status.disruptionsAllowed`` by budget
         selectors: list[tuple[str, str, Selector]] = []
-        for key, one in snapshot.of("PodDisruptionBudget").items():
-            assert isinstance(one, PodDisruptionBudget)
-            self._budgets[key] = one
-            self.allowed[key] = one.status.disruptions_allowed
+        for key, budget in snapshot.of("PodDisruptionBudget").items():
+            assert isinstance(budget, PodDisruptionBudget)
+            self._budgets[key] = budget
+            self.allowed[key] = budget.status.disruptions_allowed
             # In policy/v1 an absent selector selects nothing, an empty one everything.
-            selectors.append((key, one.metadata.namespace, compile_selector(one.spec.selector)))
+            selectors.append((key, budget.metadata.namespace, compile_selector(budget.spec.selector)))
         common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
@@ -44,50 +46,55 @@ class Budgets:
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
-        """What changes when the budgets, or the classes that there are, have changed."""
+        """Return a value that changes whenever the budgets or the classes of pods in *snapshot* change."""
         return snapshot.versions["PodDisruptionBudget"], snapshot.generation
 
     def of(self, pod: PodClass) -> tuple[str, ...]:
-        """The keys of the budgets that guard pods of this class."""
-        if (found := self._of.get(pod)) is None:
+        """Return the keys of the budgets that select pods of this class."""
+        if (keys := self._of.get(pod)) is None:
             pairs: tuple[Pair | None, ...] = (None, *pod.labels.items())
-            asked = (one for pair in pairs for one in self._in.get((pod.namespace, pair), ()))
-            found = tuple(sorted(key for key, selector in asked if selector.matches(pod.labels)))
-            self._of[pod] = found
-        return found
+            entries = (entry for pair in pairs for entry in self._in.get((pod.namespace, pair), ()))
+            keys = tuple(sorted(key for key, selector in entries if selector.matches(pod.labels)))
+            self._of[pod] = keys
+        return keys
 
     def guards(self, pod: Pod) -> bool:
+        """Return whether any budget selects *pod*."""
         return bool(self.of(pod.cls))
 
     def get(self, key: str) -> PodDisruptionBudget:
+        """Return the budget with this key (``namespace/name``)."""
         return self._budgets[key]
 
 
 @dataclass(slots=True)
-class Purse:
-    """What is left of the budgets while a plan is made.
+class RemainingDisruptions:
+    """The evictions that the budgets still allow while a plan is computed.
 
-    With *too_slow* a budget that allows one eviction is good for any number, one after the other, unless this function
-    returns a blocker: the replacement becomes Ready, the budget allows the next one. Without it all of a plan's
-    evictions must be allowed at once.
+    Without *too_slow*, all evictions of a plan must be allowed at once. With it, a budget that allows one eviction may
+    be used for any number of pods in steps (evict, wait until the replacement pod is Ready, evict the next one), unless
+    *too_slow* returns a blocker.
     """
 
     budgets: Budgets
     too_slow: TooSlow | None = None
     spent: dict[str, int] = field(default_factory=dict)
 
-    def pay(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Pay for the eviction of all of *pods*, or for none: what stands in the way, empty when it is paid."""
+    def reserve(self, pods: Iterable[Pod]) -> list[Blocker]:
+        """Reserve an eviction for each of *pods*, or for none of them.
+
+        Return the blockers, empty if all were reserved.
+        """
         wanted: dict[str, list[Pod]] = {}
         blockers = []
         keys_of = self.budgets.of
         for pod in pods:
             keys = keys_of(pod.cls)
-            if not keys or pod.phase == "Pending":  # The API evicts what has never run without asking a budget.
+            if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
                 blockers.append(_several(pod, keys))
-            elif pod.ready or not self._goes_free(keys[0]):
+            elif pod.ready or not self._is_free(keys[0]):
                 wanted.setdefault(keys[0], []).append(pod)
         for key, guarded in wanted.items():
             allowed = self.budgets.allowed[key]
@@ -103,22 +110,26 @@ class Purse:
                 self.spent[key] = self.spent.get(key, 0) + len(guarded)
         return blockers
 
-    def copy(self) -> "Purse":
-        return Purse(self.budgets, self.too_slow, dict(self.spent))
+    def copy(self) -> "RemainingDisruptions":
+        """Return an independent copy, for a tentative reservation."""
+        return RemainingDisruptions(self.budgets, self.too_slow, dict(self.spent))
 
-    def _goes_free(self, key: str) -> bool:
-        """Unready pods may go unpaid: by policy AlwaysAllow, or while the budget's healthy pods suffice."""
-        one = self.budgets.get(key)
-        if one.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+    def _is_free(self, key: str) -> bool:
+        """Return whether unready pods may be evicted without using the budget.
+
+        They may if ``unhealthyPodEvictionPolicy`` is AlwaysAllow, or while the budget has enough healthy pods.
+        """
+        budget = self.budgets.get(key)
+        if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
-        return one.status.current_healthy >= one.status.desired_healthy > 0
+        return budget.status.current_healthy >= budget.status.desired_healthy > 0
 
 
 def _shortage(key: str, pods: list[Pod], left: int) -> list[Blocker]:
-    detail = f"PodDisruptionBudget {key} allows {left} evictions now, {len(pods)} of its pods are here"
+    detail = f"PodDisruptionBudget {key} allows {left} evictions now, {len(pods)} of its pods are on this node"
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[left:]]
 
 
 def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:
-    detail = f"PodDisruptionBudgets {', '.join(keys)} guard it; the eviction API refuses pods with more than one"
+    detail = f"PodDisruptionBudgets {', '.join(keys)} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

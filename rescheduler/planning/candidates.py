@@ -1,4 +1,4 @@
-"""Which nodes are on-demand and which are spot, which on-demand nodes may be emptied, and in what order."""
+"""Which nodes are on-demand and which are spot, which on-demand nodes may be drained, and in what order."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -19,41 +19,42 @@ from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-#: Taints of nodes that are being drained, or are not part of the cluster yet: no pod is sent there either.
+#: Taints of nodes that are being drained or have not joined the cluster yet. They are not targets either.
 _NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
 
 #: On nodes that an installation has cordoned until their machine is built; the value is the installation.
 UNFINISHED: Final = "spot-rescheduler/cordoned-until-built"
 
-#: Cluster Autoscaler's soft taint of nodes that it finds underused. It removes them only after a while
-#: (``--scale-down-unneeded-time``), and takes the taint off where pods come to the node.
+#: Cluster Autoscaler's soft taint on underused nodes. It removes them only after ``--scale-down-unneeded-time``, and
+#: removes the taint when pods are scheduled to the node.
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 
-#: What the names of all cloudpool proxies begin with, in our taint's value. They drain nodes of their own.
+#: The prefix of every cloudpool proxy's name in the value of the drain taint.
 PROXIES: Final = "cloudpool-proxy."
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The on-demand nodes in the order in which they are tried, and where their pods may go.
+    """The on-demand nodes in drain order, and the spot nodes that may take their pods.
 
-    On-demand: least requested cpu first. Spot: most requested cpu first, so that room stays in one piece; after all
-    others those that Cluster Autoscaler finds underused.
+    On-demand nodes are sorted by requested CPU, least first. Spot nodes are sorted by requested CPU, most first, so
+    that free capacity is not fragmented; nodes that Cluster Autoscaler considers underused come last.
     """
 
     on_demand: tuple[str, ...]
     spot: Targets
-    spot_rows: npt.NDArray[np.intp]  #: all spot nodes by name, also those that take no pods at present
+    spot_rows: npt.NDArray[np.intp]  #: all spot nodes sorted by name, including those that accept no pods at present
 
     @property
     def spot_nodes(self) -> int:
+        """Return the number of all spot nodes, including those that accept no pods at present."""
         return len(self.spot_rows)
 
 
 def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) -> Groups:
-    """Sort the nodes of *snapshot* by the policy's labels; one with both labels is spot.
+    """Split the nodes of *snapshot* by the policy's labels. A node with both labels is a spot node.
 
-    No pods are sent to those that are *avoided*.
+    *avoided* are names of nodes that are not used as targets.
     """
     spot_rows = _labelled(snapshot, policy.spot_label)
     on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
@@ -69,29 +70,30 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
 
 
 def why_not_target(node: Node) -> str | None:
-    """Why no pods are sent to *node* whatever they tolerate, None where they are.
+    """Return why *node* is not a target for any pod, or None if it is one.
 
-    The scheduler itself goes by taints alone; a node that is leaving would only be left again.
+    The scheduler itself only checks taints. We also exclude nodes that will be removed soon, because their pods would
+    have to move again.
     """
     if node.metadata.deletion_timestamp is not None:
         return "it is being deleted"
     if node.spec.unschedulable:
         return "it is cordoned"
     if signals := signals_on(node):
-        return f"it is about to go ({signals[0]})"
+        return f"it will be removed soon ({signals[0]})"
     for taint in node.spec.taints:
         if taint.key in _NO_TARGETS:
-            return f"it may be about to go (taint {taint.key})"
-    # A node without the condition (in a hand-made dump) is taken as the scheduler takes it.
+            return f"it may be removed soon (taint {taint.key})"
+    # A node without the condition (possible in a handwritten snapshot file) counts as Ready, as for the scheduler.
     return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
 
 
 def is_deletion_candidate(node: Node) -> bool:
-    """Whether Cluster Autoscaler finds *node* underused: it takes pods, after all other targets."""
+    """Return whether Cluster Autoscaler considers *node* underused. Such a node is used after all other targets."""
     return any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
 
 
-#: Codes; a stored cooldown may carry one that a newer version added.
+#: The known reason codes. A stored cooldown may contain a code that a newer version added.
 _REASONS: Final = frozenset(map(str, Reason))
 
 NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
@@ -99,14 +101,14 @@ NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
 
 def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
-        return Blocker(Reason.SCALE_DOWN_DISABLED, f'it carries {SCALE_DOWN_DISABLED}: "true"')
+        return Blocker(Reason.SCALE_DOWN_DISABLED, f'it has the annotation {SCALE_DOWN_DISABLED}: "true"')
     if node.metadata.annotations.get(DO_NOT_DISRUPT) == "true":
-        return Blocker(Reason.DO_NOT_DISRUPT_NODE, f'it carries {DO_NOT_DISRUPT}: "true"')
+        return Blocker(Reason.DO_NOT_DISRUPT_NODE, f'it has the annotation {DO_NOT_DISRUPT}: "true"')
     return None
 
 
 def control_plane_label(node: Node) -> str:
-    """The label by which *node* is part of the control plane, "" where it is not."""
+    """Return the label that marks *node* as part of the control plane, or "" if it has none."""
     return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
 
 
@@ -114,32 +116,34 @@ def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | No
     if policy.allow_control_plane or not (label := control_plane_label(node)):
         return None
     return Blocker(
-        Reason.CONTROL_PLANE, f"it carries the label {label}; --allow-control-plane lets it be drained, not removed"
+        Reason.CONTROL_PLANE, f"it has the label {label}; --allow-control-plane allows draining it, but not removing it"
     )
 
 
 def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.name != circumstances.own:
         return None
-    return Blocker(Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or end it with the machine")
+    return Blocker(
+        Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or terminate it with the machine"
+    )
 
 
 def removal(node: Node) -> Blocker | None:
-    """That another tool removes *node*; None where none does."""
+    """Return a blocker if another tool is removing *node*, else None."""
     if node.metadata.deletion_timestamp is not None:
         return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
     signal = next((signal for signal in signals_on(node) if signal.deliberate), None)
-    return Blocker(Reason.BEING_DRAINED, f"another tool removes it ({signal})") if signal else None
+    return Blocker(Reason.BEING_DRAINED, f"another tool is removing it ({signal})") if signal else None
 
 
 def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if (removed := removal(node)) is not None:
         return removed
     if node.name in circumstances.ordered:
-        return Blocker(Reason.BEING_DRAINED, "its machine was ordered away, and is not gone yet")
+        return Blocker(Reason.BEING_DRAINED, "machine termination requested, not yet confirmed")
     for taint in node.spec.taints:
         if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
-            return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy drains it (taint {taint.key}={taint.value})")
+            return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy is draining it (taint {taint.key}={taint.value})")
     return None
 
 
@@ -149,27 +153,27 @@ def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker |
     status = node.condition("Ready")
     if status in ("True", "") or node.name in circumstances.emptied:
         return None
-    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet would end no pod")
+    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet cannot terminate pods")
 
 
 def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     cooldown = circumstances.cooling.get(node.name)
     if cooldown is None or cooldown.until <= circumstances.now:
         return None
-    alone = f"it is left alone until {cooldown.until:%Y-%m-%dT%H:%M:%SZ}"
+    alone = f"no new attempt before {cooldown.until:%Y-%m-%dT%H:%M:%SZ}"
     if cooldown.reason in _REASONS:
         return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {alone}")
     return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {alone}")
 
 
-#: In the order in which they are asked; all that apply are named.
+#: In the order in which they are applied. All blockers are reported, not only the first.
 NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _own, _leaving, _not_ready, _cooling)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
-    """What forbids that *node* is emptied, whatever runs on it."""
-    opinions = (rule(node, policy, circumstances) for rule in NODE_RULES)
-    return (*(one for one in opinions if one is not None), *circumstances.vetoes.get(node.name, ()))
+    """Return everything that forbids draining *node*, regardless of its pods."""
+    blockers = (rule(node, policy, circumstances) for rule in NODE_RULES)
+    return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
 
 
 def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:

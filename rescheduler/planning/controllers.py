@@ -1,7 +1,7 @@
-"""Topmost controllers of pods: who recreates a pod after its eviction, and what the API server says of them.
+"""Topmost controllers of pods: what recreates a pod after its eviction, and its state in the API server.
 
 A Deployment's pod names a ReplicaSet as its controller; the ReplicaSet names the Deployment. Drains count
-replacement pods per topmost controller, because a roll-out or a scale-down acts there.
+replacement pods per topmost controller, because roll-outs and scale-downs happen there.
 """
 
 import enum
@@ -14,7 +14,7 @@ class Controller(msgspec.Struct, frozen=True, order=True):
     """A topmost controller, identified by its UID."""
 
     namespace: str
-    kind: str  #: with its API group where a kind of Kubernetes has the same name: ``Job.batch.volcano.sh``
+    kind: str  #: with its API group if a built-in kind has the same name: ``Job.batch.volcano.sh``
     name: str
     uid: str
 
@@ -23,9 +23,9 @@ class Controller(msgspec.Struct, frozen=True, order=True):
 
 
 class Disruption(enum.Enum):
-    """What the eviction of one of its pods does to a Job, by its podFailurePolicy."""
+    """What the eviction of one of its pods means for a Job, according to its podFailurePolicy."""
 
-    COUNTS = enum.auto()  #: a failure, which counts against the backoff limits
+    COUNTS = enum.auto()  #: the eviction is a failure and counts against the backoff limits
     IGNORED = enum.auto()
     FAILS = enum.auto()  #: the Job, or the pod's index, may fail at once
 
@@ -42,20 +42,20 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """A topmost controller as the API server has it."""
+    """A topmost controller as returned by the API server."""
 
     controller: Controller
-    #: UIDs that its pods carry as their controller: its own, or those of its ReplicaSets that were looked up.
+    #: UIDs that its pods name as their controller: its own, or those of its ReplicaSets that were read.
     owner_uids: frozenset[str]
-    wanted: int | None = None  #: pods that it wants now; None: this kind cannot be read
-    template: str = ""  #: a digest of its pod template; "" where it cannot be read
-    exists: bool = True  #: False once it is deleted, or being deleted
+    wanted: int | None = None  #: desired number of pods now; None if this kind cannot be read
+    template: str = ""  #: a digest of its pod template; "" if it cannot be read
+    exists: bool = True  #: False if it was deleted or is being deleted
     suspended: bool = False
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
-    succeeded: int = 0  #: pods that ended with success, of a kind whose `wanted` does not already count them
-    job: JobFacts | None = None  #: of a Job only
+    succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
+    job: JobFacts | None = None  #: only for a Job
 
     @property
     def ordered(self) -> bool:
-        """Whether it replaces its pods one at a time, under their old names."""
+        """Return whether it replaces its pods one at a time and keeps their names."""
         return self.controller.kind.partition(".")[0] == "StatefulSet"

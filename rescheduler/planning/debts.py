@@ -1,7 +1,8 @@
-"""What a drain owes the controllers of the pods that it evicts: as many pods as ran before.
+"""What a drain owes the controllers of the pods that it evicts: as many running pods as before.
 
-A debt counts pods of a controller in all, not replacement pods one by one: who replaces whom cannot be told, and
-an autoscaler or a roll-out may act at the same time. Pods that the drain has evicted never count.
+A debt is the total number of a controller's pods. Individual replacements are not tracked: it is not possible to tell
+which pod replaces which, and an autoscaler or a roll-out may act at the same time. Pods that the drain evicted never
+count.
 """
 
 from collections import defaultdict
@@ -15,31 +16,31 @@ from rescheduler.planning.controllers import Controller, ControllerState
 
 
 class Debt(msgspec.Struct, frozen=True):
-    """What is owed to one controller until as many of its pods run again."""
+    """The pods that are owed to one controller until as many of its pods run again."""
 
     controller: Controller
-    ready: int  #: Ready pods that it must have again
-    bound: int  #: pods bound to a node that it must have again, the Ready ones included
+    ready: int  #: number of Ready pods that it must have again
+    bound: int  #: number of pods bound to a node that it must have again, including the Ready ones
     template: str = ""  #: digest of its pod template when the node was marked
-    succeeded: int = 0  #: its pods that had succeeded by then
-    owner_uids: tuple[str, ...] = ()  #: UIDs that its pods carried as their controller's by then
+    succeeded: int = 0  #: number of its pods that had succeeded by then
+    owner_uids: tuple[str, ...] = ()  #: UIDs that its pods named as their controller by then
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The pods of one controller at one moment, without those that are being deleted, have ended or were evicted."""
+    """The pods of one controller at one moment, not counting terminating, finished and evicted pods."""
 
     live: int = 0
     bound: int = 0
     ready: int = 0
-    unschedulable: tuple[str, ...] = ()  #: pods (``namespace/name``) for which the scheduler finds no node
-    unready: tuple[str, ...] = ()  #: UIDs of those that are not Ready
-    returned: int = 0  #: replacement pods that are bound to the drained node: created, but not counted as bound
+    unschedulable: tuple[str, ...] = ()  #: pods (``namespace/name``) that the scheduler cannot place
+    unready: tuple[str, ...] = ()  #: UIDs of pods that are not Ready
+    returned: int = 0  #: replacement pods that were bound to the drained node: they count as created, not as bound
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """How many pods a controller still lacks. Zero or less: none."""
+    """How many pods a controller still lacks. Zero or less means none."""
 
     created: int
     bound: int
@@ -47,7 +48,7 @@ class Shortfall:
 
 
 def incur(state: ControllerState, replicas: Replicas) -> Debt:
-    """The debt of a drain that begins now. A pod that is not Ready now owes a bound replacement only."""
+    """Return the debt of a drain that begins now. For a pod that is not Ready now, a bound replacement is enough."""
     wanted = replicas.live if state.wanted is None else state.wanted
     return Debt(
         controller=state.controller,
@@ -65,7 +66,7 @@ def raised(debt: Debt, least: Debt) -> Debt:
 
 
 def lapsed(debt: Debt, state: ControllerState) -> str:
-    """Why nothing is owed any more whatever runs, "" where the debt stands."""
+    """Return why nothing is owed any more regardless of running pods, or "" if the debt still applies."""
     if not state.exists:
         return "the controller was deleted"
     if state.suspended:
@@ -76,7 +77,10 @@ def lapsed(debt: Debt, state: ControllerState) -> str:
 
 
 def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
-    """What is missing. Scaling down lowers what is owed, and pods that succeeded since count as replaced."""
+    """Return how many pods are missing.
+
+    Scaling down lowers what is owed. Pods that succeeded since the debt was incurred count as replaced.
+    """
     wanted = debt.bound if state.wanted is None else state.wanted
     ended = max(0, state.succeeded - debt.succeeded)
     bound = min(debt.bound, wanted) - ended
@@ -85,7 +89,7 @@ def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfa
 
 
 def paid(missing: Shortfall, *, ready: bool = True) -> bool:
-    """Whether nothing is missing; without *ready*, bound pods are enough."""
+    """Return whether no pods are missing. If *ready* is false, bound pods are enough."""
     return missing.bound <= 0 and (missing.ready <= 0 or not ready)
 
 
@@ -112,6 +116,7 @@ class _Tally:
 
     @property
     def replicas(self) -> Replicas:
+        """Return the counts as a value."""
         unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
         return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
 
@@ -123,10 +128,11 @@ def count_replicas(
     staying: Collection[str] = (),
     evicted: Collection[str] = (),
 ) -> dict[Controller, Replicas]:
-    """The *pods* of each controller.
+    """Count the *pods* of each controller.
 
-    On *node*, which is being drained, only those in *staying* (UIDs) count as bound: a replacement pod that is put
-    back there has not landed. Pods in *evicted* (UIDs) never count, even before their deletion shows.
+    On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
+    the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
+    observed.
     """
     controllers = {uid: state.controller for state in states for uid in state.owner_uids}
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)

@@ -1,7 +1,7 @@
-"""Which pods of a node must move, which stay, and which forbid that the node is emptied.
+"""Which pods of a node must move, which stay, and which forbid draining the node.
 
-The rules are asked in the order of :data:`RULES`; the first that has an opinion decides. They follow Cluster
-Autoscaler's (``simulator/drainability/rules``), so that annotations mean here what they mean there.
+The rules are applied in the order of :data:`RULES`; the first that returns a result decides. They follow Cluster
+Autoscaler's rules (``simulator/drainability/rules``), so that annotations have the same meaning in both.
 """
 
 import enum
@@ -19,104 +19,107 @@ SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 MIRROR: Final = "kubernetes.io/config.mirror"
-#: The label of Liqo's virtual kubelets, and how the namespaces begin that it makes for them and for its gateways.
+#: The label of Liqo's virtual kubelets, and the prefix of the namespaces that Liqo creates for them and its gateways.
 LIQO_COMPONENT: Final = "offloading.liqo.io/component"
 LIQO_TENANT: Final = "liqo-tenant-"
 
-#: A pod that is there so long after its deletionTimestamp, which includes the grace period, does not end by itself.
+#: A pod that still exists this long after its deletionTimestamp (which includes the grace period) is stuck.
 OVERDUE: Final = timedelta(seconds=30)
 
 
 class Fate(enum.Enum):
-    """What becomes of a pod when its node is emptied."""
+    """What happens to a pod when its node is drained."""
 
-    STAYS = enum.auto()  #: it belongs to the node (mirror, DaemonSet) and does not count
-    LEAVES = enum.auto()  #: it is being deleted, and waited for
+    STAYS = enum.auto()  #: it belongs to the node (mirror pod, DaemonSet) and is ignored
+    LEAVES = enum.auto()  #: it is being deleted; the drain waits for that
     MOVES = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the rules know beside the pod."""
+    """The inputs of the rules other than the pod."""
 
     policy: Policy
     now: datetime
     has_budget: Callable[[Pod], bool]
-    #: UIDs of pods that the current drain has evicted: they leave. Other terminating pods block the node.
+    #: UIDs of pods that the current drain has evicted. The drain waits for them; other terminating pods block the node.
     evicted: Collection[str] = frozenset()
-    waits_for_terminating: bool = False  #: those that are not overdue leave, too
-    #: By class, and kind of owner: the fates that nothing else decides.
+    waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
+    #: Cache by class and kind of owner, for pods whose fate depends on nothing else.
     fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
 
 
-Opinion: TypeAlias = Fate | Blocker | None
-Rule: TypeAlias = Callable[[Pod, Context], Opinion]
+RuleResult: TypeAlias = Fate | Blocker | None
+Rule: TypeAlias = Callable[[Pod, Context], RuleResult]
 
 
 def fate(pod: Pod, context: Context) -> Fate | Blocker:
-    """What becomes of *pod*, or why its node stays. Finished pods are not asked about: they are in no snapshot."""
+    """Return what happens to *pod* when its node is drained, or why it blocks the node.
+
+    *pod* must not be finished; snapshots contain no finished pods.
+    """
     if pod.annotations:
-        return _judged(RULES, pod, context)
-    alike = pod.cls, pod.owner.kind if pod.owner is not None else None
-    if (found := context.fates.get(alike)) is None:
-        opinion = _judged(_WITHOUT_ANNOTATIONS, pod, context)
-        if isinstance(opinion, Blocker) or _is_judged_by_itself(pod):  # A blocker names the pod.
-            return opinion
-        found = context.fates[alike] = opinion
-    return found
+        return _first_result(RULES, pod, context)
+    kind = pod.cls, pod.owner.kind if pod.owner is not None else None
+    if (known := context.fates.get(kind)) is None:
+        result = _first_result(_WITHOUT_ANNOTATIONS, pod, context)
+        if isinstance(result, Blocker) or _is_uncacheable(pod):  # Not cached: a blocker names the pod.
+            return result
+        known = context.fates[kind] = result
+    return known
 
 
-def _is_judged_by_itself(pod: Pod) -> bool:
-    """Whether its UID, or the API group of its owner, decides as well as its class and the kind of its owner."""
+def _is_uncacheable(pod: Pod) -> bool:
+    """Return whether the result depends on the pod's UID or its owner's API group, and cannot be cached."""
     return pod.cls.terminating or (pod.owner is not None and pod.owner.kind == "Job")
 
 
-def _judged(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
+def _first_result(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
     for rule in rules:
-        if (opinion := rule(pod, context)) is not None:
-            return opinion
+        if (result := rule(pod, context)) is not None:
+            return result
     return Fate.MOVES
 
 
 def belongs_to_node(pod: Pod) -> bool:
-    """Whether it is a mirror pod or of a DaemonSet: such pods do not count."""
+    """Return whether *pod* is a mirror pod or belongs to a DaemonSet. Such pods are ignored."""
     return MIRROR in pod.annotations or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
-def _node_owned(pod: Pod, _: Context) -> Opinion:
+def _node_owned(pod: Pod, _: Context) -> RuleResult:
     return Fate.STAYS if belongs_to_node(pod) else None
 
 
-def _terminating(pod: Pod, context: Context) -> Opinion:
+def _terminating(pod: Pod, context: Context) -> RuleResult:
     if not pod.cls.terminating:
         return None
     if pod.uid in context.evicted:
         return Fate.LEAVES
     ends = instant(pod.deletion_timestamp)
     if ends is not None and context.now > ends + OVERDUE:
-        detail = f"it should have ended at {ends:%Y-%m-%dT%H:%M:%SZ}; see its finalizers, and whether its kubelet works"
+        detail = f"it should have terminated by {ends:%Y-%m-%dT%H:%M:%SZ}; check its finalizers and the node's kubelet"
         return Blocker(Reason.POD_STUCK_TERMINATING, detail, pod.key)
     if context.waits_for_terminating:
         return Fate.LEAVES
-    until = "" if ends is None else f" and has time until {ends:%Y-%m-%dT%H:%M:%SZ}"
-    return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the node waits for its end", pod.key)
+    until = "" if ends is None else f" (grace period until {ends:%Y-%m-%dT%H:%M:%SZ})"
+    return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the drain waits until it is gone", pod.key)
 
 
-def _not_safe_to_evict(pod: Pod, _: Context) -> Opinion:
+def _not_safe_to_evict(pod: Pod, _: Context) -> RuleResult:
     value = pod.annotations.get(SAFE_TO_EVICT)
     if value == "false":
-        return Blocker(Reason.NOT_SAFE_TO_EVICT, f'it carries {SAFE_TO_EVICT}: "false"', pod.key)
+        return Blocker(Reason.NOT_SAFE_TO_EVICT, f'it has the annotation {SAFE_TO_EVICT}: "false"', pod.key)
     if value == "on-completion":
-        return Blocker(Reason.NOT_SAFE_TO_EVICT, f"it may go only when it has ended ({SAFE_TO_EVICT})", pod.key)
+        return Blocker(Reason.NOT_SAFE_TO_EVICT, f"it must run to completion ({SAFE_TO_EVICT}: on-completion)", pod.key)
     return None
 
 
-def _do_not_disrupt(pod: Pod, context: Context) -> Opinion:
+def _do_not_disrupt(pod: Pod, context: Context) -> RuleResult:
     value = pod.annotations.get(DO_NOT_DISRUPT)
     if value is None:
         return None
     if value == "true":
-        return Blocker(Reason.DO_NOT_DISRUPT, f'it carries {DO_NOT_DISRUPT}: "true"', pod.key)
+        return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_DISRUPT}: "true"', pod.key)
     period, since = go_duration(value), instant(pod.start_time or pod.creation_timestamp)
     if period is None or since is None or context.now >= since + period:
         return None
@@ -125,69 +128,75 @@ def _do_not_disrupt(pod: Pod, context: Context) -> Opinion:
     )
 
 
-def _other_scheduler(pod: Pod, context: Context) -> Opinion:
-    """Plans predict placements by the default scheduler's rules only."""
+def _other_scheduler(pod: Pod, context: Context) -> RuleResult:
+    """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
     names, name = context.policy.scheduler_names, pod.cls.spec.scheduler_name or DEFAULT_SCHEDULER
     if not names or name in names:
         return None
-    detail = f"{name} places it; --scheduler-name={name} would let it go, if that scheduler has the default's rules"
+    detail = f"its scheduler is {name}; --scheduler-name={name} allows eviction if it uses the default rules"
     return Blocker(Reason.OTHER_SCHEDULER, detail, pod.key)
 
 
-def _job(pod: Pod, context: Context) -> Opinion:
+def _job(pod: Pod, context: Context) -> RuleResult:
     if context.policy.move_jobs is not MoveJobs.NEVER or not of_job(pod):
         return None
-    detail = "a pod of a Job; --move-jobs=tolerant would let it go where that cannot fail the Job"
+    detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail, pod.key)
 
 
 def of_job(pod: Pod) -> bool:
-    """Whether a Job of Kubernetes owns the pod; custom resources may be called so, too."""
+    """Return whether a Kubernetes Job owns the pod, not a custom resource of the same kind."""
     owner = pod.owner
     return owner is not None and owner.kind == "Job" and owner.api_version.partition("/")[0] in ("batch", "")
 
 
-def _safe_to_evict(pod: Pod, _: Context) -> Opinion:
-    """The owner's word lifts the guards below; budgets still count."""
+def _safe_to_evict(pod: Pod, _: Context) -> RuleResult:
+    """Skip the rules below if the owner allows eviction. PodDisruptionBudgets still apply."""
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
 
 
-def _no_controller(pod: Pod, context: Context) -> Opinion:
+def _no_controller(pod: Pod, context: Context) -> RuleResult:
     if pod.owner is not None or context.policy.delete_non_replicated_pods:
         return None
     return Blocker(
         Reason.NO_CONTROLLER,
-        f'nothing would make it anew; --delete-non-replicated-pods or {SAFE_TO_EVICT}: "true" would let it go',
+        f'no controller would recreate it; --delete-non-replicated-pods or {SAFE_TO_EVICT}: "true" allows eviction',
         pod.key,
     )
 
 
-def _kube_system(pod: Pod, context: Context) -> Opinion:
-    """As in Cluster Autoscaler, a budget on such a pod says that somebody has thought about its eviction."""
+def _kube_system(pod: Pod, context: Context) -> RuleResult:
+    """Block kube-system pods without a PodDisruptionBudget.
+
+    As in Cluster Autoscaler, a budget shows that the owner has considered the eviction of the pod.
+    """
     if pod.namespace != "kube-system" or not context.policy.skip_nodes_with_system_pods or context.has_budget(pod):
         return None
     return Blocker(
         Reason.KUBE_SYSTEM,
-        "a kube-system pod without a PodDisruptionBudget; --skip-nodes-with-system-pods=false would let it go",
+        "a kube-system pod without a PodDisruptionBudget; --skip-nodes-with-system-pods=false allows eviction",
         pod.key,
     )
 
 
-def _liqo_component(pod: Pod, _: Context) -> Opinion:
-    """A virtual node is not Ready while its virtual kubelet moves, and its pods may be given up meanwhile."""
+def _liqo_component(pod: Pod, _: Context) -> RuleResult:
+    """Block Liqo's virtual kubelets.
+
+    A virtual node is not Ready while its virtual kubelet moves, and its pods may be evicted in the meantime.
+    """
     if pod.cls.labels.get(LIQO_COMPONENT) != "virtual-kubelet" and not pod.namespace.startswith(LIQO_TENANT):
         return None
     return Blocker(
         Reason.LIQO_COMPONENT,
-        f'virtual nodes of Liqo depend on it; {SAFE_TO_EVICT}: "true" would let it go',
+        f'Liqo virtual nodes depend on it; {SAFE_TO_EVICT}: "true" allows eviction',
         pod.key,
     )
 
 
-def _local_storage(pod: Pod, context: Context) -> Opinion:
+def _local_storage(pod: Pod, context: Context) -> RuleResult:
     if not context.policy.skip_nodes_with_local_storage:
         return None
-    local = [one.name for one in pod.cls.spec.volumes if _is_local(one)]
+    local = [volume.name for volume in pod.cls.spec.volumes if _is_local(volume)]
     if not local:
         return None
     allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
@@ -197,12 +206,12 @@ def _local_storage(pod: Pod, context: Context) -> Opinion:
     return Blocker(
         Reason.LOCAL_STORAGE,
         f"local volume {', '.join(blocking)} would be lost; {SAFE_LOCAL_VOLUMES} or "
-        "--skip-nodes-with-local-storage=false would let it go",
+        "--skip-nodes-with-local-storage=false allows eviction",
         pod.key,
     )
 
 
-#: In the order in which they are asked.
+#: In the order in which they are applied.
 RULES: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
@@ -218,7 +227,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-#: The rules that have an opinion on pods without any annotation that is read here: nearly all pods.
+#: The rules that can apply to pods without annotations, which most pods are.
 _WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
@@ -242,7 +251,7 @@ _SECONDS: Final[Mapping[str, float]] = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
 
 
 def go_duration(text: str) -> timedelta | None:
-    """``1h30m`` as a period; None where *text* is none."""
+    """Parse a Go duration such as ``1h30m``. Return None if *text* is not one."""
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
@@ -250,7 +259,7 @@ def go_duration(text: str) -> timedelta | None:
 
 
 def instant(text: str | None) -> datetime | None:
-    """An API timestamp; None where there is none, or it is none. One without a zone is UTC."""
+    """Parse an API timestamp. Return None if *text* is empty or not a timestamp. A timestamp without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(text) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""For one pod: which spot nodes would take it, and every plugin that refuses the others."""
+"""Which spot nodes would accept one pod, and which plugins reject the others."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker
 
-#: The plugins that refuse, in the scheduler's order, each with its reasons; the first is whom the scheduler names.
+#: The plugins that reject a node, in the scheduler's order, with their reasons. The scheduler reports the first.
 Refusals: TypeAlias = tuple[tuple[str, Reasons], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """*pod* judged as if it alone were evicted and made anew, unbound and without a status.
+    """The plugins' results for *pod*, as if it alone were evicted and recreated, unbound and without a status.
 
-    ``which`` has one entry a node of ``nodes``: the number of its refusals in ``refusals``, whose entry 0 is
-    empty: such a node takes the pod. Nodes with the same refusals share a number.
+    ``which`` has one entry per node in ``nodes``: an index into ``refusals``. Entry 0 of ``refusals`` is empty, so
+    nodes with index 0 accept the pod. Nodes with the same refusals share an index.
     """
 
     pod: Pod
@@ -33,10 +33,14 @@ class Explanation:
 
     @property
     def feasible(self) -> list[str]:
+        """Return the nodes that accept the pod."""
         return [node for node, number in zip(self.nodes, self.which, strict=True) if number == 0]
 
     def counts(self) -> list[tuple[int, Refusals]]:
-        """How many nodes share each set of refusals, most nodes first; those that take the pod are left out."""
+        """Return how many nodes share each set of refusals, most nodes first.
+
+        Nodes that accept the pod are not counted.
+        """
         numbers, counts = np.unique(self.which[self.which > 0], return_counts=True)
         pairs = [(int(count), self.refusals[number]) for number, count in zip(numbers, counts, strict=True)]
         return sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
@@ -45,7 +49,7 @@ class Explanation:
 def explain(
     pod: Pod, snapshot: Snapshot, filters: Filters, rows: npt.NDArray[np.intp], blockers: Iterable[Blocker]
 ) -> Explanation:
-    """Judge *pod* on the nodes of *rows*. The snapshot is left as it was found."""
+    """Evaluate *pod* on the nodes in *rows*. The snapshot is not changed."""
     with snapshot.trial() as trial:
         if pod.node_name in snapshot.nodes.row:
             trial.evict(pod)
@@ -56,20 +60,20 @@ def explain(
 
 
 def _grouped(refused: list[Refused], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
-    """Number the distinct combinations of codes; the empty one is number 0."""
-    codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column is a node that nobody refuses.
-    for line, one in enumerate(refused):
-        codes[line, :-1] = one.codes
+    """Number the distinct combinations of codes. The empty combination is number 0."""
+    codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column stands for a node that no plugin rejects.
+    for line, result in enumerate(refused):
+        codes[line, :-1] = result.codes
     combinations, which = np.unique(codes, axis=1, return_inverse=True)
     number_of_empty = which[-1]
     order = np.argsort(np.arange(combinations.shape[1]) != number_of_empty, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    refusals = tuple(tuple(_said(refused, combinations[:, number])) for number in order)
+    refusals = tuple(tuple(_nonempty_refusals(refused, combinations[:, number])) for number in order)
     return rank[which[:-1]], refusals
 
 
-def _said(refused: list[Refused], codes: npt.NDArray[np.int64]) -> Iterator[tuple[str, Reasons]]:
-    for one, code in zip(refused, codes, strict=True):
+def _nonempty_refusals(refused: list[Refused], codes: npt.NDArray[np.int64]) -> Iterator[tuple[str, Reasons]]:
+    for result, code in zip(refused, codes, strict=True):
         if code:
-            yield one.plugin, one.sentences(int(code))
+            yield result.plugin, result.sentences(int(code))

@@ -1,7 +1,7 @@
-"""Signals on a Node that its machine is about to go, and who puts them there.
+"""Signals on a Node that its machine will soon be removed, and the tools that set them.
 
-Two handlers have no signal of their own. Spot Ocean cordons the nodes that it drains (on Azure it reads
-``PreemptScheduled``). GKE since 1.20 has the kubelet shut the node down, which makes the node not Ready.
+Two termination handlers have no signal of their own. Spot Ocean cordons the nodes that it drains (on Azure it reads
+``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,20 @@ from predicates.objects import Node
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A taint by its key, or by the prefix of its key where that ends with a slash; or a condition that is True."""
+    """A taint key, a prefix of taint keys (ending with a slash), or a condition type whose status is True."""
 
     source: str
     key: str
     kind: Literal["taint", "condition"] = "taint"
-    deliberate: bool = False  #: a tool removes the node on purpose; else the cloud takes it away, or it is failing
+    deliberate: bool = (
+        False  #: whether a tool removes the node on purpose; otherwise the cloud reclaims it, or it is failing
+    )
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key.removesuffix('/')} of {self.source}"
 
 
-#: Taints that all spot machines of a cloud carry, as ``kubernetes.azure.com/scalesetpriority``, are no signals.
+#: Taints that all spot machines of a cloud have, such as ``kubernetes.azure.com/scalesetpriority``, are not signals.
 TAINTS: Final = (
     # spot-itn, rebalance-recommendation, scheduled-maintenance, asg-lifecycle-termination
     Signal("AWS Node Termination Handler", "aws-node-termination-handler/"),
@@ -34,14 +36,14 @@ TAINTS: Final = (
     Signal("AKS Node Termination Handler", "aks-node-termination-handler/"),  # preempt, terminate, redeploy …
     Signal("the cloud provider", "node.cloudprovider.kubernetes.io/shutdown"),
     Signal("an operator or the cloud provider", "node.kubernetes.io/out-of-service"),
-    # Karpenter puts one taint on the nodes that the cloud interrupts and on those that it consolidates.
+    # Karpenter uses the same taint for interruption and consolidation.
     Signal("Karpenter", "karpenter.sh/disrupted", deliberate=True),
     Signal("Karpenter", "karpenter.sh/disruption", deliberate=True),  # before 1.0
     Signal("Cluster Autoscaler", "ToBeDeletedByClusterAutoscaler", deliberate=True),
     Signal("kubeaware-cloudpool-proxy", "node-about-to-be-drained", deliberate=True),
 )
 
-#: Of AKS's node-problem-detector: scheduled events of the virtual machine. The first one stands for all of them.
+#: Conditions set by AKS's node-problem-detector: scheduled events of the virtual machine. The first covers all events.
 CONDITIONS: Final = tuple(
     Signal("AKS", name, "condition")
     for name in ("VMEventScheduled", "PreemptScheduled", "TerminateScheduled", "RedeployScheduled", "RebootScheduled")
@@ -53,11 +55,11 @@ _CONDITIONS: Final = {signal.key: signal for signal in CONDITIONS}
 
 
 def signals_on(node: Node) -> list[Signal]:
-    """All signals that *node* carries."""
+    """Return all signals on *node*."""
     signals = [signal for taint in node.spec.taints if (signal := _of_taint(taint.key)) is not None]
-    # Most conditions are False, which is quickly seen.
-    true = [one.type for one in node.status.conditions if one.status == "True"]
-    return signals + [_CONDITIONS[name] for name in true if name in _CONDITIONS]
+    # Filter by status first: most conditions are False.
+    names = [condition.type for condition in node.status.conditions if condition.status == "True"]
+    return signals + [_CONDITIONS[name] for name in names if name in _CONDITIONS]
 
 
 def _of_taint(key: str) -> Signal | None:

@@ -1,7 +1,7 @@
 """Where the replacement pods of a drain landed, compared with its forecast.
 
-A plan is a forecast: the scheduler decides. Where too many pods come back to on-demand nodes, drains only shuffle
-pods, so the next ones wait.
+A plan is only a forecast: the scheduler decides. If too many pods return to on-demand nodes, drains move pods without
+freeing nodes, so further drains are delayed.
 """
 
 import enum
@@ -13,44 +13,45 @@ from predicates.objects import Pod
 from rescheduler.planning.outcome import Plan
 
 
-class Outcome(enum.StrEnum):
-    """What became of one forecast; a label of metrics."""
+class LandingOutcome(enum.StrEnum):
+    """The outcome of the forecast for one pod; used as a metric label."""
 
     AS_FORECAST = "as-forecast"  #: on the forecast node
     OTHER_SPOT = "other-spot"
-    RETURNED = "on-demand"  #: on a node that is not spot, which was not forecast
+    RETURNED = "on-demand"  #: on a node that is not spot, although it was not forecast to return
     FORESEEN_RETURN = "on-demand-as-forecast"
-    MISSING = "missing"  #: there is no replacement pod
+    MISSING = "missing"  #: no replacement pod exists
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The forecast of one drain, noted while its pods still run."""
+    """The forecast of one drain, recorded while its pods still run."""
 
     node: str
-    wanted: Mapping[str, tuple[str, ...]]  #: UID of a pods' controller → the nodes that were forecast for its pods
-    known: frozenset[str]  #: UIDs of all pods with a controller before the drain: any other is a replacement
+    wanted: Mapping[str, tuple[str, ...]]  #: UID of a controller → the nodes that were forecast for its pods
+    known: frozenset[str]  #: UIDs of all pods with a controller before the drain; any other pod is a replacement
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Where the replacement pods of one drain are."""
+    """Where the replacement pods of one drain landed."""
 
     node: str
-    outcomes: Mapping[Outcome, int]
+    outcomes: Mapping[LandingOutcome, int]
 
     @property
     def returned(self) -> int:
-        return self.outcomes.get(Outcome.RETURNED, 0) + self.outcomes.get(Outcome.FORESEEN_RETURN, 0)
+        """Return how many pods are on nodes that are not spot."""
+        return self.outcomes.get(LandingOutcome.RETURNED, 0) + self.outcomes.get(LandingOutcome.FORESEEN_RETURN, 0)
 
     @property
     def badly(self) -> bool:
-        """More pods came back to on-demand nodes than went anywhere else."""
+        """Return whether more than half of the pods returned to on-demand nodes."""
         return 2 * self.returned > sum(self.outcomes.values())
 
 
 def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
-    """What *plan* forecasts; *pods* are all there are."""
+    """Return what *plan* forecasts. *pods* are all pods of the cluster."""
     owners = {pod.uid: pod.owner.uid for pod in pods if pod.owner is not None and pod.owner.uid}
     wanted: defaultdict[str, list[str]] = defaultdict(list)
     for placement in plan.forecast or plan.placements:
@@ -60,30 +61,32 @@ def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
 
 
 def compare(expected: Expected, pods: Iterable[Pod], is_spot: Callable[[str], bool]) -> Landed:
-    """How *pods*, all there are now, compare with the forecast; pods of one controller are not told apart."""
+    """Compare *pods*, all pods of the cluster now, with the forecast. Pods of one controller are interchangeable."""
     landed: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
         if pod.owner is not None and pod.node_name and pod.uid not in expected.known:
             landed[pod.owner.uid].append(pod.node_name)
-    outcomes: Counter[Outcome] = Counter()
+    outcomes: Counter[LandingOutcome] = Counter()
     for owner, wanted in expected.wanted.items():
         outcomes += _of_controller(wanted, landed.get(owner, []), is_spot)
     return Landed(expected.node, outcomes)
 
 
-def _of_controller(wanted: Collection[str], landed: list[str], is_spot: Callable[[str], bool]) -> Counter[Outcome]:
+def _of_controller(
+    wanted: Collection[str], landed: list[str], is_spot: Callable[[str], bool]
+) -> Counter[LandingOutcome]:
     forecast, actual = Counter(wanted), Counter(landed[: len(wanted)])
-    outcomes: Counter[Outcome] = Counter()
+    outcomes: Counter[LandingOutcome] = Counter()
     for node, count in (forecast & actual).items():
-        outcomes[Outcome.AS_FORECAST if is_spot(node) else Outcome.FORESEEN_RETURN] += count
+        outcomes[LandingOutcome.AS_FORECAST if is_spot(node) else LandingOutcome.FORESEEN_RETURN] += count
     foreseen = sum(count for node, count in (forecast - actual).items() if not is_spot(node))
     for node, count in (actual - forecast).items():
         if is_spot(node):
-            outcomes[Outcome.OTHER_SPOT] += count
+            outcomes[LandingOutcome.OTHER_SPOT] += count
             continue
         also = min(count, foreseen)
         foreseen -= also
-        outcomes[Outcome.FORESEEN_RETURN] += also
-        outcomes[Outcome.RETURNED] += count - also
-    outcomes[Outcome.MISSING] += len(wanted) - actual.total()
+        outcomes[LandingOutcome.FORESEEN_RETURN] += also
+        outcomes[LandingOutcome.RETURNED] += count - also
+    outcomes[LandingOutcome.MISSING] += len(wanted) - actual.total()
     return outcomes

@@ -1,4 +1,4 @@
-"""What restarts and changes of leader must not forget, as one value, and its stored form."""
+"""The state that must survive restarts and leader changes, as one value, and its stored form."""
 
 import zlib
 from collections.abc import Collection, Iterable
@@ -13,56 +13,56 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
 from rescheduler.planning.waits import Moment, Pause, Waits
 
-#: Of the stored form. Raised when older versions of this program could not use what they read.
+#: Version of the stored form. It is raised when older versions of this program cannot use the new form.
 VERSION: Final = 1
 
-#: Bytes of the stored form at most. In base64, and with the summary, a ConfigMap with it is below 256 KiB.
+#: Maximum size of the stored form in bytes. With base64 encoding and the summary, the ConfigMap stays below 256 KiB.
 LIMIT: Final = 180 * 1024
 
-#: Bytes that a stored form may have when it is unpacked.
+#: Maximum size of the decompressed form in bytes.
 _UNPACKED: Final = 64 << 20
 
-_GZIP: Final = 31  #: zlib's name for the gzip format
+_GZIP: Final = 31  #: zlib's ``wbits`` value for the gzip format
 
-#: What is left out may be so much more than needed: one part in this many of all that may be.
+#: The number of entries to drop is found to a precision of one part in this many of all entries.
 _FINENESS: Final = 64
 
-#: Debts that the summary names; the others are counted.
+#: The summary lists at most this many debts.
 _NAMED: Final = 20
 
 
 class OpenDebt(msgspec.Struct, frozen=True):
     """A debt of an earlier drain."""
 
-    node: str  #: that was drained
+    node: str  #: the drained node
     since: Moment
     debt: Debt
 
 
 def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
-    """*before*, but the drain of *node* owes exactly *debts*; those that are new are open since *now*."""
+    """Return *before* with the debts of *node* replaced by *debts*. New debts are open since *now*."""
     known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
     others = tuple(owed for owed in before if owed.node != node)
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Times are of the wall clock, in UTC."""
+    """The state that must survive restarts and leader changes. Times are wall-clock times in UTC."""
 
-    drained_at: Moment | None = None  #: the end of the last drain that starts the drain delay
+    drained_at: Moment | None = None  #: end of the last drain that started the drain delay
     cooldowns: Cooldowns = Cooldowns()
-    failure: Pause = Pause()  #: after drains whose replacement pods did not run in time
-    returned: Pause = Pause()  #: after drains whose pods mostly came back to on-demand nodes
+    failure: Pause = Pause()  #: after drains whose replacement pods were not running in time
+    returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
 
     def waived(self, controllers: Collection[str]) -> "Memory":
-        """The same without debts to *controllers*, given as ``namespace/Kind/name``."""
+        """Return the same memory without debts to *controllers*, given as ``namespace/Kind/name``."""
         kept = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
         return msgspec.structs.replace(self, debts=kept)
 
     def merged(self, theirs: "Memory", base: "Memory") -> "Memory":
-        """The same with the debts that *theirs* added to *base*, and with the later of both last drains."""
+        """Return the same memory with the debts that *theirs* added to *base*, and the later end of the last drain."""
         known = {*base.debts, *self.debts}
         ends = [memory.drained_at for memory in (self, theirs) if memory.drained_at is not None]
         return msgspec.structs.replace(
@@ -72,11 +72,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
-        """The same without what no longer counts."""
+        """Return the same memory without expired entries."""
         return msgspec.structs.replace(self, movements=self.movements.current(now, waits.returned))
 
     def bounded(self, now: datetime, waits: Waits) -> "Memory":
-        """The same, but nothing waits for longer than *waits* allow, whatever clock and flags it was written with."""
+        """Limit all waits to *waits*. The stored ones may come from a wrong clock or other flags."""
         return msgspec.structs.replace(
             self,
             drained_at=None if self.drained_at is None else min(self.drained_at, now),
@@ -87,7 +87,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
     def summary(self, now: datetime) -> str:
-        """A few lines for a person who reads the ConfigMap."""
+        """Return a few lines for a person who reads the ConfigMap."""
         lines = [f"{len(self.debts)} controllers are owed replacement pods; no drain begins before they run"]
         lines += [
             f"  {owed.debt.controller}: {owed.debt.bound} pods, {owed.debt.ready} of them Ready, "
@@ -111,13 +111,16 @@ class _Document(msgspec.Struct):
     memory: Memory
 
 
-#: Made here, once: see :mod:`rescheduler.shapes`.
+#: Created once, at import: see :mod:`rescheduler.shapes`.
 _DECODER: Final = msgspec.json.Decoder(_Document)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def load(content: bytes) -> Memory:
-    """What :func:`dump` wrote. Fields that newer versions added are ignored. Raises InputError, which says why."""
+    """Decode the output of :func:`dump`. Fields that newer versions added are ignored.
+
+    Raises InputError with the reason if *content* is not valid.
+    """
     unpacker = zlib.decompressobj(_GZIP)
     try:
         text = unpacker.decompress(content, _UNPACKED)
@@ -132,15 +135,15 @@ def load(content: bytes) -> Memory:
 
 
 def dump(memory: Memory, limit: int = LIMIT) -> bytes:
-    """*memory* as gzip of JSON, in at most *limit* bytes; equal memories give equal bytes.
+    """Encode *memory* as gzip-compressed JSON in at most *limit* bytes. Equal memories give equal bytes.
 
-    Where all of it needs more, the oldest cooldowns and moves are left out, and only then debts.
+    If the result is too large, the oldest cooldowns and moves are dropped, then the oldest debts.
     """
     whole = _packed(memory)
     if len(whole) <= limit:
         return whole
     entries = _by_age(memory)
-    low, high = 0, len(entries)  # leaving out `low` is too few, `high` is enough
+    low, high = 0, len(entries)  # dropping `low` entries is too few, dropping `high` is enough
     best = _packed(_without(memory, entries))
     while high - low > max(1, len(entries) // _FINENESS):
         middle = (low + high) // 2
@@ -161,7 +164,7 @@ _Entry: TypeAlias = tuple[bool, datetime, str, str]
 
 
 def _by_age(memory: Memory) -> list[_Entry]:
-    """What may be left out, in that order: whether it is a debt, when it last counted, its kind, its key."""
+    """Return the entries that may be dropped, in that order: whether it is a debt, when it last counted, kind, key."""
     cooldowns: Iterable[_Entry] = (
         (False, cooldown.until, "cooldown", node) for node, cooldown in memory.cooldowns.by_node.items()
     )

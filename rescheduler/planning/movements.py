@@ -1,7 +1,8 @@
-"""How often the pods of a controller were moved, and how often they came back to on-demand nodes.
+"""How often the pods of a controller were moved, and how often they returned to on-demand nodes.
 
-Two rules keep pods from being moved back and forth. A controller whose pods come back to an on-demand node after a
-move waits, twice as long after each further return. And on average no replica moves more than so many times a day.
+Two rules prevent pods from being moved back and forth. After its pods return to an on-demand node, a controller is
+not disrupted for a while; the wait doubles with each further return. And the average number of moves per replica and
+day is limited.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,31 +19,32 @@ from rescheduler.planning.waits import Count, Doubling, Moment, Waits
 
 DAY: Final = timedelta(hours=24)
 
-#: Moves that are kept apart for each controller; beyond that the two oldest are counted as one.
+#: Maximum number of moves that are stored for each controller; beyond it the two oldest are merged.
 _MOVES: Final = 96
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """Pods of one controller that one drain evicted."""
+    """Pods of one controller that were evicted by one drain."""
 
     at: Moment  #: when that drain began to evict
     pods: Count
 
 
 class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What we did to one controller's pods."""
+    """The recorded moves and returns of one controller's pods."""
 
     moves: Annotated[tuple[Move, ...], msgspec.Meta(min_length=1)]  #: the oldest first
     returns: Count = 0
-    returned: bool = False  #: the return after the last move is counted already
-    until: Moment | None = None  #: its pods are not moved before, since they came back
+    returned: bool = False  #: whether the return after the last move was already counted
+    until: Moment | None = None  #: its pods are not moved before this time, because they returned
 
     @property
     def last(self) -> datetime:
-        """When the last move began."""
+        """Return when the last move began."""
         return self.moves[-1].at
 
     def moved(self, pods: int, at: datetime) -> "ControllerMoves":
+        """Return the record after *pods* more pods were moved by the drain that began *at* this time."""
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
@@ -51,18 +53,18 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until)
 
     def came_back(self, now: datetime, wait: Doubling) -> "ControllerMoves":
-        """After a return that was noticed at *now*."""
+        """Return the record after a return that was observed at *now*."""
         returns = self.returns + 1
         return ControllerMoves(self.moves, returns, returned=True, until=now + wait.after(returns))
 
     def in_a_day(self, now: datetime) -> tuple[Move, ...]:
-        """The moves of the last 24 hours."""
+        """Return the moves of the last 24 hours."""
         return tuple(move for move in self.moves if move.at > now - DAY)
 
     def current(self, now: datetime, wait: Doubling) -> "ControllerMoves | None":
-        """The same without what no longer counts; None where nothing does.
+        """Return the record without expired entries, or None if nothing is left.
 
-        Returns are forgotten when there was none for the longest wait after the last wait ended.
+        Returns expire when the longest wait has passed since the last wait ended.
         """
         moves = self.in_a_day(now)
         if self.until is not None and self.until > now - wait.longest:
@@ -70,7 +72,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return ControllerMoves(moves, returned=self.returned) if moves else None
 
     def bounded(self, now: datetime, wait: Doubling) -> "ControllerMoves":
-        """The same without moves in the future, and without a wait that is longer than the longest."""
+        """Return the record without moves in the future and with waits limited to the longest wait."""
         if self.last <= now and (self.until is None or self.until <= now + wait.longest):
             return self
         moves = tuple(Move(min(move.at, now), move.pods) for move in self.moves)
@@ -79,14 +81,14 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The moves of all controllers, by UID of the topmost controller."""
+    """The records of all controllers, by UID of the topmost controller."""
 
     by_uid: dict[str, ControllerMoves] = {}
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> "Movements":
-        """After the eviction of *pods* pods of *controller* by a drain that began to evict *at* this time.
+        """Return the movements after a drain that began *at* this time evicted *pods* pods of *controller*.
 
-        A drain may tell its evictions one by one, with the same *at*: they count as one move.
+        Several calls with the same *at* count as one move.
         """
         before = self.by_uid.get(controller.uid)
         moves = ControllerMoves((Move(at, pods),)) if before is None else before.moved(pods, at)
@@ -95,9 +97,9 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
     def judge(
         self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits
     ) -> tuple["Movements", tuple[Blocker, ...]]:
-        """What forbids that *node* is drained now, and the movements with the returns that are seen on it.
+        """Return the movements with newly observed returns, and what forbids draining *node* now.
 
-        *pods* are all pods, on any node, of the controllers that have pods on *node* which would move.
+        *pods* are all pods, on any node, of the controllers that have pods to move on *node*.
         """
         changed: dict[str, ControllerMoves] = {}
         blockers: list[Blocker] = []
@@ -119,18 +121,18 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         return (Movements(self.by_uid | changed) if changed else self), tuple(blockers)
 
     def current(self, now: datetime, wait: Doubling) -> "Movements":
-        """The same without what no longer counts."""
+        """Return the movements without expired entries."""
         kept = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
         return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
 
     def bounded(self, now: datetime, wait: Doubling) -> "Movements":
-        """The same without what a wrong clock wrote."""
+        """Return the movements without times that a wrong clock wrote."""
         kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)
 
 
 def _created_since(moment: datetime, pods: Sequence[Pod]) -> bool:
-    """Whether any of *pods* was created at *moment* or later. The API server cuts off fractions of seconds."""
+    """Return whether any of *pods* was created at *moment* or later. The API server truncates to whole seconds."""
     created = (instant(pod.creation_timestamp) for pod in pods)
     return any(at is not None and at >= moment.replace(microsecond=0) for at in created)
 
@@ -139,7 +141,7 @@ def _waiting(moves: ControllerMoves | None, now: datetime) -> str:
     if moves is None or moves.until is None or moves.until <= now:
         return ""
     times = "once" if moves.returns == 1 else f"{moves.returns} times"
-    return f"its pods came back to on-demand nodes {times}; it is not moved before {_text(moves.until)}"
+    return f"its pods returned to on-demand nodes {times}; they are not moved before {_text(moves.until)}"
 
 
 def _too_often(moves: ControllerMoves | None, here: int, replicas: int, now: datetime, limit: float) -> str:
@@ -147,14 +149,14 @@ def _too_often(moves: ControllerMoves | None, here: int, replicas: int, now: dat
     total = sum(move.pods for move in recent)
     if not limit or total + here <= limit * replicas:
         return ""
-    left, until = total, "its pods on the node are too many for one day"
+    left, until = total, "its pods on the node exceed the limit of a whole day"
     for move in recent:
         left -= move.pods
         if left + here <= limit * replicas:
             until = f"not before {_text(move.at + DAY)}"
             break
     return (
-        f"{total} of its pods were moved in the last 24 h; {here} more would be too many for {replicas} replicas "
+        f"{total} of its pods were moved in the last 24 h; {here} more would exceed the limit for {replicas} replicas "
         f"(--max-moves-per-pod-per-day={limit:g}); {until}"
     )
 

@@ -1,7 +1,7 @@
-"""NodeInfo, as the scheduler has it: a node, its pods, what they request and what is free.
+"""The scheduler's NodeInfo: a node, its pods, their requests and the free resources.
 
-The maps of on-demand and spot nodes are what the daemon reports on and asks the provider about. The planner decides
-over the same facts as columns, in ``predicates.nodes`` and ``predicates.snapshot``.
+The daemon uses the maps of on-demand and spot nodes for reports and for questions to the provider. The planner works
+on the same data as columns, in ``predicates.nodes`` and ``predicates.snapshot``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,10 +16,10 @@ from rescheduler.planning.policy import NodeLabel, Policy
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node at this moment; holds until the snapshot changes."""
+    """One node at this moment; valid until the snapshot changes."""
 
     node: Node
-    pods: Collection[Pod]  #: that are bound to it and have not ended
+    pods: Collection[Pod]  #: bound to the node and not finished
     table: NodeTable
     row: int  #: of the node in *table*
 
@@ -33,22 +33,22 @@ class NodeInfo:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """By resource: milli-CPU, bytes, pods or plain numbers."""
+        """Return the allocatable amounts by resource: milli-CPU, bytes, pods or plain numbers."""
         return self._amounts(self.table.allocatable[self.row])
 
     @property
     def requested(self) -> dict[str, int]:
-        """What the pods request in all, as :attr:`allocatable`."""
+        """Return the sum of the pods' requests, in the units of :attr:`allocatable`."""
         return self._amounts(self.table.allocatable[self.row] - self.table.free[self.row])
 
     @property
     def free(self) -> dict[str, int]:
-        """Allocatable less requested; below zero where a node shrank under its pods."""
+        """Return allocatable minus requested; negative if the node shrank while it ran pods."""
         return self._amounts(self.table.free[self.row])
 
     @property
     def own_pods(self) -> int:
-        """How many pods count: neither DaemonSet nor mirror pods."""
+        """Return the number of pods other than DaemonSet and mirror pods."""
         return sum(not belongs_to_node(pod) for pod in self.pods)
 
     def _amounts(self, numbers: Iterable[int]) -> dict[str, int]:
@@ -57,20 +57,20 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfos:
-    """The labelled nodes by name; one with both labels is spot."""
+    """The labelled nodes by name. A node with both labels is a spot node."""
 
     on_demand: Mapping[str, NodeInfo]
     spot: Mapping[str, NodeInfo]
 
 
 def label_of(node: Node, policy: Policy) -> NodeLabel | None:
-    """The label that makes *node* spot or on-demand; None: it is neither."""
+    """Return the label that makes *node* spot or on-demand, or None if it has neither."""
     labels = (policy.spot_label, policy.on_demand_label)
     return next((label for label in labels if label.matches(node.metadata.labels)), None)
 
 
 def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
-    """The on-demand and the spot nodes of *snapshot*."""
+    """Return the on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes
     maps: dict[NodeLabel, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
     for node in sorted(table, key=lambda node: node.name):

@@ -1,4 +1,4 @@
-"""What planning answers, as values: a node's plan, or every reason why it stays."""
+"""The results of planning: a plan for a node, or all reasons why it is not drained."""
 
 import enum
 from collections.abc import Iterable
@@ -11,9 +11,12 @@ from predicates.objects import OwnerReference
 
 
 class Reason(enum.StrEnum):
-    """Why a node stays: the code that metrics, events and ``plan -o json`` carry. The detail says it in words."""
+    """The reason code for not draining a node, used in metrics, events and ``plan -o json``.
 
-    # Of the node itself.
+    Details are separate text.
+    """
+
+    # About the node itself.
     SCALE_DOWN_DISABLED = "scale-down-disabled"
     DO_NOT_DISRUPT_NODE = "node-do-not-disrupt"
     CONTROL_PLANE = "control-plane"
@@ -26,9 +29,9 @@ class Reason(enum.StrEnum):
     OTHER_INSTALLATION = "other-installation"
     EVICTION_REFUSED = "eviction-refused"
     UNREADABLE_OBJECT = "unreadable-object"
-    BELOW_MINIMUM = "below-minimum"  # of the provider's group
+    BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
     PROVIDER_REFUSED = "provider-refused"
-    # Of a pod on it.
+    # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
     NO_CONTROLLER = "no-controller"
@@ -46,14 +49,14 @@ class Reason(enum.StrEnum):
     POD_TERMINATING = "pod-terminating"
     POD_STUCK_TERMINATING = "pod-stuck-terminating"
     REPLICAS_NOT_READY = "replicas-not-ready"
-    # Of the plan.
+    # About the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"
     TIMEOUT = "planning-timeout"
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """A pod as it was when the plan was made: who comes under the same name with another UID is somebody else."""
+    """A pod at the time of planning. A pod with the same name and another UID is a different pod."""
 
     namespace: str
     name: str
@@ -64,33 +67,35 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
+    """A pod and the node where it is expected to run."""
+
     pod: PodRef
-    node: str  #: where it fits beside all placements before it
-    grace_period: int | None = None  #: seconds, the pod's own; None = the API's default of 30
+    node: str  #: the target node; the pod fits there together with all earlier placements
+    grace_period: int | None = None  #: the pod's own, in seconds; None means the API's default of 30
     owner: OwnerReference | None = None  #: the pod's controller
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One thing that stands in the way, for a person to act on."""
+    """One thing that prevents a drain."""
 
     reason: Reason
     detail: str
-    pod: str | None = None  #: ``namespace/name``, None where it is the node itself
+    pod: str | None = None  #: ``namespace/name``, or None if the node itself is blocked
 
 
-#: Another tool removes the node.
+#: Reasons that mean that another tool is removing the node.
 _REMOVALS: Final = frozenset({Reason.NODE_DELETING, Reason.BEING_DRAINED})
 
 
 def is_removal(blockers: Iterable[Blocker]) -> bool:
-    """Whether all that blocks a node is that another tool removes it."""
+    """Return whether the only blockers are that another tool is removing the node."""
     return {blocker.reason for blocker in blockers} <= _REMOVALS
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """How many of the pods would land where, if the scheduler's scoring chose."""
+    """How many pods would land on spot and other nodes according to the scheduler's scoring."""
 
     spot: int
     on_demand: int
@@ -98,26 +103,29 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All pods of *node* may be evicted and fit spot nodes together; the order of placements matters."""
+    """A plan to drain *node*: all its pods may be evicted and fit on spot nodes together.
+
+    The order of the placements matters: each is valid after the ones before it.
+    """
 
     node: str
     placements: tuple[Placement, ...]
-    leaving: tuple[PodRef, ...] = ()  #: being deleted already: waited for, not evicted
-    robust: bool | None = None  #: None where it was not played through
+    leaving: tuple[PodRef, ...] = ()  #: pods that are already being deleted: the drain waits for them
+    robust: bool | None = None  #: None if the plan was not played through
     landing: Landing | None = None
-    forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring puts the pods, as they arrive
+    forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """*node* stays; never without a blocker."""
+    """The reasons why *node* is not drained. There is always at least one blocker."""
 
     node: str
     blockers: tuple[Blocker, ...]
 
     @property
     def reason(self) -> Reason:
-        """The first blocker's reason."""
+        """Return the first blocker's reason."""
         return self.blockers[0].reason
 
 
@@ -126,18 +134,20 @@ Verdict: TypeAlias = Plan | Rejected
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """One answer for each on-demand node, in the order in which they would be drained."""
+    """One verdict for each on-demand node, in drain order."""
 
     verdicts: tuple[Verdict, ...]
     on_demand_nodes: int
     spot_nodes: int
-    timed_out: bool = False  #: the time box ended before the search did
-    upper_bound: int | None = None  #: no plan can free more nodes than this; None where it was not asked
+    timed_out: bool = False  #: the search ended because its time was used up
+    upper_bound: int | None = None  #: no plan can free more nodes than this; None if it was not computed
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        return tuple(one for one in self.verdicts if isinstance(one, Plan))
+        """Return the verdicts that are plans."""
+        return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Plan))
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
-        return tuple(one for one in self.verdicts if isinstance(one, Rejected))
+        """Return the verdicts that are rejections."""
+        return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Rejected))

@@ -1,7 +1,7 @@
-"""Finding a place for each of some pods on the target nodes, all at once: first-fit first, then harder.
+"""Find a place on the target nodes for each of a set of pods: first-fit first, then costlier methods.
 
-Everything happens inside a trial of the snapshot. The harder ways end when the :class:`Effort` is spent; it is
-counted in questions to the filters, not in seconds, so that the same input gives the same plan on any machine.
+All methods work inside a trial of the snapshot. The costlier ones end when the :class:`Effort` is used up. Effort is
+counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
 """
 
 from collections import defaultdict
@@ -15,13 +15,13 @@ from predicates.filters import Filters, Targets
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 
-#: How many questions a second of planning is taken for.
+#: The assumed number of filter evaluations in a second of planning.
 QUESTIONS_PER_SECOND: Final = 15_000
 
-#: How many pods may be moved in turn to make room for one.
+#: Maximum depth of the chain of pods that are moved to make room for one pod.
 _EJECTION_DEPTH: Final = 3
 
-#: For up to so many pods, so many ways of placing them are tried where nothing else led to a place for each.
+#: The exhaustive search is used for at most this many pods, and tries at most this many placements.
 _FEW_PODS: Final = 60
 WAYS: Final = 600
 
@@ -30,7 +30,7 @@ Placed: TypeAlias = list[tuple[Pod, int]]
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A pod that found no place beside the others, and what each target said."""
+    """A pod that does not fit together with the others, and the reasons of the targets."""
 
     pod: Pod
     why: str
@@ -38,22 +38,23 @@ class Stuck:
 
 @dataclass(slots=True)
 class Effort:
-    """How many questions may still be asked."""
+    """The number of filter evaluations that may still be spent."""
 
     left: int
 
     def spend(self, questions: int = 1) -> bool:
-        """Take some; whether there were any left."""
+        """Spend effort. Return whether there was enough of it left."""
         self.left -= questions
         return self.left >= 0
 
     @property
     def exhausted(self) -> bool:
+        """Return whether no effort is left."""
         return self.left <= 0
 
 
 class Sizes:
-    """How large a request is beside the targets: the share of the scarcest resource, of one average target."""
+    """The size of a pod relative to the targets: its largest share of the free amount of any resource."""
 
     def __init__(self, snapshot: Snapshot, targets: Targets) -> None:
         table = snapshot.nodes
@@ -63,6 +64,7 @@ class Sizes:
         self._seen: dict[PodClass, float] = {}
 
     def of(self, pod: PodClass) -> float:
+        """Return the size of a pod of this class."""
         if (size := self._seen.get(pod)) is None:
             shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
             size = self._seen[pod] = max(shares, default=0.0)
@@ -71,13 +73,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where pods may go: *targets* of *snapshot*, as *filters* see them."""
+    """The *targets* of *snapshot* where pods may be placed, and the *filters* that decide."""
 
     snapshot: Snapshot
     filters: Filters
     targets: Targets
     sizes: Sizes
-    called: str = "spot nodes"  #: the targets, in reasons
+    called: str = "spot nodes"  #: how messages name the targets
 
 
 class Packing:
@@ -92,12 +94,13 @@ class Packing:
 
     @property
     def placed(self) -> Placed:
+        """Return the placed pods and their rows, in the order of placing."""
         return list(self._at.values())
 
     def first_fit(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Place what fits, each on the first target that takes it; what did not fit.
+        """Place each pod on the first target that accepts it. Return the pods that did not fit.
 
-        Who does not fit is asked again after the others: it may need one of them as a neighbour.
+        Pods that do not fit are tried again after the others, because pod affinity may require one of the others.
         """
         waiting = list(pods)
         while waiting:
@@ -108,11 +111,11 @@ class Packing:
         return waiting
 
     def squeeze(self, pods: Sequence[Pod], effort: Effort) -> list[Pod]:
-        """Place *pods* by moving others that were placed here; what still does not fit."""
+        """Place *pods* by moving pods that were placed before. Return the pods that still do not fit."""
         return [pod for pod in pods if not self._eject(pod, _EJECTION_DEPTH, effort)]
 
     def every_way(self, pods: Sequence[Pod], effort: Effort) -> bool:
-        """Place *pods*, in this order, each on every row in turn: whether a way was found before *effort* ended."""
+        """Place *pods* in this order, trying every row for each. Return whether all fit before *effort* was used up."""
         if not pods:
             return True
         pod, rest = pods[0], pods[1:]
@@ -128,9 +131,9 @@ class Packing:
         return False
 
     def replay(self, placed: Placed) -> bool:
-        """Place each pod on its row again, one after the other; whether the filters agreed each time.
+        """Place each pod on its row again, one after the other. Return whether the filters accepted all of them.
 
-        Moving pods about can leave a set of places that no order of arriving leads to.
+        Moving pods can lead to a set of placements that no order of scheduling can reach.
         """
         waiting = placed
         while waiting:
@@ -159,7 +162,7 @@ class Packing:
         return True
 
     def _eject(self, pod: Pod, depth: int, effort: Effort) -> bool:
-        """Place *pod*, if need be in the place of smaller ones that go elsewhere."""
+        """Place *pod*, if necessary by moving smaller pods to other nodes."""
         if not effort.spend():
             return False
         if self._insert(pod):
@@ -170,13 +173,13 @@ class Packing:
         return any(self._take_over(pod, row, depth, effort) for row in rows)
 
     def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
-        """Clear *row* of pods placed here, smallest first, until *pod* fits; then find them other places."""
-        before = dict(self._at)
+        """Remove placed pods from *row*, smallest first, until *pod* fits; then place the removed pods elsewhere."""
+        previous = dict(self._at)
         mark = self._trial.mark()
         size = self._sizes.of(pod.cls)
-        tenants = [one for one, at in self._at.values() if at == row]
+        tenants = [tenant for tenant, at in self._at.values() if at == row]
         moved: list[Pod] = []
-        for tenant in sorted(tenants, key=lambda one: (self._sizes.of(one.cls), one.key)):
+        for tenant in sorted(tenants, key=lambda tenant: (self._sizes.of(tenant.cls), tenant.key)):
             if self._sizes.of(tenant.cls) >= size and moved:
                 break
             self._remove(tenant, row)
@@ -185,11 +188,11 @@ class Packing:
                 break
             if self._filters.fits(pod.cls, row):
                 self._add(pod, row)
-                if all(self._eject(one, depth - 1, effort) for one in reversed(moved)):
+                if all(self._eject(other, depth - 1, effort) for other in reversed(moved)):
                     return True
                 break
         self._trial.back(mark)
-        self._at = before
+        self._at = previous
         return False
 
     def _add(self, pod: Pod, row: int) -> None:
@@ -202,10 +205,11 @@ class Packing:
 
 
 def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS) -> Placed | Stuck:
-    """Places for all of *pods*, in an order in which the filters agree to each; or one pod that found none.
+    """Place all of *pods*, in an order in which the filters accept each, or return one pod that does not fit.
 
-    Tried in turn: first-fit of the largest first, of the pods by name (the floor that nothing may fall below),
-    moving placed pods about, and for few pods every way. On success the placements stand in *trial*, else none does.
+    Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
+    moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
+    *trial* is unchanged.
     """
     packing = Packing(room, trial)
     mark = trial.mark()
@@ -222,25 +226,25 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: in
             return packing.placed
         packing.clear(mark)
     if len(pods) <= _FEW_PODS and effort.left > 0:
-        some = Effort(min(effort.left, ways))
-        tried = some.left
-        found = packing.every_way(largest_first, some)
-        effort.spend(tried - max(some.left, 0))
-        if found:
+        limited = Effort(min(effort.left, ways))
+        budget = limited.left
+        success = packing.every_way(largest_first, limited)
+        effort.spend(budget - max(limited.left, 0))
+        if success:
             return packing.placed
     assert stuck is not None
     return stuck
 
 
 def _arrives(packing: Packing, mark: int) -> bool:
-    """Whether the places just found can be taken one after the other, from the start."""
+    """Return whether the pods can be scheduled one after the other to the places just found."""
     placed = packing.placed
     packing.clear(mark)
     return packing.replay(placed)
 
 
 def shortage(room: Room, pod: PodClass) -> str:
-    """Why *pod* fits no target as things are, in the scheduler's manner: how many nodes for each reason."""
+    """Return why *pod* fits on no target, in the format of the scheduler: the number of nodes for each reason."""
     counts: defaultdict[str, int] = defaultdict(int)
     free = np.ones(len(room.targets.rows), np.bool_)
     for refused in room.filters.refusals(pod, room.targets.rows):
@@ -250,6 +254,6 @@ def shortage(room: Room, pod: PodClass) -> str:
                 counts[reason] += int(rows)
         free &= refused.codes == 0
     reasons = ", ".join(
-        f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
     return f"{int(free.sum())}/{len(free)} {room.called} are available" + (f": {reasons}" if reasons else "")

@@ -1,4 +1,4 @@
-"""Whether so many spot nodes were lost lately that more will follow: for a while spot is not trusted then."""
+"""Detect bursts of lost spot nodes. After a burst more losses are likely, so drains wait for a while."""
 
 import enum
 from collections.abc import Iterable
@@ -8,25 +8,25 @@ from typing import Final
 from predicates.objects import Node
 from rescheduler.planning.interruptions import signals_on
 
-#: A burst is a loss of at least so many nodes, and of at least one in so many, within so long.
+#: A burst is the loss of at least FEWEST spot nodes, and of at least one in ONE_IN, within WINDOW.
 FEWEST: Final = 2
 ONE_IN: Final = 10
 WINDOW: Final = timedelta(minutes=5)
 
 
 class SpotState(enum.Enum):
-    """How a spot node is."""
+    """The state of a spot node."""
 
     USABLE = enum.auto()
-    WITHDRAWN = enum.auto()  #: a tool removes it on purpose, or a person has cordoned it: its end is no loss
-    LOST = enum.auto()  #: it is not Ready, or about to be interrupted
+    WITHDRAWN = enum.auto()  #: removed on purpose by a tool, or cordoned by a person: not counted as lost
+    LOST = enum.auto()  #: not Ready, or about to be interrupted
 
 
 def state_of(node: Node) -> SpotState:
-    """How the spot node *node* is.
+    """Return the state of a spot node.
 
-    A deliberate removal explains an interruption, for instance the shutdown of the machine. An interruption explains a
-    cordon: handlers cordon what they drain.
+    A deliberate removal takes precedence over an interruption, because it explains it (for example the shutdown of the
+    machine). An interruption takes precedence over a cordon, because termination handlers cordon what they drain.
     """
     signals = signals_on(node)
     if any(signal.deliberate for signal in signals):
@@ -39,28 +39,30 @@ def state_of(node: Node) -> SpotState:
 
 
 class SpotWatch:
-    """Watches the spot nodes from round to round. What happened before the first look is not known."""
+    """Tracks the spot nodes from round to round. Losses before the first call are not known."""
 
     def __init__(self, settle: timedelta) -> None:
-        """*settle*: how long drains wait after a burst; zero: they never do."""
+        """Set *settle*, the time that drains wait after a burst; zero disables the wait."""
         self._settle = settle
-        self._usable: frozenset[str] = frozenset()  #: UIDs at the last look
-        self._lost: dict[str, datetime] = {}  #: UID → when its loss was seen, within the window
+        self._usable: frozenset[str] = frozenset()  #: UIDs at the last call
+        self._lost: dict[str, datetime] = {}  #: when the loss was observed, by UID, within the window
         self._until: datetime | None = None
 
     def look(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
-        """Take note of all spot *nodes* as they are *now*: until when drains wait, None where they need not.
+        """Record the state of all spot *nodes* at *now*. Return until when drains wait, or None.
 
-        A node that was usable at the last look, and is lost or gone now, was lost now. So all losses between two looks
-        count together, however far apart these are.
+        A node that was usable at the last call and is lost or gone now counts as lost now. So all losses between two
+        calls count together, regardless of the time between them.
         """
         states = {node.metadata.uid: state_of(node) for node in nodes}
-        before = self._usable
+        previously_usable = self._usable
         self._usable = frozenset(uid for uid, state in states.items() if state is SpotState.USABLE)
         self._lost = {uid: at for uid, at in self._lost.items() if now - at <= WINDOW}
-        new = {uid for uid in before - self._lost.keys() if states.get(uid, SpotState.LOST) is SpotState.LOST}
+        new = {
+            uid for uid in previously_usable - self._lost.keys() if states.get(uid, SpotState.LOST) is SpotState.LOST
+        }
         self._lost |= dict.fromkeys(new, now)
-        if new and self._is_burst(len(before | self._lost.keys())):
+        if new and self._is_burst(len(previously_usable | self._lost.keys())):
             self._until = now + self._settle
         return self._until if self._until is not None and now < self._until else None
 

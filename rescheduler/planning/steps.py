@@ -1,7 +1,7 @@
-"""How long a PodDisruptionBudget takes that lets only some of a node's pods go at a time.
+"""The duration of a drain under a PodDisruptionBudget that allows only some of a node's pods to be evicted at a time.
 
-Such a budget is passed in steps: as many pods are evicted as it allows, their replacement pods become Ready, and the
-budget allows the next ones.
+Under such a budget pods are evicted in steps: as many pods as the budget allows are evicted, their replacement pods
+become Ready, and the budget allows the next evictions.
 """
 
 import math
@@ -15,20 +15,20 @@ from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 
-#: Seconds from a pod's creation until it is Ready, where there is no data.
+#: Default for the seconds from a pod's creation until it is Ready, if there is no data.
 READY_SECONDS: Final = 30.0
 
-#: Pods that became Ready more seconds than this after their creation restarted later: they are no data.
+#: Pods that became Ready later than this after their creation were probably restarted, and are ignored. In seconds.
 _LONGEST: Final = 3600.0
 
-#: ``terminationGracePeriodSeconds`` where a pod does not say.
+#: The API's default of ``terminationGracePeriodSeconds``.
 _GRACE: Final = 30
 
 
 class Steps:
-    """The steps of budgets over the pods of *snapshot* as it is. Good until it changes.
+    """Estimates of the steps for the budgets and pods of *snapshot*. Valid until the snapshot changes.
 
-    Costs one pass over all pods when the first budget is asked about.
+    The first call takes one pass over all pods.
     """
 
     def __init__(self, snapshot: Snapshot, budgets: Budgets, policy: Policy) -> None:
@@ -39,7 +39,10 @@ class Steps:
         self._ready_seconds: dict[str, float] = {}
 
     def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
-        """Why *pods* of one node, guarded by the budget *key* that allows so many evictions at once, must stay."""
+        """Return why *pods* of one node cannot be evicted in steps under budget *key*, or None.
+
+        The budget allows *allowed* evictions at a time.
+        """
         if len(pods) <= allowed:
             return None
         policy = self._policy
@@ -48,18 +51,18 @@ class Steps:
         if grace + ready <= policy.pod_eviction_timeout:
             return None
         detail = (
-            f"PodDisruptionBudget {key} allows {allowed} evictions at a time, {len(pods)} of its pods are here, and a "
-            f"step takes {grace + ready:.0f} s ({grace:.0f} s to terminate, {ready:.0f} s until the replacement pod is "
-            f"Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
+            f"PodDisruptionBudget {key} allows {allowed} evictions at a time, {len(pods)} of its pods are on this "
+            f"node, and a step takes {grace + ready:.0f} s ({grace:.0f} s to terminate, {ready:.0f} s until the "
+            f"replacement pod is Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
         )
         return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
 
     def ready_seconds(self, key: str) -> float:
-        """How long nine of ten pods of the budget *key* took from their creation until they were Ready."""
+        """Return the 90th percentile of the seconds that pods of budget *key* took from creation to Ready."""
         if (known := self._ready_seconds.get(key)) is None:
             if self._guarded is None:
                 self._guarded = self._by_budget()
-            known = self._ready_seconds[key] = _ninth_tenth(self._guarded.get(key, ()))
+            known = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
         return known
 
     def _by_budget(self) -> dict[str, list[Pod]]:
@@ -71,7 +74,7 @@ class Steps:
         return guarded
 
 
-def _ninth_tenth(pods: Sequence[Pod]) -> float:
+def _ninetieth_percentile(pods: Sequence[Pod]) -> float:
     known = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
     return known[math.ceil(0.9 * len(known)) - 1] if known else READY_SECONDS
 
@@ -85,5 +88,5 @@ def _seconds_until_ready(pod: Pod) -> float | None:
 
 
 def _grace(pod: Pod) -> int:
-    own = pod.cls.spec.termination_grace_period_seconds
-    return _GRACE if own is None else own
+    seconds = pod.cls.spec.termination_grace_period_seconds
+    return _GRACE if seconds is None else seconds

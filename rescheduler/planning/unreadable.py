@@ -1,4 +1,4 @@
-"""Which nodes stay because of objects that cannot be decoded."""
+"""Which nodes are blocked by objects that cannot be decoded."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,39 +9,42 @@ from predicates.objects import Pod
 from predicates.unreadable import Unreadable
 from rescheduler.planning.outcome import Blocker, Reason
 
-#: Kinds that bear on all pods of their namespace that move.
+#: Kinds that affect all pods of their namespace that would move.
 _OF_NAMESPACES: Final = ("PodDisruptionBudget", "PersistentVolumeClaim")
 
-#: At most so many objects are named for one node.
+#: At most this many objects are reported for one node.
 _NAMED: Final = 5
 
 
-class LeftOut:
-    """The objects that a snapshot lacks, by what they bear on. An unreadable Node is no candidate."""
+class UnreadableObjects:
+    """The objects that are missing from a snapshot, by the nodes or namespaces they affect.
+
+    An unreadable Node is never a candidate, so it is not listed here.
+    """
 
     def __init__(self, unreadable: Iterable[Unreadable]) -> None:
-        #: Pods by node, and under None those whose node cannot be told.
+        #: Pods by node; None for those whose node is unknown.
         self._pods: defaultdict[str | None, list[Unreadable]] = defaultdict(list)
-        #: Others by namespace, and under None those whose namespace cannot be told.
+        #: Other objects by namespace; None for those whose namespace is unknown.
         self._others: defaultdict[str | None, list[Unreadable]] = defaultdict(list)
-        for one in unreadable:
-            if one.kind == "Pod":
-                self._pods[one.node].append(one)
-            elif one.kind in _OF_NAMESPACES:
-                namespace, slash, _ = one.key.partition("/")
-                self._others[namespace if slash else None].append(one)
-        #: Nodes with such pods: how much room they have left is not known.
+        for item in unreadable:
+            if item.kind == "Pod":
+                self._pods[item.node].append(item)
+            elif item.kind in _OF_NAMESPACES:
+                namespace, slash, _ = item.key.partition("/")
+                self._others[namespace if slash else None].append(item)
+        #: Nodes with unreadable pods: their free resources are unknown.
         self.nodes = frozenset(node for node in self._pods if node)
 
     def blockers(self, node: str, movers: Iterable[Pod]) -> Iterator[Blocker]:
-        """Why *node*, from which *movers* would have to move, stays."""
+        """Return why *node*, from which *movers* would have to move, is blocked."""
         if not self._pods and not self._others:
             return
         namespaces: dict[str | None, None] = dict.fromkeys(pod.namespace for pod in movers)
         if namespaces:
             namespaces[None] = None
-        concerned = chain(
+        relevant = chain(
             *(self._pods.get(key, ()) for key in (node, None)), *(self._others.get(key, ()) for key in namespaces)
         )
-        for one in islice(concerned, _NAMED):
-            yield Blocker(Reason.UNREADABLE_OBJECT, f"it cannot be decoded: {one.why}")
+        for item in islice(relevant, _NAMED):
+            yield Blocker(Reason.UNREADABLE_OBJECT, f"it cannot be decoded: {item.why}")

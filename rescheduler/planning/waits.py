@@ -1,4 +1,4 @@
-"""Waits that double: after failed drains, after pods that came back."""
+"""Waits that double: after failed drains, and after pods returned to on-demand nodes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,19 +9,19 @@ import msgspec
 #: A wall-clock time with its time zone.
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
-#: Bounded, so that stored numbers of any size can be calculated with.
+#: Limited, so that calculations with stored numbers cannot overflow.
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 @dataclass(frozen=True, slots=True)
 class Doubling:
-    """*first*, 2 × *first*, 4 × *first*, … at most *longest*."""
+    """Exponential waits: *first*, 2 × *first*, 4 × *first*, … up to *longest*."""
 
     first: timedelta
     longest: timedelta
 
     def after(self, times: int) -> timedelta:
-        """The wait after *times* failures, 1 or more."""
+        """Return the wait after *times* failures, which must be at least 1."""
         seconds = self.first.total_seconds() * 2.0 ** min(times - 1, 64)
         return self.longest if seconds >= self.longest.total_seconds() else timedelta(seconds=seconds)
 
@@ -30,28 +30,28 @@ class Doubling:
 class Waits:
     """How long nodes, drains and controllers wait. The defaults are those of the flags."""
 
-    cooldown: Doubling = Doubling(timedelta(minutes=5), timedelta(hours=2))  #: of a node whose drain failed
-    pause: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=4))  #: of all drains
-    returned: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=24))  #: of a controller whose pods came back
-    moves_per_pod: float = 3.0  #: in 24 hours, on average over a controller's replicas; 0: no limit
+    cooldown: Doubling = Doubling(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
+    pause: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=4))  #: for all drains
+    returned: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=24))  #: for a controller whose pods returned
+    moves_per_pod: float = 3.0  #: per 24 hours, on average over a controller's replicas; 0 means no limit
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Drains wait until a time, twice as long after each further failure."""
+    """A pause of drains, which doubles with each further failure."""
 
     times: Count = 0  #: failures in a row
     until: Moment | None = None
 
     def lengthened(self, now: datetime, wait: Doubling) -> "Pause":
-        """The pause after one more failure."""
+        """Return the pause after one more failure."""
         return Pause(self.times + 1, now + wait.after(self.times + 1))
 
     def active(self, now: datetime) -> datetime | None:
-        """Until when drains wait; None where they need not."""
+        """Return the end of the pause, or None if drains need not wait."""
         return self.until if self.until is not None and now < self.until else None
 
     def bounded(self, now: datetime, wait: Doubling) -> "Pause":
-        """The same, but not for longer than a pause may last."""
+        """Return the same pause, limited to the longest allowed wait."""
         if self.until is None or self.until <= now + wait.longest:
             return self
         return Pause(self.times, now + wait.longest)

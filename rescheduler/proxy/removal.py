@@ -14,7 +14,7 @@ from rescheduler.planning.outcome import Plan
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.victims import Choice
 
-ORDERED: Final = "node {}: its machine was ordered away, and is not gone yet"
+ORDERED: Final = "node {}: machine termination requested, not yet confirmed"
 
 #: A drain's failure: the status of the answer; 500 for all others.
 _STATUS: Final = {

@@ -11,7 +11,7 @@ import uvicorn
 
 from rescheduler import pem
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe.connection import Connection
+from rescheduler.observe.connection import HttpConnection
 from rescheduler.observe.server import running
 from rescheduler.proxy.app import Proxy
 from rescheduler.proxy.config import Server, ServerTls
@@ -34,7 +34,7 @@ def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
     settings = uvicorn.Config(
         proxy,
         # The application tells a client that its body is late, a second before the connection goes.
-        http=partial(Connection, head_seconds=config.timeout, body_seconds=config.timeout + 1),  # type: ignore[arg-type]
+        http=partial(HttpConnection, head_seconds=config.timeout, body_seconds=config.timeout + 1),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,

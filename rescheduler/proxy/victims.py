@@ -14,7 +14,7 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
-from rescheduler.planning.budgets import Budgets, Purse
+from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import CONTROL_PLANE, is_deletion_candidate, node_blockers, why_not_target
 from rescheduler.planning.drainability import (
     SAFE_LOCAL_VOLUMES,
@@ -27,7 +27,7 @@ from rescheduler.planning.drainability import (
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.unreadable import LeftOut
+from rescheduler.planning.unreadable import UnreadableObjects
 
 #: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here. Pods of other
 #: schedulers may be evicted: no option of the proxy could allow that.
@@ -82,7 +82,7 @@ class Victims:
         self._circumstances = Circumstances(now, holder=holder, own=own, vetoes=vetoes or {})
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
-        self._left_out = LeftOut(snapshot.unreadable)
+        self._left_out = UnreadableObjects(snapshot.unreadable)
         self._masters = frozenset(_masters(snapshot))
 
     @property
@@ -156,9 +156,9 @@ class Victims:
                 movers.append(pod)
         movers.sort(key=lambda pod: pod.key)
         blockers += self._left_out.blockers(name, movers)
-        blockers += Purse(self._budgets).pay(movers) if budgets else []
+        blockers += RemainingDisruptions(self._budgets).reserve(movers) if budgets else []
         if movers and node.condition("Ready") != "True":
-            blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet would end no pod"))
+            blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet cannot terminate pods"))
         return Rejected(name, tuple(blockers)) if blockers else _Candidate(name, row, tuple(movers), self._share(row))
 
     def _node_blockers(self, node: Node) -> Iterator[Blocker]:
@@ -233,7 +233,7 @@ def _fate(pod: Pod, context: Context) -> Fate | Blocker:
     opinion = _local_storage(pod) or fate(pod, context)
     if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
         # The rule tells of a flag that the daemon has, and the proxy has not.
-        return replace(opinion, detail=f'nothing would make it anew; {SAFE_TO_EVICT}: "true" would let it go')
+        return replace(opinion, detail=f'no controller would recreate it; {SAFE_TO_EVICT}: "true" allows eviction')
     return opinion
 
 
@@ -254,7 +254,7 @@ def _local_storage(pod: Pod) -> Blocker | None:
     ]
     if not local:
         return None
-    detail = f"local storage {', '.join(local)} would be lost; {SAFE_LOCAL_VOLUMES} would let it go"
+    detail = f"local storage {', '.join(local)} would be lost; {SAFE_LOCAL_VOLUMES} allows eviction"
     return Blocker(Reason.LOCAL_STORAGE, detail, pod.key)
 
 

@@ -72,7 +72,7 @@ def test_a_write_fails(what: str, fleet: Fleet) -> None:
     fleet.edge.inject(fault.on(node))
     with daemon(fleet.site) as running:
         if why:
-            fleet.site.look.eventually(lambda: running.told("left alone until", node=node), "the cool-down")
+            fleet.site.look.eventually(lambda: running.told("no new attempt before", node=node), "the cool-down")
             assert [line["reason"] for line in running.told("drain failed after")] == [why]
         fleet.comes_to(gone=not why)
         assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
@@ -82,6 +82,6 @@ def test_the_taint_comes_off_though_that_fails_at_first(fleet: Fleet) -> None:
     node = fleet.take()
     fleet.edge.inject(Fault("evict", 403), Fault(f"release {node}", 500), Fault(f"release {node}", CLOSED))
     with daemon(fleet.site) as running:
-        fleet.site.look.eventually(lambda: running.told("left alone until", node=node), "the cool-down")
+        fleet.site.look.eventually(lambda: running.told("no new attempt before", node=node), "the cool-down")
         fleet.comes_to(gone=False)
     assert fleet.edge.names().count(f"release {node}") >= 3

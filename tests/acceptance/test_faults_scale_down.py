@@ -66,7 +66,7 @@ def test_a_pod_that_never_leaves_keeps_its_node_and_wedges_nothing(cluster: Cont
     with pool_of_four(cluster, tmp_path, annotations=slow) as site, Proxy(site, drain=drain) as proxy:
         answer = proxy.ask("/pool/terminate", {"machineId": site.machine("od-3"), "decrementDesiredSize": True})
         assert answer.status_code == 504
-        assert "did not end within the grace period and 2 s" in answer.json()["detail"]
+        assert "did not terminate within the grace period and 2 s" in answer.json()["detail"]
         assert site.state() == (list(ALL), list(ALL), 4, [])
         stuck = [one["metadata"] for one in site.look.pods() if "deletionTimestamp" in one["metadata"]]
         assert len(stuck) == PODS["od-3"]

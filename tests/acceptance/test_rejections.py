@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes would let it go"
+LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes allows eviction"
 EMPTY_DIR = [{"name": "data", "emptyDir": {}}]
 IN_MEMORY = [{"name": "data", "emptyDir": {"medium": "Memory"}}]
 HOST_PATH = [{"name": "logs", "hostPath": {"path": "/var/log"}}]
@@ -96,11 +96,12 @@ REASONS = {
     "od-1": f"pod default/on-host: local storage logs would be lost; {LOCAL}",
     "od-2": f"pod default/scratch: local storage data would be lost; {LOCAL}",
     "od-3": f"pod default/in-memory: local storage data would be lost; {LOCAL}",
-    "od-4": f'pod default/bare: nothing would make it anew; {SAFE}: "true" would let it go',
-    "od-5": f'pod default/owned-by-halves: nothing would make it anew; {SAFE}: "true" would let it go',
-    "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 evictions now, 2 of its pods are here",
-    "od-7": f'it carries {DISABLED}: "true"',
-    "od-8": f'pod default/dear: it carries {SAFE}: "false"',
+    "od-4": f'pod default/bare: no controller would recreate it; {SAFE}: "true" allows eviction',
+    "od-5": f'pod default/owned-by-halves: no controller would recreate it; {SAFE}: "true" allows eviction',
+    "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 evictions now, "
+    "2 of its pods are on this node",
+    "od-7": f'it has the annotation {DISABLED}: "true"',
+    "od-8": f'pod default/dear: it has the annotation {SAFE}: "false"',
     "od-9": f"pod default/large: {NONE}: {{n}} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",
     "od-10": f"pod default/wide: {NONE}: {{n}} Insufficient memory, 1 Insufficient cpu, 1 Too many pods",
 }

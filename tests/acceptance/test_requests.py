@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 #: A view of this age is the last one of a pool that cannot look at its machines.
 LAST_LOOK = dt.timedelta(seconds=4)
-REASON = 'it carries cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
+REASON = 'it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: as it stands in JSON
 NO_NODE = "the request would remove a machine that this proxy knows no node of"
 

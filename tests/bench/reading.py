@@ -38,9 +38,9 @@ with open("/proc/self/status") as status:
 
 _OURS: Final = """
 import sys
-from rescheduler.cli.source import Source
+from rescheduler.cli.source import ClusterSource
 from rescheduler.settings import Connection
-pods = len(Source(None, Connection(kubeconfig=sys.argv[1], content_type=sys.argv[2])).read().pods)
+pods = len(ClusterSource(None, Connection(kubeconfig=sys.argv[1], content_type=sys.argv[2])).read().pods)
 """
 
 _PEER: Final = """

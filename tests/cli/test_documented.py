@@ -1,4 +1,4 @@
-"""The flags in the tables of docs/operating.md exist, and have the defaults that the page gives."""
+"""Tests that the flags in the tables of docs/operating.md exist and have the documented defaults."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from rescheduler.cli.run import command
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 
-#: What the shipped manifests set has no default worth a word.
+#: Flags set by the shipped manifests; their defaults are not documented.
 SET_BY_MANIFESTS = {"--pod-name"}
 
 
@@ -26,7 +26,7 @@ def test_defaults_of_the_flags() -> None:
     assert len(rows) == 28
 
 
-def test_every_flag_has_its_line() -> None:
+def test_every_flag_is_documented() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
     pages += (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
     flags = [option.opts[0] for option in command.params if isinstance(option, click.Option) and not option.hidden]

@@ -1,4 +1,4 @@
-"""Dumps: gzipped or not, from a file or standard input; what is there twice, and what has no name."""
+"""Tests of snapshot files: gzip, standard input, duplicate objects, objects without a name."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ GOOD: dict[str, bytes] = {
 TORN: dict[str, bytes] = {
     "cut off": PACKED[:-20],
     "without its sum": PACKED[:-8],
-    "with another sum": PACKED[:-8] + bytes(8),
+    "with a wrong checksum": PACKED[:-8] + bytes(8),
     "with something behind it": PACKED + b"more",
     "cut off in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
     "only its beginning": b"\x1f\x8b",
@@ -37,21 +37,21 @@ TORN: dict[str, bytes] = {
 
 @pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
-def test_a_dump_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
+def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
     monkeypatch.setattr(dump, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(content)
     assert list(dump.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
 
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
-def test_a_dump_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     assert list(dump.read("-").nodes.row) == ["n"]
 
 
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
-def test_half_a_gzip_file_is_refused(
+def test_a_truncated_gzip_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
 ) -> None:
     monkeypatch.setattr(dump, "_CHUNK", chunk)
@@ -65,7 +65,7 @@ def _write(path: Path, *items: Any) -> str:
     return str(path)
 
 
-def test_the_same_object_twice_is_one(tmp_path: Path) -> None:
+def test_duplicate_objects_are_merged(tmp_path: Path) -> None:
     assert len(dump.read(_write(tmp_path / "list", *PODS, *PODS, node("n"), node("n"))).pods) == 2
 
 
@@ -76,7 +76,7 @@ def test_the_same_object_twice_is_one(tmp_path: Path) -> None:
         ((node("n"), node("n", labels={"other": "label"})), "Node n is there twice, with different content"),
     ],
 )
-def test_what_no_cluster_holds_is_refused(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
+def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
     path = _write(tmp_path / "list", *items)
     with pytest.raises(InputError, match=f"^{path}: {words}"):
         dump.read(path)
@@ -116,14 +116,14 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
 
 
 @pytest.mark.parametrize(("item", "expected"), LEFT_OUT.values(), ids=LEFT_OUT)
-def test_an_object_that_cannot_be_decoded_is_noted_and_the_others_are_read(
+def test_an_object_that_cannot_be_decoded_is_recorded_and_the_others_are_read(
     tmp_path: Path, item: dict[str, Any], expected: Unreadable
 ) -> None:
     found = dump.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
     assert (list(found.pods), found.unreadable) == (["default/a", "default/b"], (expected,))
 
 
-def test_no_file_and_no_regular_file_are_wrong_use(tmp_path: Path) -> None:
+def test_missing_and_special_files_are_usage_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UsageError, match=f"^--snapshot {path}: "):
             dump.read(str(path))

@@ -1,4 +1,4 @@
-"""Only regular files of a sensible size are read, and none is waited for."""
+"""Tests that only regular files of a reasonable size are read, without blocking."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def _socket(path: Path) -> None:
         listener.bind(str(path))
 
 
-#: how what is at the path is made: what is told
+#: function that creates the file → message
 OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda _: None, "No such file"),
     "a directory": (Path.mkdir, "Is a directory"),
@@ -41,7 +41,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_anything_else_is_an_error_in_words(name: str, tmp_path: Path) -> None:
+def test_other_kinds_of_files_are_reported(name: str, tmp_path: Path) -> None:
     make, words = OTHERS[name]
     path = tmp_path / "here"
     make(path)
@@ -50,7 +50,7 @@ def test_anything_else_is_an_error_in_words(name: str, tmp_path: Path) -> None:
     assert words in (caught.value.strerror or "")
 
 
-def test_no_path_holds_nul() -> None:
+def test_paths_with_nul_are_rejected() -> None:
     with pytest.raises(OSError, match="NUL"):
         files.check("a\0b")
 

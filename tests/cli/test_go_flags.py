@@ -1,4 +1,4 @@
-"""Arguments as Go programs take them."""
+"""Tests of arguments in the syntax of Go programs."""
 
 from datetime import timedelta
 
@@ -38,13 +38,13 @@ def test_durations_of_go(text: str, duration: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="expected a"):
         parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_what_is_written_is_read(milliseconds: int) -> None:
+def test_round_trip(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
 
@@ -60,7 +60,7 @@ def example(**_: object) -> None:
 
 ARGUMENTS: dict[str, tuple[str, str]] = {
     "two dashes": ("--namespace=x", "--namespace=x"),
-    "one dash": ("-namespace=x", "--namespace=x"),
+    "a single dash": ("-namespace=x", "--namespace=x"),
     "a value apart": ("-namespace x", "--namespace x"),
     "a value that looks like a flag": ("--namespace --v rest", "--namespace --v rest"),
     "underscores, as glog has them": ("-running_in_cluster=false", "--running-in-cluster=false"),
@@ -68,10 +68,10 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "a boolean with a value": ("--running-in-cluster=false", "--running-in-cluster=false"),
     "a short option with =": ("-v=2", "-v 2"),
     "a short option apart": ("-v 2", "-v 2"),
-    "a short option in one": ("-v2", "-v2"),
+    "a short option with an attached value": ("-v2", "-v2"),
     "its long form": ("--v=2", "--v=2"),
     "after --": ("-- -namespace=x", "-- -namespace=x"),
-    "what nobody knows": ("-nonsense=1 --more", "-nonsense=1 --more"),
+    "an unknown flag": ("-nonsense=1 --more", "-nonsense=1 --more"),
     "an equals sign in the value": ("-namespace=a=b", "--namespace=a=b"),
 }
 

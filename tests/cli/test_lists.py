@@ -1,4 +1,4 @@
-"""Lists are cut into their items as they come, whoever printed them and wherever the stream is cut."""
+"""Tests of lists that are split into items while they are read, for every producer and every chunk boundary."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _item(kind: str, name: str, **more: Any) -> Json:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
 
 
-#: Their text has within it what stands between two items.
+#: Items whose text contains the separator of two items.
 NESTED = [{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "v1", "kind": "Node"}, {"metadata": {}}]
 ITEMS = [
     _item("Node", "n"),
@@ -81,13 +81,13 @@ TYPED_FORMS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
-def test_every_form_of_a_list_has_its_items(text: bytes, size: int) -> None:
+def test_items_are_found_in_every_format_of_lists(text: bytes, size: int) -> None:
     assert _read(text, size) == [(one["kind"], one) for one in ITEMS if one["kind"] in KINDS]
 
 
 @pytest.mark.parametrize("size", [1, 50, 1 << 20])
 @pytest.mark.parametrize("text", TYPED_FORMS.values(), ids=TYPED_FORMS)
-def test_a_list_of_one_kind_tells_the_kind_of_its_items(text: bytes, size: int) -> None:
+def test_a_typed_list_gives_the_kind_of_its_items(text: bytes, size: int) -> None:
     assert _read(text, size) == [("Pod", one) for one in TYPED["items"]]
 
 
@@ -95,7 +95,7 @@ STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "an ite
 
 
 @pytest.mark.parametrize("text", STREAMED.values(), ids=STREAMED)
-def test_items_are_given_while_the_list_is_being_read(text: bytes) -> None:
+def test_items_are_returned_while_the_list_is_being_read(text: bytes) -> None:
     found: list[str] = []
     counts = []
 
@@ -121,12 +121,12 @@ _ITEMS = st.fixed_dictionaries(
 @given(st.lists(_ITEMS, max_size=5), st.sampled_from([None, 0, 1]), st.booleans(), st.integers(1, 300))
 def test_any_items_are_found(items: list[Json], indent: int | None, sort_keys: bool, size: int) -> None:
     text = json.dumps({"kind": "List", "items": items}, indent=indent, sort_keys=sort_keys).encode()
-    assert _read(text, size) == [("Pod", one) for one in items if one["kind"] == "Pod"]
+    assert _read(text, size) == [("Pod", item) for item in items if item["kind"] == "Pod"]
 
 
 @pytest.mark.parametrize("text", [FORMS["kubectl"], FORMS["compact"], FORMS["kind last"]])
 @pytest.mark.parametrize("size", [10, 1 << 20])
-def test_broken_json_is_refused_where_it_breaks(text: bytes, size: int) -> None:
+def test_invalid_json_is_rejected_at_its_position(text: bytes, size: int) -> None:
     for at in range(1, len(text) - 1, 11):
         broken = text[:at] + b"\x01" + text[at + 1 :]
         with pytest.raises(msgspec.DecodeError) as expected:
@@ -141,7 +141,7 @@ def _byte(error: Exception) -> str:
 
 
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
-def test_a_list_that_was_cut_off_is_refused(text: bytes) -> None:
+def test_a_truncated_list_is_rejected(text: bytes) -> None:
     for end in range(0, len(text.rstrip()) - 1, 13):
         with pytest.raises(ListError):
             _read(text[:end], 64)
@@ -158,7 +158,7 @@ def test_a_list_that_was_cut_off_is_refused(text: bytes) -> None:
         (b'{"items":null}', "got 'no kind'"),
     ],
 )
-def test_what_is_no_list_of_objects_is_told(text: bytes, words: str) -> None:
+def test_other_documents_are_reported(text: bytes, words: str) -> None:
     with pytest.raises(ListError, match=words):
         _read(text)
 
@@ -169,7 +169,7 @@ def test_a_list_without_items_has_none() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @pytest.mark.parametrize("form", ["kubectl", "compact", "no two alike", "kind last"])
-def test_items_that_cannot_be_read_are_refused_and_the_others_taken(form: str, size: int) -> None:
+def test_unreadable_items_are_rejected_and_the_others_are_returned(form: str, size: int) -> None:
     taken: list[str] = []
     refused: list[str] = []
 

@@ -1,4 +1,4 @@
-"""``rescheduler plan`` on a dump, as a process sees it: what it prints for programs."""
+"""Tests of ``rescheduler plan`` on a snapshot file, run as a process: its output for programs."""
 
 import json
 from pathlib import Path
@@ -34,14 +34,12 @@ def planned(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) 
     return found
 
 
-def test_a_budget_is_spent_once_in_a_plan(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_a_budget_is_used_once_in_a_plan(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     [verdict] = planned(capfdbinary, dump)["nodes"]
     assert (verdict["drainable"], [one["reason"] for one in verdict["blockers"]]) == (False, ["pod-disruption-budget"])
 
 
-def test_a_budget_is_good_for_one_eviction_after_the_other(
-    capfdbinary: pytest.CaptureFixture[bytes], dump: Path
-) -> None:
+def test_a_budget_allows_evictions_in_steps(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     found = planned(capfdbinary, dump, "--budgets-in-steps")
     [verdict] = found["nodes"]
     assert {one["pod"]: one["node"] for one in verdict["placements"]} == {"default/w-1": "s", "default/w-2": "s"}
@@ -55,12 +53,12 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     empty = [node("od2", ON_DEMAND), broken]
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, *empty]}))
     why = "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3"
-    line = f"rescheduler: left out, as it cannot be decoded: {why}\n"
+    line = f"rescheduler: ignored, because it cannot be decoded: {why}\n"
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(dump), "-o", "json", "--budgets-in-steps"])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err.decode()) == (0, line)
-    verdicts = {one["node"]: (one["drainable"], one["blockers"]) for one in json.loads(out)["nodes"]}
+    verdicts = {load["node"]: (load["drainable"], load["blockers"]) for load in json.loads(out)["nodes"]}
     blocker = {"pod": None, "reason": "unreadable-object", "detail": f"it cannot be decoded: {why}"}
     assert verdicts == {"od": (True, []), "od2": (False, [blocker])}
 
@@ -68,11 +66,11 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
         main(["explain", "--snapshot", str(dump), "od2"])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err.decode()) == (0, line)
-    assert b"od2 stays:" in out
+    assert b"od2 is not drained:" in out
     assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
 
 
-def test_a_pipe_gets_whole_lines_and_no_animation_even_where_colours_are_forced(
+def test_a_pipe_gets_whole_lines_without_animation_even_with_forced_colours(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def printed() -> tuple[str, bytes]:
@@ -84,5 +82,7 @@ def test_a_pipe_gets_whole_lines_and_no_animation_even_where_colours_are_forced(
     plain = printed()
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert printed() == plain
-    assert "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are here" in plain[0]
+    assert (
+        "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are on this node" in plain[0]
+    )
     assert plain[1] == b""

@@ -1,4 +1,4 @@
-"""``rescheduler provider serve`` as a process: it serves, ends in order, and says in one line what is wrong."""
+"""Tests of ``rescheduler provider serve`` as a process: serving, clean shutdown, and errors in one line."""
 
 import re
 import signal
@@ -16,7 +16,7 @@ from tests.backends import pki
 SERVE = (sys.executable, "-m", "rescheduler", "provider", "serve")
 
 
-def test_it_serves_over_mutual_tls_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+def test_it_serves_over_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path) -> None:
     pki.make(tmp_path)
     files = ("--cert", "server.crt", "--key-cert", "server.key", "--ca-cert", "ca.pem")
     command = (*SERVE, "--cloud-provider=none", "--address=127.0.0.1:0", *files)
@@ -41,7 +41,7 @@ WRONG = {
         2,
         "rescheduler: --cert, --key-cert and --ca-cert: expected all three, for mutual TLS",
     ),
-    "a file that is not there": (
+    "a missing file": (
         ("--cert", "c", "--key-cert", "k", "--ca-cert", "a"),
         2,
         "rescheduler: --key-cert k: cannot be read: No such file or directory",
@@ -59,17 +59,17 @@ WRONG = {
         1,
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",
     ),
-    "groups that nobody needs": (
+    "unsupported node groups": (
         ("--nodes", "1:2:pool", "--insecure-plaintext"),
         2,
         "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
     ),
-    "groups to be found by a text": (
+    "group auto-discovery": (
         ("--cloud-provider=cherryservers", "--node-group-auto-discovery=asg:tag=a", "--node-group-auto-discovery=b"),
         2,
         (
             "rescheduler: --node-group-auto-discovery=asg:tag=a: "
-            "the cloud provider 'cherryservers' is told its groups by --nodes; leave it out"
+            "the cloud provider 'cherryservers' gets its groups from --nodes; remove this flag"
         ),
     ),
     "no configuration": (
@@ -81,7 +81,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fact", WRONG)
-def test_what_is_wrong_is_one_line(fact: str, tmp_path: Path) -> None:
+def test_errors_are_one_line(fact: str, tmp_path: Path) -> None:
     arguments, status, line = WRONG[fact]
     done = subprocess.run((*SERVE, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")

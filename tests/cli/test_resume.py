@@ -1,4 +1,7 @@
-"""``rescheduler resume``: wrong use. What it does to a cluster is in tests/cluster/test_memory.py."""
+"""Tests of usage errors of ``rescheduler resume``.
+
+Its effect on a cluster is tested in tests/cluster/test_memory.py.
+"""
 
 import pytest
 
@@ -10,15 +13,15 @@ WRONG = {
     "no name": (("--waive=default/Deployment/",), "'default/Deployment/': expected NAMESPACE/KIND/NAME"),
     "too many parts": (("--waive=a/b/c/d",), "'a/b/c/d': expected NAMESPACE/KIND/NAME"),
     "a space": (("--waive=a/b/c d",), "'a/b/c d': expected NAMESPACE/KIND/NAME"),
-    "an empty one": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
-    "one of two": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
+    "an empty name": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
+    "one of two names is invalid": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "told"), WRONG.values(), ids=WRONG)
-def test_wrong_use_is_one_line_and_exit_code_2(
+def test_usage_errors_are_one_line_and_exit_code_2(
     arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -29,7 +32,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert told in error
 
 
-def test_help_teaches(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["resume", "--help"])
     page = " ".join(capfd.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""``rescheduler run``: options to settings, and what is said of wrong ones."""
+"""Tests of ``rescheduler run``: how options become settings, and errors."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ Given = tuple[Connection, Policy, Running, Logging]
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither a kubeconfig nor a cluster, nor options in the environment."""
+    """Remove kubeconfigs, cluster credentials and options from the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
@@ -37,7 +37,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
-    """What the daemon would be started with."""
+    """Return the settings with which the daemon would be started."""
     found: list[Given] = []
 
     def run(*arguments: Any) -> int:
@@ -74,7 +74,7 @@ def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
     assert DEFAULT[0].content_type == PROTOBUF
 
 
-#: The arguments of k8s-spot-rescheduler's own Deployment, and of clusters that have had it for years.
+#: The arguments of k8s-spot-rescheduler's own Deployment, and of old installations.
 OLD_ARGUMENTS = (
     "-v=2 --running-in-cluster=true --namespace=kube-system --housekeeping-interval=10s --node-drain-delay=10m "
     "--pod-eviction-timeout=2m --max-graceful-termination=2m --listen-address=0.0.0.0:9235 "
@@ -84,7 +84,7 @@ OLD_ARGUMENTS = (
 )
 
 
-def test_old_argument_lists_work_as_they_are(given: list[Given]) -> None:
+def test_old_argument_lists_work_unchanged(given: list[Given]) -> None:
     assert status(*OLD_ARGUMENTS.split()) == 0
     assert given == [(Connection(in_cluster=True), Policy(), Running(listen=Address("0.0.0.0", 9235)), Logging(2))]
 
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, Connection("k", in_cluster=False)),
     "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, Connection(in_cluster=False)),
     "JSON": (f"--kube-api-content-type={JSON}", 0, Connection(in_cluster=True, content_type=JSON)),
-    "one dry round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
+    "a single dry-run round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
     "an election elsewhere": (
         "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
         2,
@@ -186,19 +186,19 @@ def test_options(given: list[Given], arguments: str, part: int, expected: Any) -
     assert [one for n, one in enumerate(given[0]) if n != part] == [one for n, one in enumerate(DEFAULT) if n != part]
 
 
-def test_an_installation_is_known_by_namespace_and_lease() -> None:
+def test_an_installation_is_identified_by_namespace_and_lease() -> None:
     assert Running().identity == "kube-system/k8s-spot-rescheduler"
     assert Running(namespace="ops", lease_name="mover").identity == "ops/mover"
 
 
-def test_the_daemon_plans_with_its_own_times() -> None:
+def test_the_daemon_plans_with_its_timeouts() -> None:
     timing = Timing(pod_eviction_timeout=timedelta(minutes=5), max_graceful_termination=timedelta(seconds=45))
     assert app.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
         min_on_demand_nodes=3, budgets_in_steps=True, pod_eviction_timeout=300, max_graceful_termination=45
     )
 
 
-def test_the_environment_sets_options_and_flags_win(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_NODE_DRAIN_DELAY", "1h")
     monkeypatch.setenv("RESCHEDULER_DRY_RUN", "true")
     monkeypatch.setenv("RESCHEDULER_V", "3")
@@ -213,7 +213,7 @@ def test_the_environment_sets_options_and_flags_win(given: list[Given], monkeypa
 
 WRONG: dict[str, tuple[str, str]] = {
     "an unknown flag": ("--nonsense", "--nonsense"),
-    "an unknown flag, one dash": ("-nonsense=1", "-n"),
+    "an unknown flag with a single dash": ("-nonsense=1", "-n"),
     "a duration": ("--node-drain-delay=10", "'10': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "a negative duration": ("--node-drain-delay=-10s", "'-10s': expected a duration"),
     "too short an interval": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
@@ -252,17 +252,19 @@ WRONG: dict[str, tuple[str, str]] = {
     "an address without brackets": ("--listen-address=::1:80", "address '::1:80': expected host:port"),
     "an encoding": ("--kube-api-content-type=text/xml", "'text/xml' is not one of"),
     "a provider": ("--cloud-provider=nowhere", "'nowhere' is not one of 'none'"),
-    "a configuration of nothing": ("--cloud-config=/x", "has nothing to configure"),
+    "a configuration file without a provider": ("--cloud-config=/x", "has nothing to configure"),
     "a missing value": ("--node-drain-delay", "requires an argument"),
     "an argument too many": ("extra", "unexpected extra argument"),
-    "a kubeconfig that is not there": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
+    "a missing kubeconfig": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
     "not in a cluster": ("", "not in a cluster"),
     "neither cluster nor kubeconfig": ("--running-in-cluster=false", "no such file"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_use_is_one_line_and_exit_code_2(arguments: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line_and_exit_code_2(
+    arguments: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert status("run", *arguments.split()) == 2
     out, error = capfd.readouterr()
     assert out == ""
@@ -281,8 +283,8 @@ def test_an_unreadable_kubeconfig(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert "very-secret" not in error
 
 
-def test_help_teaches(capfd: pytest.CaptureFixture[str]) -> None:
-    """Every option that is not hidden says what it does, its default and its variable."""
+def test_every_option_has_help(capfd: pytest.CaptureFixture[str]) -> None:
+    """The help of every visible option has a description, the default and the environment variable."""
     assert status("run", "--help") == 0
     page = " ".join(capfd.readouterr().out.split())
     for name in ("NODE_DRAIN_DELAY", "SKIP_NODES_WITH_LOCAL_STORAGE", "V", "KUBECONFIG"):
@@ -299,7 +301,7 @@ def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == said
 
 
-#: What k8s-spot-rescheduler would empty.
+#: The policy of k8s-spot-rescheduler.
 COMPAT = Policy(
     skip_nodes_with_local_storage=False,
     skip_nodes_with_system_pods=False,
@@ -323,7 +325,7 @@ def test_a_group_without_a_command_shows_its_help(group: str, capfd: pytest.Capt
     assert capfd.readouterr().err.startswith(f"Usage: rescheduler {group} [OPTIONS] COMMAND [ARGS]...\n\n")
 
 
-def test_compat_plans_as_the_original_is_compared_with() -> None:
+def test_compat_uses_the_policy_of_the_comparison_with_the_original() -> None:
     assert original_policy(Policy()) == COMPAT
 
 
@@ -348,7 +350,7 @@ def test_flags_and_the_environment_override_compat(given: list[Given], monkeypat
     assert given == [(connection, policy, running, logs)]
 
 
-#: Arguments of the program k8s-spot-rescheduler, and what starts.
+#: Arguments of the program k8s-spot-rescheduler → the command that is run.
 ORIGINAL: dict[str, tuple[list[str], list[Given]]] = {
     "none": ([], [COMPATIBLE]),
     "glog's": (["-v=12", "-logtostderr"], [(*COMPATIBLE[:3], Logging(4))]),
@@ -372,7 +374,7 @@ def test_the_program_k8s_spot_rescheduler(
 
 
 @pytest.mark.parametrize(("text", "level"), [("-1", 0), ("0", 0), ("4", 4), ("9", 4), ("+2", 2)])
-def test_any_verbosity_is_taken(given: list[Given], text: str, level: int) -> None:
+def test_any_verbosity_is_accepted(given: list[Given], text: str, level: int) -> None:
     assert status("run", f"-v={text}") == 0
     assert given[0][3] == Logging(level)
 
@@ -382,7 +384,9 @@ def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert "No such command 'drain'" in capfd.readouterr().err
 
 
-def test_a_bug_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_reported_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(app, "run", lambda *_: 1 / 0)
     assert status("run") == 1
     error = capfd.readouterr().err
@@ -403,7 +407,7 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
     ("arguments", "code"), [(("-nonsense",), 2), (("run", "--kubeconfig=/none"), 2), (("version",), 0)]
 )
 def test_as_a_process(arguments: tuple[str, ...], code: int) -> None:
-    """What the shell sees: an exit code, and at most one line on standard error."""
+    """The shell gets an exit code and at most one line on standard error."""
     command = [sys.executable, "-m", "rescheduler", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr.count("\n")) == (code, int(code != 0))

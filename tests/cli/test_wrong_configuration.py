@@ -1,6 +1,6 @@
-"""Wrong configuration of each kind, as a person gives it to each command: one line that says what and where.
+"""Tests of invalid configuration of each kind for each command: one line that says what is wrong and where.
 
-Files are those of `_furnish`; every secret in them has SECRET in it, and must not be told.
+The files are those of `_furnish`; every secret in them contains SECRET, which must not appear in messages.
 """
 
 import gzip
@@ -30,14 +30,14 @@ FACTS = {f"{table}: {fact}": one for table, facts in TABLES.items() for fact, on
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """Return a port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)
 def _end() -> Iterator[None]:
-    """A command that finds nothing wrong would serve for ever."""
+    """Fail if a command finds no error, because it would run forever."""
 
     def late(*_: object) -> None:
         raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def _furnish(folder: Path, pems: Path) -> None:
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_one_line_says_what_is_wrong_and_where(
+def test_errors_are_one_line_with_the_cause_and_the_location(
     fact: str,
     used: int,
     certificates: Path,
@@ -85,7 +85,7 @@ def test_one_line_says_what_is_wrong_and_where(
     with pytest.raises(SystemExit) as ended:
         cli.main(one.arguments.replace("{used}", str(used)).split(" "))
     out, everything = capfd.readouterr()
-    # What was begun before may have been logged.
+    # Earlier steps may have logged lines.
     said = "".join(line for line in everything.splitlines(keepends=True) if not LOGGED.match(line))
     assert (ended.value.code, out, said.count("\n")) == (one.status, "", 1), said
     assert said.startswith("rescheduler")

@@ -39,7 +39,7 @@ def test_nodes_that_only_our_guards_keep(cluster: ControlPlane, observer: Observ
         [line] = daemon.told("would drain")
     reason = told.partition(" ")[2]
     assert line["message"].startswith(
-        f"{nodes} on-demand nodes stay that k8s-spot-rescheduler would drain ({nodes} {reason})"
+        f"k8s-spot-rescheduler would drain {nodes} more on-demand nodes ({nodes} {reason})"
     )
     with Daemon(cluster, *FLAGS, COMPAT) as daemon:
         observer.eventually(lambda: observer.kinds() == {"spot": count}, "the pods on spot")

@@ -73,7 +73,7 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane
     with Daemon(cluster) as first:
         look.eventually(lambda: terminating(cluster), "the first one's drain")
         with Daemon(cluster) as second:
-            look.eventually(lambda: second.told("does not lead"), "the second one waiting")
+            look.eventually(lambda: second.told("is not the leader"), "the second one waiting")
             before = holder(look.marks()[ONE])
             first.kill(keep_lease=True)
             look.eventually(lambda: second.told("found marks", node=ONE, reason="resumed"), "the change of leader")
@@ -101,7 +101,7 @@ def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: 
 def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     with Daemon(cluster, "--housekeeping-interval=1h") as daemon:
-        look.eventually(lambda: daemon.told("judged"), "the first round")
+        look.eventually(lambda: daemon.told("planned "), "the first round")
         assert cluster.api.get(LEASE_PATH)["spec"]["holderIdentity"]
         daemon.terminate()
         assert daemon.end() == 0

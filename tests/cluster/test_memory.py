@@ -191,7 +191,7 @@ class TestRights:
         here = f"--namespace={SHIPPED}"
         with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
             assert dry.end() == 0
-            assert dry.told("can be emptied: 2 pods", node="on-demand-1")
+            assert dry.told("can be drained: 2 pods", node="on-demand-1")
             assert bool(dry.told("this dry run does not know the memory")) is (verb == "get")
         with Daemon(cluster, here, kubeconfig=own) as daemon:
             waits_for(look, daemon, "memory-unreadable")

@@ -1,4 +1,7 @@
-"""Processes that drain the node of a simulated cluster, one after the other; their requests take time and fail."""
+"""Simulated processes that drain the node of a simulated cluster, one after the other.
+
+Their requests take time and fail.
+"""
 
 import heapq
 from collections.abc import Iterator
@@ -54,13 +57,13 @@ from tests.draining.simulation import LIMITS, NODE, Cluster, Scenario
 
 ORDERED_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
-#: A drain that has not ended by then hangs.
+#: A drain that has not ended by this time hangs. In seconds.
 END: Final = 3000.0
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One event, and what the drain made of it."""
+    """One event, and the drain after it."""
 
     at: float
     process: int
@@ -71,7 +74,7 @@ class Moment:
 
 
 class Processes:
-    """Each begins where the one before it died. :attr:`moments` is the record of all of them."""
+    """A sequence of processes: each continues where the previous one died. :attr:`moments` records all of them."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.random = Random(seed)
@@ -79,14 +82,14 @@ class Processes:
         self.scenario = scenario
         self.moments: list[Moment] = []
         self.begun: list[tuple[float, Result]] = []  #: of each process
-        self._due: list[tuple[float, int, Action]] = []  # requests, by when they are answered
+        self._due: list[tuple[float, int, Action]] = []  # requests by time of the response
         self._numbers: Iterator[int] = count()
-        self._busy_until = 0.0  # the thread that makes all requests but evictions
+        self._busy_until = 0.0  # the thread that sends all requests except evictions
         self._kills = list(scenario.kills)
         self._stopped = False
 
     def run(self) -> Drain:
-        """The last drain, at its end."""
+        """Run all processes and return the final state of the last drain."""
         plan = self.cluster.plan()
         begun: Result | None = machine.start(plan, LIMITS) if isinstance(plan, Plan) else None
         assert begun is not None
@@ -99,7 +102,7 @@ class Processes:
 
     @property
     def seconds(self) -> float:
-        """How long the last process took."""
+        """Return how long the last process ran."""
         return self.cluster.now - self.begun[-1][0]
 
     def _dead(self, drain: Drain) -> bool:
@@ -107,7 +110,7 @@ class Processes:
         return not drain.done or deposed
 
     def _next(self) -> Result | None:
-        """What a new process makes of the mark on the node."""
+        """Return the drain that a new process starts from the mark on the node."""
         self._due.clear()
         self._stopped, self._busy_until = False, self.cluster.now
         mark = self.cluster.mark
@@ -138,7 +141,7 @@ class Processes:
         return drain
 
     def _die(self) -> None:
-        """Requests that were sent may still be carried out; nobody hears their answers."""
+        """Kill the process. Requests in flight may still be executed, but their responses are lost."""
         for _, _, action in self._due:
             if self.random.random() < 0.5:
                 self._perform(action)
@@ -210,7 +213,7 @@ class Processes:
 
     @property
     def drain(self) -> Drain:
-        """Where the drain stands now."""
+        """Return the current state of the drain."""
         return self.moments[-1].after
 
     def _mark(self, action: Mark | Renew) -> Event | None:

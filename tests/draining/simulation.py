@@ -1,6 +1,6 @@
-"""A small cluster in which drains are played: controllers that replace pods, or fail to.
+"""A simulated cluster for drains, with controllers that replace pods or fail to.
 
-Time passes in seconds. Everything that happens by chance is drawn from one generator, so that a run can be repeated.
+Times are in seconds. All random values come from one generator, so that a run is reproducible.
 """
 
 from collections import Counter
@@ -25,19 +25,19 @@ LIMITS: Final = Limits(
 
 @dataclass(frozen=True)
 class Owner:
-    """A controller, and what becomes of its replacement pods."""
+    """A controller, and how its replacement pods behave."""
 
     namespace: str
     kind: str
     name: str
-    here: int  #: pods on the node that is drained
+    here: int  #: pods on the drained node
     elsewhere: int
-    creates: bool = True  #: False: a quota or a webhook refuses all pods
+    creates: bool = True  #: False: a quota or a webhook rejects all pods
     schedulable: bool = True
     binds_after: float = 1  #: seconds
-    ready_after: float | None = 2  #: seconds after it is bound; None: never
-    ready_before: bool = True  #: its pods are Ready at the beginning
-    change: str = ""  #: what happens to it in the middle: "down", "up", "deleted", "suspended", "template"
+    ready_after: float | None = 2  #: seconds after it is bound; None means never
+    ready_before: bool = True  #: whether its pods are Ready at the start
+    change: str = ""  #: change during the drain: "down", "up", "deleted", "suspended", "template"
     change_at: float = 0
 
     @property
@@ -47,20 +47,20 @@ class Owner:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the cluster is like, and what happens to it."""
+    """The initial state of the cluster, and the faults."""
 
     owners: tuple[Owner, ...]
     bare: int = 0
     group: str | None = None
     failing: float = 0.0  #: share of requests that fail
-    refused: float = 0.0  #: share of evictions that budgets refuse
-    slow: float = 0.0  #: seconds that requests take at most
-    kills: tuple[float, ...] = ()  #: when the process dies, and the next one continues
+    refused: float = 0.0  #: share of evictions that budgets reject
+    slow: float = 0.0  #: maximum duration of requests in seconds
+    kills: tuple[float, ...] = ()  #: when the process dies and the next one continues
     targets_lost_at: float | None = None
     taint_removed_at: float | None = None
     stop_at: float | None = None
     stop: Cause = Cause.TERMINATED
-    late_pod_at: float | None = None  #: a pod of the first owner is bound to the node although it is tainted
+    late_pod_at: float | None = None  #: when a pod of the first owner is bound to the node in spite of the taint
 
 
 @dataclass
@@ -77,7 +77,7 @@ class SimulatedPod:
 
 @dataclass
 class Cluster:
-    """Pods and controllers, as they really are."""
+    """The actual pods and controllers."""
 
     scenario: Scenario
     random: Random
@@ -90,10 +90,10 @@ class Cluster:
     evicted: Counter[Owner] = field(default_factory=Counter)
     recovered: dict[Owner, tuple[int, int]] = field(
         default_factory=dict
-    )  #: most bound and Ready since the last eviction
+    )  #: maximum of bound and of Ready pods since the last eviction
     tainted: bool = False
     mark: Mark | Renew | None = None
-    taken: bool = False  #: the machine was ordered away
+    taken: bool = False  #: machine termination was requested
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Drains played through as (time, event, expected actions), and the parts that stories begin and end with."""
+"""Drains as lists of (time, event, expected actions), with common first and last parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ Story: TypeAlias = list[tuple[float, Event, tuple[Action, ...]]]
 
 @dataclass(frozen=True)
 class Workload:
-    """A controller of which *pods* run on the drained node, and others elsewhere."""
+    """A controller with *pods* on the drained node and others elsewhere."""
 
     controller: Controller
     pods: tuple[PodRef, ...]
@@ -63,7 +63,7 @@ class Workload:
 
     @property
     def debt(self) -> Debt:
-        """What is owed to it."""
+        """Return the debt to the controller."""
         return incur(self.state(), self.running)
 
 
@@ -75,20 +75,23 @@ def workload(
     total: int = 0,
     replicas: Replicas | None = None,
 ) -> Workload:
-    """*total*: pods on all nodes, as many as *pods* where it is not given; all are Ready where *replicas* is not."""
+    """Return a workload.
+
+    *total* is its pods on all nodes, by default *pods*; all are Ready unless *replicas* is given.
+    """
     refs = tuple(PodRef(namespace, pod, pod) for pod in pods)
     total = total or len(refs)
     return Workload(Controller(namespace, kind, name, f"uid-{name}"), refs, total, replicas or running(total))
 
 
 def running(ready: int, bound: int = 0, live: int = 0, **more: Any) -> Replicas:
-    """*ready* pods; further ones that are *bound* or *live* only, in all."""
+    """Return *ready* Ready pods; *bound* and *live* give larger totals."""
     bound = max(ready, bound)
     return Replicas(max(live, bound), bound, ready, **more)
 
 
 def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
-    """All pods of *workloads* fit s1, and so do *bare* pods (names of one letter); others are *leaving*."""
+    """Return a plan that moves *workloads* and *bare* pods (one-letter names) to s1, and waits for *leaving* pods."""
     placed = [placement for each in workloads for placement in each.placements]
     placed += [Placement(PodRef("ns", name, name), "s1") for name in bare]
     return Plan("od", tuple(placed), leaving=tuple(PodRef("ns", name, name) for name in leaving))
@@ -97,12 +100,15 @@ def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
 EMPTY = Plan("od", ())
 NO_ROOM = Rejected("od", (Blocker(Reason.NO_ROOM, "Insufficient cpu", "ns/a"), Blocker(Reason.BUDGET, "x")))
 
-#: Another tool removes the node.
-JOINED = Rejected("od", (Blocker(Reason.BEING_DRAINED, "another tool removes it"),))
+#: Another tool is removing the node.
+JOINED = Rejected("od", (Blocker(Reason.BEING_DRAINED, "another tool is removing it"),))
 
 
 def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
-    """All pods of *workloads* run; *states* (by name of the controller) replace those of controllers that changed."""
+    """Return a read in which all pods of *workloads* run.
+
+    *states* (by controller name) override changed controllers.
+    """
     return ControllersRead(
         states={each.controller: states.get(each.controller.name, each.state()) for each in workloads},
         topmost={(each.controller.namespace, each.controller.uid): each.controller for each in workloads},
@@ -111,13 +117,13 @@ def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
 
 
 def reading(*workloads: Workload, of: tuple[Workload, ...] = (), words: bool = False) -> ReadControllers:
-    """*workloads* are owed something; *of* those pods are left on the node."""
+    """Return the read request if *workloads* are owed pods and pods *of* these workloads are left."""
     owners = frozenset((each.controller.namespace, each.owner) for each in of)
     return ReadControllers(owners, frozenset(each.controller for each in workloads), words)
 
 
 def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **more: Any) -> Seen:
-    """*pods*: names, separated by blanks, of the pods that are on the node."""
+    """Return an observation of *pods*, a string of pod names separated by spaces."""
     return Seen(
         present=frozenset(pods.split()),
         replicas={each.controller: counted for each, counted in (replicas or {}).items()},
@@ -126,7 +132,7 @@ def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **
 
 
 def opening(made: Plan, *workloads: Workload, group: str | None = None) -> Story:
-    """From the provider's answer until all evictions were tried; from second 0 to second 4."""
+    """Return the story from the provider's response to the end of the dry runs, from second 0 to second 4."""
     refs = tuple(placement.pod for placement in made.placements)
     uids = tuple(pod.uid for pod in refs)
     debts = tuple(each.debt for each in sorted(workloads, key=lambda each: each.controller))
@@ -151,14 +157,17 @@ def play(begun: Result | Drain, story: Story) -> Drain:
 
 
 def begun(made: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
-    """A drain of *made* in second 4: nothing is evicted yet, an answer about the controllers is on its way."""
+    """Return a drain of *made* in second 4: nothing is evicted yet, and a read of the controllers is in flight."""
     drain = play(machine.start(made, limits), opening(made, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
     return replace(drain, read_at=NEVER)
 
 
 def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
-    """A drain in second 4 that another process began; its mark names what is *owed*, *workloads* have pods left."""
+    """Return a resumed drain in second 4.
+
+    Its mark contains the debts *owed*; *workloads* still have pods on the node.
+    """
     debts = tuple(each.debt for each in owed)
     further = tuple(each.debt for each in workloads if each not in owed)
     known = {each.controller: each for each in (*owed, *workloads)}
@@ -173,14 +182,14 @@ def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Dra
 
 
 def step(now: float, pods: str, made: Plan = EMPTY) -> Story:
-    """The step that was planned is carried out: *pods* (names) are evicted, and all evictions are accepted."""
+    """Return the events of a planned step: *pods* (names) are evicted, and all evictions are accepted."""
     refs = [PodRef("ns", name, name) for name in pods.split()]
     accepted: Story = [(now, EvictionAccepted(pod.uid), ()) for pod in refs]
     return [(now, PlannedAgain(made), tuple(Evict(pod) for pod in refs)), *accepted]
 
 
 def planning(due: str = "") -> PlanAgain:
-    """*due*: names of the evicted pods whose replacement pods are not bound."""
+    """Return the request to plan a step. *due* are evicted pods whose replacement pods are not bound."""
     return PlanAgain(tuple(PodRef("ns", name, name) for name in due.split()))
 
 
@@ -193,7 +202,7 @@ PLAN = plan(WEB)
 OPENING = opening(PLAN, WEB)
 TAKEN = opening(PLAN, WEB, group="pool")
 
-#: Both pods are evicted, one after the other, and their replacement pods become Ready; the node is looked at again.
+#: Both pods are evicted one after the other, their replacement pods become Ready, and the node is planned again.
 MOVED: Story = [
     (5, seen("a b", {WEB: running(2)}), (planning(),)),
     *step(5, "a", made=PLAN),
@@ -214,7 +223,7 @@ RUNS = {WEB: running(2)}
 READ = reading(WEB, of=(WEB,))
 RENEWED = Renew(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 
-#: The first pod's eviction was asked for and not answered yet.
+#: The first pod's eviction is in flight.
 ASKED: Story = [
     *OPENING,
     (5, seen("a b", RUNS), (planning(),)),
@@ -222,12 +231,12 @@ ASKED: Story = [
 ]
 
 
-# A removal that an earlier process may have ordered.
+# A removal that an earlier process may have requested.
 
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 REMOVING = Mark(Step.REMOVING, group="pool", since=ORDERED_AT)
 
-#: A removal is resumed, and no pods came; the order is given in second 20.
+#: A removal is resumed without new pods; termination is requested in second 20.
 LOOKED_TWICE: Story = [
     (1, Marked(), (LookAgain(),)),
     (2, Looked(EMPTY), ()),
@@ -240,5 +249,5 @@ LOOKED_TWICE: Story = [
 
 
 def asked_again(*, removal: float = 100) -> Drain:
-    """A resumed removal, in second 20: the order was given again."""
+    """Return a resumed removal in second 20: termination was requested again."""
     return play(machine.resume_removal("od", replace(LIMITS, removal=removal), "pool", ORDERED_AT), LOOKED_TWICE)

@@ -1,4 +1,4 @@
-"""What holds of every drain under any events in any order, also those that no request could bring about."""
+"""Properties of every drain under any events in any order, including events that no request can cause."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -67,13 +67,13 @@ Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
 
 
 class Events:
-    """Events by chance."""
+    """A strategy for random events."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
 
     def trace(self, beginning: str) -> Trace:
-        """A drain that is played with up to forty events, most of which it waits for."""
+        """Return a drain after up to forty events, most of which it waits for."""
         (drain, _), now = BEGINNINGS[beginning], 0.0
         trace: Trace = []
         for _ in range(self.random.randint(0, 40)):
@@ -87,7 +87,7 @@ class Events:
         return trace
 
     def expected(self, phase: Phase) -> Event:
-        """What lets a drain come far."""
+        """Return an event that lets the drain make progress."""
         waited: Mapping[Phase, list[Callable[[], Event]]] = {
             Phase.ASKING: [lambda: ProviderAnswered("pool")],
             Phase.MARKING: [Marked],
@@ -237,8 +237,8 @@ def an_end_is_final(trace: Trace) -> None:
             assert machine.step(drain, event, 1e6) == (drain, ())
 
 
-def time_ends_it(trace: Trace) -> None:
-    """Where all requests fail from now on, and no pod ever leaves."""
+def ends_after_failures(trace: Trace) -> None:
+    """Check that the drain ends if all requests fail from now on and no pod leaves."""
     if not trace:
         return
     drain, now = trace[-1][2], 1000.0
@@ -253,7 +253,7 @@ def time_ends_it(trace: Trace) -> None:
 
 
 def failures(drain: Drain) -> list[Event]:
-    """Failures of all requests that *drain* may wait for."""
+    """Return failures of all requests that *drain* may be waiting for."""
     of_phases: dict[Phase, Event] = {
         Phase.ASKING: ProviderAnswered("pool"),
         Phase.MARKING: MarkFailed("x"),
@@ -278,14 +278,14 @@ LAWS = (
     only_a_drain_that_has_evicted_pods_and_waits_for_none_is_handed_to_another_tool,
     every_end_has_opened_the_node_or_a_reason_not_to,
     an_end_is_final,
-    time_ends_it,
+    ends_after_failures,
 )
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_the_laws_hold(beginning: str, seed: int) -> None:
+def test_properties_hold(beginning: str, seed: int) -> None:
     trace = Events(Random(seed)).trace(beginning)
     for law in LAWS:
         law(trace)

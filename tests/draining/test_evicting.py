@@ -1,4 +1,4 @@
-"""Evictions that are refused, fail or are held back, as (time, event, expected actions)."""
+"""Tests of evictions that are rejected, fail or are delayed, as (time, event, expected actions)."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -43,7 +43,7 @@ from tests.draining.stories import (
 
 
 class TestEvictionsThatAreRefused:
-    def test_they_are_asked_for_with_growing_pauses(self) -> None:
+    def test_retries_back_off(self) -> None:
         drain, asked, now = play(machine.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
         while len(asked) < 8:
             drain, actions = machine.step(drain, EvictionRefused("a", "budget"), now)
@@ -53,7 +53,7 @@ class TestEvictionsThatAreRefused:
             asked.append(now)
         assert [later - earlier for earlier, later in pairwise(asked)] == [1, 2, 4, 8, 10, 10, 10]
 
-    def test_the_server_is_believed_when_it_names_a_time(self) -> None:
+    def test_retry_after_is_respected(self) -> None:
         story: Story = [
             *ASKED,
             (6, EvictionFailed("a", "busy", retryable=True, retry_after=7), ()),
@@ -65,7 +65,7 @@ class TestEvictionsThatAreRefused:
 
     FIRST, X, Y = ALL = (workload("first", "a"), workload("x", "x"), workload("y", "y"))
     RUNNING: ClassVar[dict[Workload, Replicas]] = dict.fromkeys(ALL, running(1))
-    #: After the first pod, those of two Deployments are asked for at the same time.
+    #: After the first pod, evictions for two Deployments are requested at the same time.
     TWO: ClassVar[Story] = [
         (5, seen("a x y", RUNNING), (planning(),)),
         *step(5, "a"),
@@ -73,7 +73,7 @@ class TestEvictionsThatAreRefused:
         (6, PlannedAgain(EMPTY), (Evict(X.pods[0]), Evict(Y.pods[0]))),
     ]
 
-    def test_another_pod_that_left_makes_room_in_a_budget(self) -> None:
+    def test_retries_are_sooner_after_another_pod_has_left(self) -> None:
         story: Story = [
             *self.TWO,
             (6, EvictionAccepted("x"), ()),
@@ -84,7 +84,7 @@ class TestEvictionsThatAreRefused:
         ]
         assert not play(begun(plan(*self.ALL), *self.ALL), story).done
 
-    def test_one_whose_answer_is_on_its_way_is_not_asked_for_twice(self) -> None:
+    def test_an_eviction_in_flight_is_not_retried(self) -> None:
         story: Story = [
             *self.TWO,
             (6, EvictionRefused("y", "budget", 1), ()),
@@ -99,7 +99,7 @@ class TestEvictionsThatAreRefused:
 
 
 def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
-    """Not even a pod whose eviction a budget had refused; it is asked for once the pods fit other nodes."""
+    """Not even an eviction that a budget rejected is retried before the pods fit on other nodes."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
@@ -113,8 +113,8 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
     assert play(machine.start(PLAN, LIMITS), story).evicted == ()
 
 
-def test_nothing_is_evicted_or_ordered_while_a_watch_is_silent() -> None:
-    """What it shows may be long past; controllers are still read."""
+def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
+    """Its state may be outdated. Controllers are still read."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
@@ -130,7 +130,7 @@ def test_nothing_is_evicted_or_ordered_while_a_watch_is_silent() -> None:
     play(machine.start(PLAN, LIMITS), story)
 
 
-def test_a_lost_node_that_no_pod_needs_any_more_does_not_matter() -> None:
+def test_a_lost_node_that_no_pod_needs_is_ignored() -> None:
     story: Story = [
         *OPENING,
         *MOVED[:-2],
@@ -142,7 +142,7 @@ def test_a_lost_node_that_no_pod_needs_any_more_does_not_matter() -> None:
 
 
 def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
-    """Its replacement pod is owed, too."""
+    """A replacement for its pod is owed, too."""
     story: Story = [
         *ASKED,
         (6, seen("a b", RUNS, tainted=False), (Release(),)),
@@ -154,7 +154,7 @@ def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
     assert (drain.evicted, drain.debts) == ((A,), {WEB.controller: WEB.debt})
 
 
-def test_an_eviction_in_a_dry_run_that_is_accepted_after_the_drain_failed_does_not_count() -> None:
+def test_a_late_dry_run_response_does_not_count() -> None:
     story: Story = [
         *OPENING[:5],
         (5, EvictionRefused("a", "budget"), (Release(),)),
@@ -163,7 +163,7 @@ def test_an_eviction_in_a_dry_run_that_is_accepted_after_the_drain_failed_does_n
     assert play(machine.start(PLAN, LIMITS), story).evicted == ()
 
 
-def test_the_first_pods_are_named_and_the_rest_counted() -> None:
+def test_failures_name_the_first_pods_and_count_the_rest() -> None:
     made = plan(bare="abcdefgh")
     story: Story = [
         (5, seen("a b c d e f g h"), (planning(),)),
@@ -175,10 +175,10 @@ def test_the_first_pods_are_named_and_the_rest_counted() -> None:
     assert failure.detail == "pods ns/a, ns/b, ns/c, ns/d, ns/e and 3 more could not be evicted within 120 s"
 
 
-class TestPodsThatSomebodyElseDeletes:
-    """A scale-down in the middle of a drain."""
+class TestPodsDeletedByOthers:
+    """A scale-down during a drain."""
 
-    def test_they_are_waited_for_and_not_evicted(self) -> None:
+    def test_the_drain_waits_for_them_and_does_not_evict_them(self) -> None:
         b_leaves = plan(WEB, leaving="b")
         story: Story = [
             *OPENING,
@@ -191,7 +191,7 @@ class TestPodsThatSomebodyElseDeletes:
         ]
         assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]
 
-    def test_they_must_end_in_time(self) -> None:
+    def test_the_wait_times_out(self) -> None:
         story: Story = [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),

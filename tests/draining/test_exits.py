@@ -1,4 +1,4 @@
-"""Drains that are told to stop, or cannot end: marks are renewed and removed, debts are handed over."""
+"""Tests of drains that are stopped or cannot end: marks are renewed and removed, debts are handed over."""
 
 import pytest
 
@@ -58,7 +58,7 @@ from tests.draining.stories import (
 )
 
 
-def test_a_node_that_goes_while_its_taint_is_removed_is_done() -> None:
+def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     story: Story = [
         *ASKED,
         (6, Stop(Cause.TERMINATED), (Release(),)),
@@ -74,7 +74,7 @@ def test_a_node_that_goes_while_its_taint_is_removed_is_done() -> None:
 
 
 def test_the_mark_is_renewed_each_minute() -> None:
-    """With what is still owed, and in whatever phase the drain waits."""
+    """The mark contains what is still owed, and is renewed in every phase in which the drain waits."""
     story: Story = [
         *OPENING[:4],
         (50, Marked(), (TryEviction(A), TryEviction(B))),
@@ -112,9 +112,9 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
 
-STOPPED = "told to stop in the middle of the drain"
+STOPPED = "stop requested during the drain"
 
-#: Where a drain is told to stop: what it does, and which pods it names.
+#: State of the drain when it is stopped → its actions, and the pods in its failure.
 STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
     "while the provider is asked": ([], False, ()),
     "while the node is marked": (OPENING[:1], True, ()),
@@ -123,7 +123,7 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
     "while the debts are noted": (OPENING[:4], True, (A, B)),
     "while evictions are tried": (OPENING[:5], True, (A, B)),
     "before the first eviction": (OPENING, True, (A, B)),
-    "while an eviction is asked for": (ASKED, True, (A, B)),
+    "while an eviction is in flight": (ASKED, True, (A, B)),
     "while a replacement pod is awaited": ([*ASKED, (5, EvictionAccepted("a"), ())], True, (B,)),
     "when everything runs": ([*OPENING, *MOVED], True, ()),
     "while the intent to remove is written": ([*TAKEN, *MOVED, ORDERED[0]], True, ()),
@@ -131,8 +131,8 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
 
 
 @pytest.mark.parametrize(("story", "marked", "pods"), STOPS.values(), ids=STOPS)
-def test_told_to_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
-    """What was begun is taken back; nothing further is evicted."""
+def test_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
+    """The drain is rolled back, and nothing more is evicted."""
     now = story[-1][0] if story else 0
     after: Story = [
         (now, Stop(Cause.TERMINATED), (Release(),) if marked else ()),
@@ -146,7 +146,7 @@ def test_told_to_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> N
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_marks_that_somebody_else_has_replaced_stay(answered: bool) -> None:
+def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
     lost = ReleaseFailed("the annotation is not ours", lost=True)
     story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
     if not answered:
@@ -162,7 +162,7 @@ def test_marks_that_somebody_else_has_replaced_stay(answered: bool) -> None:
     assert (drain.phase, drain.released, drain.failure and drain.failure.why) == (Phase.DONE, False, Why.MARK_LOST)
 
 
-#: What becomes of an eviction that is on its way when its drain fails, and which pods the drain has evicted then.
+#: Response to an eviction that is in flight when the drain fails → the pods that the drain has evicted.
 LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
     "accepted": (EvictionAccepted("a"), (A,)),
     "refused": (EvictionRefused("a", "budget"), ()),
@@ -174,7 +174,7 @@ LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
 
 @pytest.mark.parametrize(("answer", "evicted"), LATE_ANSWERS.values(), ids=LATE_ANSWERS)
 @pytest.mark.parametrize("order", ["before the marks are off", "after it"])
-def test_the_drain_ends_once_each_eviction_is_answered(answer: Event, evicted: tuple[PodRef, ...], order: str) -> None:
+def test_the_drain_ends_after_all_eviction_responses(answer: Event, evicted: tuple[PodRef, ...], order: str) -> None:
     """Otherwise a pod that is about to be evicted would count as running in the next round."""
     late: Story = [(6, Released(), ()), (7, answer, ())]
     story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), *(late if order == "after it" else late[::-1])]
@@ -184,7 +184,7 @@ def test_the_drain_ends_once_each_eviction_is_answered(answer: Event, evicted: t
 
 
 @pytest.mark.parametrize("story", [*(story for story, *_ in STOPS.values()), [*TAKEN, *MOVED, *ORDERED]])
-def test_a_lost_lease_stops_at_once_and_writes_nothing(story: Story) -> None:
+def test_after_losing_the_lease_nothing_is_written(story: Story) -> None:
     now = story[-1][0] if story else 0
     drain = play(machine.start(PLAN, LIMITS), [*story, (now, Stop(Cause.LEADERSHIP_LOST), ())])
     assert (drain.phase, drain.released, drain.succeeded) == (Phase.DONE, False, False)
@@ -192,7 +192,7 @@ def test_a_lost_lease_stops_at_once_and_writes_nothing(story: Story) -> None:
     assert drain.failure.why is Why.LEADERSHIP_LOST
 
 
-def test_a_failed_drain_owes_only_controllers_that_have_lost_pods() -> None:
+def test_a_failed_drain_owes_only_controllers_that_lost_pods() -> None:
     api = workload("api", "c")
     replicas = {WEB: running(2), api: running(1)}
     story: Story = [
@@ -205,7 +205,7 @@ def test_a_failed_drain_owes_only_controllers_that_have_lost_pods() -> None:
 
 
 def test_a_taint_that_cannot_be_removed_is_reported() -> None:
-    """It stays for the next round's sweep; the drain has failed, though its pods run."""
+    """A later round removes it. The drain has failed, although its pods run."""
     story: Story = [
         *OPENING,
         *MOVED,

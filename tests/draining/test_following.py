@@ -1,4 +1,4 @@
-"""Replacement pods that are followed: how they fail, and when nothing is owed any more."""
+"""Tests of replacement pods: how they fail, and when nothing is owed any more."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,10 @@ LONG = replace(LIMITS, removal=1000, eviction=1000)
 
 
 def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
-    """The only pod of *each* on the node is evicted in second 5; its controllers are not read again."""
+    """Return a story in which the only pod of *each* on the node is evicted in second 5.
+
+    Controllers are not read again.
+    """
     story: Story = [
         (5, seen("a", {each: each.running}), (planning(),)),
         *step(5, "a"),
@@ -52,7 +55,7 @@ def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
 
 
 def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], every: float = 0.5) -> float:
-    """What is seen from each moment on, until the drain gives up: when that is. *phases*: from when, pods, replicas."""
+    """Return the time of the failure. *phases* are the observations: start time, pods, replicas."""
     now = phases[0][0]
     while now < 2000:
         _, pods, replicas = next(phase for phase in reversed(phases) if phase[0] <= now)
@@ -67,7 +70,7 @@ UNSCHEDULABLE = running(0, live=1, unschedulable=("ns/a2",))
 PENDING = running(0, live=1)
 BACK = running(0, live=1, returned=1)
 
-#: What is seen from when on, and when and why the drain gives up.
+#: Observations and their start times → when and why the drain gives up.
 FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] = {
     "it is not created": (
         [(6, "", running(0))],
@@ -75,7 +78,7 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_REFUSED,
         "it is not created",
     ),
-    "it is not created: the evicted pod may be in its way until it is gone": (
+    "it is not created: the timer starts when the evicted pod is gone": (
         [(6, "a", running(0)), (30, "", running(0))],
         45,
         Why.REPLACEMENT_REFUSED,
@@ -85,19 +88,19 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         [(6, "", UNSCHEDULABLE)],
         21,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
-    "it is unschedulable: the evicted pod may be in its way until it is gone": (
+    "it is unschedulable: the timer starts when the evicted pod is gone": (
         [(6, "a", UNSCHEDULABLE), (34, "", UNSCHEDULABLE)],
         49,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
-    "it is unschedulable again and again": (
+    "it is unschedulable repeatedly": (
         [(6, "", UNSCHEDULABLE), (20, "", PENDING), (21, "", UNSCHEDULABLE)],
         36,
         Why.REPLACEMENT_UNSCHEDULABLE,
-        "the scheduler finds no node for ns/a2",
+        "the scheduler cannot place ns/a2",
     ),
     "it is not bound: the scheduler does not run": (
         [(6, "", PENDING)],
@@ -111,17 +114,17 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
         Why.REPLACEMENT_NOT_BOUND,
         "not bound to a node within 60 s",
     ),
-    "it is not bound: the evicted pod may be in its way until it is gone": (
+    "it is not bound: the timer starts when the evicted pod is gone": (
         [(6, "a", PENDING), (30, "", PENDING)],
         90,
         Why.REPLACEMENT_NOT_BOUND,
         "not bound to a node within 60 s",
     ),
-    "it is put back on the node": (
+    "it is scheduled to the drained node again": (
         [(6, "", BACK)],
         66,
         Why.PODS_RETURN,
-        "it is put back on the node, because it tolerates the taint",
+        "it was scheduled to the drained node again, because it tolerates the taint",
     ),
 }
 
@@ -138,7 +141,7 @@ def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: fl
 
 
 def test_replacements_that_do_not_become_ready_time_out() -> None:
-    """The time runs from the last eviction."""
+    """The time starts at the last eviction."""
     story: Story = [
         (604.9, seen("", {ONE: running(0, bound=1)}), ()),
         (605, seen("", {ONE: running(0, bound=1)}), (Release(),)),
@@ -148,7 +151,7 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
     assert drain.failure == Failure(Why.LANDING_TIMEOUT, why)
 
 
-def test_a_landing_timeout_names_the_first_controllers() -> None:
+def test_a_landing_timeout_lists_the_first_controllers() -> None:
     each = [workload(name, name, total=3) for name in "abcde"]
     drain = replace(begun(plan(*each), *each, limits=LONG), renew_at=1e9)
     well = {known: running(3) for known in each}
@@ -167,7 +170,7 @@ def test_a_landing_timeout_names_the_first_controllers() -> None:
     )
 
 
-def test_pods_that_cannot_go_because_others_are_not_ready_time_out() -> None:
+def test_evictions_time_out_while_other_replicas_are_not_ready() -> None:
     sick = running(2, bound=3, unready=("elsewhere",))
     database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=sick)
     drain = replace(begun(plan(database), database), renew_at=1e9)
@@ -181,10 +184,10 @@ def test_pods_that_cannot_go_because_others_are_not_ready_time_out() -> None:
 
 
 class TestJobs:
-    """The Job controller waits before it replaces a failed pod, twice as long each time."""
+    """The Job controller's back-off before it replaces a failed pod doubles each time."""
 
     @pytest.mark.parametrize(("failures", "delay"), [(0, 10), (1, 20), (3, 80), (6, 600), (5, 320), (2000, 600)])
-    def test_its_back_off_is_waited_for(self, failures: int, delay: float) -> None:
+    def test_the_drain_waits_for_the_back_off(self, failures: int, delay: float) -> None:
         job = workload("sum", "a", kind="Job")
         drain = play(
             evicted(job, replace(LONG, landing=2000)),
@@ -205,14 +208,14 @@ class TestJobs:
         ]
         assert play(evicted(job), story).debts == {}
 
-    def test_a_job_that_is_done_wants_nothing_more(self) -> None:
+    def test_a_finished_job_is_owed_nothing(self) -> None:
         job = workload("sum", "a", kind="Job", total=2)
         story: Story = [(6, read(job, sum=job.state(wanted=0)), ()), (7, seen(""), (LookAgain(),))]
         assert play(evicted(job), story).debts == {}
 
 
 class TestReading:
-    def test_the_words_of_a_controller_that_cannot_create_pods_are_told(self) -> None:
+    def test_events_of_a_controller_that_cannot_create_pods_are_reported(self) -> None:
         """They are read as soon as a replacement pod is missing."""
         words = 'pods "web-2" is forbidden: exceeded quota: none'
         story: Story = [
@@ -226,8 +229,8 @@ class TestReading:
         drain = play(evicted(), story)
         assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {words}")
 
-    def test_controllers_are_read_more_often_while_something_is_missing(self) -> None:
-        """A controller that was scaled down would otherwise look like one that cannot create pods."""
+    def test_controllers_are_read_more_often_while_pods_are_missing(self) -> None:
+        """Otherwise a controller that was scaled down would look like one that cannot create pods."""
         all_run, one_misses = {WEB: running(2)}, {WEB: running(1)}
         story: Story = [
             (5, seen("a b", all_run), (planning(),)),
@@ -248,21 +251,21 @@ class TestReading:
         ]
         play(begun(PLAN, WEB), story)
 
-    def test_a_right_that_is_lost_ends_the_drain(self) -> None:
+    def test_a_lost_permission_ends_the_drain(self) -> None:
         story: Story = [(6, ControllersUnread("deployments: forbidden", retryable=False), (Release(),))]
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
-    def test_pods_of_replica_sets_that_are_gone_are_still_counted(self) -> None:
+    def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:
         drain = play(evicted(), [(6, read(ONE, web=ONE.state(owner_uids=frozenset({"new"}))), ())])
         assert drain.states[ONE.controller].owner_uids == {"uid-web", "new"}
 
 
-#: After the only pod was evicted: what the controller is then, what of it runs, and whether the drain is over.
+#: After the only pod was evicted: state of the controller, its pods → whether the drain ends.
 LESS_OWED: dict[str, tuple[dict[str, Any], Replicas, bool]] = {
     "nothing changes": ({}, running(2), False),
     "nothing changes, and the replacement is Ready": ({}, running(3), True),
     "scaled up": ({"wanted": 5}, running(3), True),
-    "scaled down by what is missing": ({"wanted": 2}, running(2), True),
+    "scaled down by the missing number": ({"wanted": 2}, running(2), True),
     "scaled down, and more is missing": ({"wanted": 2}, running(1), False),
     "scaled to zero": ({"wanted": 0}, running(0), True),
     "deleted": ({"exists": False}, running(0), True),
@@ -283,10 +286,10 @@ def test_debts_shrink_and_lapse(change: dict[str, Any], runs: Replicas, over: bo
     assert drain.debts == ({} if over else {three.controller: three.debt})
 
 
-class TestARollOutInTheMiddle:
-    """What was owed lapses; the pods that are left are owed what runs then."""
+class TestRollOutDuringDrain:
+    """Existing debts lapse; for the remaining pods, the debt is the pods that run then."""
 
-    def test_later_steps_wait_for_ready_pods_all_the_same(self) -> None:
+    def test_later_steps_still_wait_for_ready_pods(self) -> None:
         many = workload("web", "a", "b", "c", total=5)
         new = many.state(template="2")
         story: Story = [
@@ -305,7 +308,7 @@ class TestARollOutInTheMiddle:
         drain = play(begun(plan(many), many), story)
         assert drain.phase is Phase.LOOKING
 
-    def test_one_that_never_becomes_ready_costs_one_more_pod(self) -> None:
+    def test_a_pod_that_never_becomes_ready_costs_one_more_pod(self) -> None:
         many = workload("web", "a", "b", "c", total=5)
         drain = play(
             begun(plan(many), many),
@@ -321,8 +324,8 @@ class TestARollOutInTheMiddle:
         assert drain.debts == {many.controller: Debt(many.controller, 4, 5, "2", owner_uids=("uid-web",))}
 
 
-def test_a_debt_that_is_paid_is_paid_for_good() -> None:
-    """A pod that crashes later is not the drain's fault."""
+def test_a_paid_debt_stays_paid() -> None:
+    """The drain is not responsible for a pod that crashes later."""
     first, second = workload("a", "a"), workload("b", "b")
     story: Story = [
         (
@@ -340,7 +343,7 @@ def test_a_debt_that_is_paid_is_paid_for_good() -> None:
     assert play(drain, story).debts == {}
 
 
-def test_a_debt_is_not_paid_while_pods_of_the_controller_are_left() -> None:
+def test_a_debt_is_not_paid_while_pods_of_the_controller_remain() -> None:
     story: Story = [
         (5, seen("a b", {WEB: running(2)}), (planning(),)),
         *step(5, "a"),
@@ -354,15 +357,15 @@ def test_a_debt_is_not_paid_while_pods_of_the_controller_are_left() -> None:
 
 
 class TestWithoutLanding:
-    """A cloudpool proxy's clients wait for its answer: bound pods are enough for it."""
+    """Clients of a cloudpool proxy wait for its response, so bound pods are enough."""
 
     LIMITS = replace(LIMITS, landing=0)
 
-    def test_bound_is_enough_at_the_end(self) -> None:
+    def test_bound_pods_are_enough_at_the_end(self) -> None:
         drain = evicted(ONE, self.LIMITS)
         play(drain, [(6, seen("", {ONE: PENDING}), ()), (7, seen("", {ONE: running(0, bound=1)}), (LookAgain(),))])
 
-    def test_steps_wait_for_ready_pods_all_the_same(self) -> None:
+    def test_steps_still_wait_for_ready_pods(self) -> None:
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
             *step(5, "a"),
@@ -371,7 +374,7 @@ class TestWithoutLanding:
         ]
         play(begun(PLAN, WEB, limits=self.LIMITS), story)
 
-    def test_a_step_that_waits_for_too_long_times_out(self) -> None:
+    def test_a_step_times_out(self) -> None:
         drain = begun(PLAN, WEB, limits=self.LIMITS)
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
@@ -380,8 +383,8 @@ class TestWithoutLanding:
         drain = replace(play(drain, story), renew_at=1e9)
         assert watch(drain, WEB, (6, "b", running(1, bound=2))) == 125
 
-    def test_pods_that_are_not_bound_time_out_by_themselves(self) -> None:
-        """The limit of evictions may be shorter than what a replacement pod is given to be bound."""
+    def test_unbound_pods_have_a_separate_timeout(self) -> None:
+        """The limit of evictions may be shorter than the time in which a replacement pod must be bound."""
         drain = begun(PLAN, WEB, limits=replace(self.LIMITS, eviction=15))
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
@@ -392,9 +395,9 @@ class TestWithoutLanding:
 
 
 class TestExposure:
-    """A machine is ordered at least five seconds after the taint: pods that were being bound have shown up by then."""
+    """Termination is requested at least five seconds after the taint, when pods that were being bound are visible."""
 
-    def test_the_last_look_waits(self) -> None:
+    def test_the_last_plan_waits(self) -> None:
         quick = begun(plan(ONE), ONE)
         quick = replace(quick, tainted_at=4.0)
         story: Story = [
@@ -407,12 +410,12 @@ class TestExposure:
         assert play(quick, story).landing_seconds == 1
 
 
-class TestAControllerThatLacksPodsByItself:
-    """Nothing was taken from it, so that is no failure of the drain. But nothing is taken from it, either."""
+class TestControllerWithMissingPods:
+    """None of its pods were evicted, so the drain does not fail, but it does not evict any of them either."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 
-    def test_it_is_waited_for(self) -> None:
+    def test_the_drain_waits_for_it(self) -> None:
         ill, well = running(1), running(2)
         story: Story = [
             (5, seen("a b", {self.SICK: ill, self.WEB: running(1)}), ()),
@@ -421,7 +424,7 @@ class TestAControllerThatLacksPodsByItself:
         ]
         play(replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9), story)
 
-    def test_but_not_without_end(self) -> None:
+    def test_the_wait_for_it_times_out(self) -> None:
         ill = {self.SICK: running(1), self.WEB: running(1)}
         story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
         drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)

@@ -28,17 +28,17 @@ def node(annotation: str | None = None, *taints: Taint) -> Node:
         Intent("me", Step.REMOVING, SINCE, group="pool", debts=(DEBT, Debt(DEBT.controller, 0, 1))),
     ],
 )
-def test_what_is_written_is_read(written: Intent) -> None:
+def test_round_trip(written: Intent) -> None:
     assert intent.read(node(written.dump())) == written
 
 
-def test_a_mark_of_version_0_1_0_is_read() -> None:
-    """It names neither an installation nor debts; fields of later versions are passed over."""
+def test_a_mark_of_version_0_1_0_is_parsed() -> None:
+    """It has neither an installation nor debts. Fields of later versions are ignored."""
     text = '{"holder":"me","step":"removing","since":"2026-01-02T03:04:05Z","group":"pool","later":{"x":1}}'
     assert intent.read(node(text)) == Intent("me", Step.REMOVING, SINCE, group="pool")
 
 
-def test_people_can_read_it() -> None:
+def test_the_format_is_readable() -> None:
     text = Intent("me", Step.DRAINING, SINCE, ("uid-1",)).dump()
     assert text == '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05.000000Z","pods":["uid-1"]}'
 
@@ -61,7 +61,7 @@ def test_people_can_read_it() -> None:
         '{"holder":"me","step":"draining","since":"2026-01-02T03:04:05Z","debts":{}}',
     ],
 )
-def test_what_cannot_be_read_is_none(text: str | None) -> None:
+def test_invalid_marks_are_ignored(text: str | None) -> None:
     assert intent.read(node(text)) is None
 
 
@@ -73,7 +73,7 @@ def test_a_time_without_a_zone_is_utc() -> None:
 @pytest.mark.parametrize(
     ("until", "lapsed"), [(None, False), (SINCE, False), (SINCE - timedelta(microseconds=1), True)]
 )
-def test_a_promise_that_is_over_says_that_the_holder_is_dead(until: datetime | None, lapsed: bool) -> None:
+def test_an_expired_lease_means_that_the_holder_has_stopped(until: datetime | None, lapsed: bool) -> None:
     assert Intent("me", Step.DRAINING, SINCE, until=until).lapsed(SINCE) is lapsed
 
 
@@ -81,7 +81,7 @@ def test_a_promise_that_is_over_says_that_the_holder_is_dead(until: datetime | N
     ("holder", "value"),
     [("pod-1_ab12", "pod-1_ab12"), ("host/1:é", "host-1"), ("x" * 62 + "--", "x" * 62), ("", "")],
 )
-def test_the_taint_names_its_holder_in_what_a_label_may_hold(holder: str, value: str) -> None:
+def test_the_taint_value_is_the_holder_in_label_syntax(holder: str, value: str) -> None:
     assert intent.taint(holder) == Taint(key=DRAIN_TAINT.key, effect="NoSchedule", value=value)
 
 
@@ -94,5 +94,5 @@ def test_the_taint_names_its_holder_in_what_a_label_may_hold(holder: str, value:
         (node("broken"), True),
     ],
 )
-def test_marks_of_ours(marked: Node, expected: bool) -> None:
+def test_is_marked(marked: Node, expected: bool) -> None:
     assert intent.is_marked(marked) is expected

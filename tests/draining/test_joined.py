@@ -1,4 +1,4 @@
-"""Drains of nodes that another tool begins to remove: Cluster Autoscaler puts its taint on them in mid-drain."""
+"""Tests of drains of nodes that another tool starts to remove: Cluster Autoscaler taints them during the drain."""
 
 from dataclasses import replace
 
@@ -45,10 +45,10 @@ from tests.draining.stories import (
 AUTOSCALER = "taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler"
 MISSING = {WEB: running(1, bound=2)}
 
-#: Both pods are evicted, the replacement pod of the second one is not Ready yet.
+#: Both pods are evicted; the replacement pod of the second is not Ready yet.
 EVICTED: Story = [*OPENING, *MOVED[:-1]]
 
-#: What happens from when on, and what is still owed at the end.
+#: Observations and their start times → what is still owed at the end.
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,
@@ -56,7 +56,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (WEB.debt,),
         AUTOSCALER,
     ),
-    "an evicted pod is still there": (
+    "an evicted pod still exists": (
         PLAN,
         [*EVICTED, (9, seen("b", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
         (WEB.debt,),
@@ -72,9 +72,9 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         PLAN,
         [*OPENING, *MOVED, (10, Looked(JOINED), (Release(),)), (11, Released(), ())],
         (),
-        "another tool removes it",
+        "another tool is removing it",
     ),
-    "the node goes before the marks are off": (
+    "the node is deleted before the marks are removed": (
         PLAN,
         [
             *EVICTED,
@@ -103,7 +103,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (),
         "no node od",
     ),
-    "the other tool evicts the pods that are left": (
+    "the other tool evicts the remaining pods": (
         PLAN,
         [
             *ASKED,
@@ -116,7 +116,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (WEB.debt,),
         AUTOSCALER,
     ),
-    "the other tool comes when a step is planned": (
+    "the other tool starts while a step is planned": (
         PLAN,
         [
             *OPENING,
@@ -133,7 +133,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
 
 
 @pytest.mark.parametrize(("made", "story", "owed", "by"), HANDED_OVER.values(), ids=HANDED_OVER)
-def test_it_is_handed_over(made: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
+def test_the_drain_is_handed_over(made: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
     drain = play(machine.start(made, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, by)
     assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
@@ -153,7 +153,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
     assert tuple(play(machine.start(made, LIMITS), story).debts.values()) == (WEB.debt,)
 
 
-def test_where_the_other_tool_gives_up_the_drain_continues() -> None:
+def test_the_drain_continues_if_the_other_tool_gives_up() -> None:
     story: Story = [
         *ASKED,
         (5, EvictionAccepted("a"), ()),
@@ -164,7 +164,7 @@ def test_where_the_other_tool_gives_up_the_drain_continues() -> None:
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
 
 
-def test_pods_that_the_other_tool_does_not_evict_are_not_waited_for_without_end() -> None:
+def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
     drain = replace(drain, renew_at=1e9, read_at=1e9)
     end, actions = machine.step(drain, seen("b", RUNS, joined=AUTOSCALER), 605)
@@ -176,7 +176,7 @@ def test_pods_that_the_other_tool_does_not_evict_are_not_waited_for_without_end(
     )
 
 
-def test_before_the_first_eviction_it_is_a_plan_that_no_longer_holds() -> None:
+def test_before_the_first_eviction_the_plan_is_invalid() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
-    why = "the plan no longer holds: being-drained-by-another: another tool removes it"
+    why = "the plan no longer holds: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

@@ -1,4 +1,4 @@
-"""What holds of every drain: in a simulated cluster where much goes wrong, and under any events in any order."""
+"""Properties of every drain, in a simulated cluster with many faults."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from tests.draining.simulation import LIMITS, Owner, Scenario
 
 
 def mostly(usual: object, *others: object) -> st.SearchStrategy[Any]:
-    """Nine times of ten the usual value."""
+    """Return the usual value in nine of ten cases."""
     return st.sampled_from([usual] * 9 * len(others) + list(others))
 
 
@@ -71,7 +71,7 @@ seeds = st.integers(0, 10_000)
 
 
 class Run:
-    """A scenario played to its end, and what can be said of it from outside."""
+    """A scenario run to its end, as observed from outside."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
@@ -81,7 +81,7 @@ class Run:
         self.cluster = self.processes.cluster
 
     def steps(self) -> Iterator[tuple[Moment, list[PodRef]]]:
-        """The pods whose evictions were asked for at one moment for the first time."""
+        """Return the pods whose evictions were first requested at the same moment, for each moment."""
         asked: set[tuple[int, str]] = set()
         for moment in self.moments:
             pods = [action.pod for action in moment.actions if isinstance(action, Evict)]
@@ -91,13 +91,13 @@ class Run:
                 yield moment, new
 
     def steady(self) -> list[Owner]:
-        """Owners of which as many pods are wanted all the time, and no template changes."""
+        """Return the owners whose number of pods and template do not change."""
         late = self.scenario.owners[:1] if self.scenario.late_pod_at is not None else ()
         return [owner for owner in self.scenario.owners if not owner.change and owner not in late]
 
 
 def refused_replacements_cost_one_pod_of_an_owner_or_namespace(run: Run) -> None:
-    """Whichever processes die in between."""
+    """Regardless of processes that die during the drain."""
     steady = run.steady()
     for owner in steady:
         bound = owner.creates and owner.schedulable and owner.binds_after < 1000
@@ -115,7 +115,7 @@ def waves_grow_from_one_pod_over_namespaces_and_owners(run: Run) -> None:
         counts, begun = lost[moment.process], bool(lost[moment.process])
         controllers = [moment.before.controllers.get(pod.uid) for pod in pods]
         controlled = [controller for controller in controllers if controller is not None]
-        assert len(controlled) in (0, len(pods))  # pods without a controller go last, by themselves
+        assert len(controlled) in (0, len(pods))  # pods without a controller are evicted last, separately
         assert begun or len(controlled) <= 1
         for namespace, number in Counter(controller.namespace for controller in controlled).items():
             assert counts[namespace] or number == 1
@@ -155,7 +155,7 @@ def nothing_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
 
 
 def every_eviction_is_tried_before_the_first_one(run: Run) -> None:
-    """Of the pods that are on the node then; a drain that is resumed has begun to evict."""
+    """Check pods that are on the node at that time; a resumed drain has already evicted pods."""
     tried: set[tuple[int, str]] = set()
     evicted: set[int] = set()
     came_later: set[tuple[int, str]] = set()
@@ -190,8 +190,8 @@ def a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing(run: Run) -> None
             assert not any(isinstance(action, Evict | TryEviction | OrderRemoval) for action in moment.actions)
 
 
-def a_machine_is_ordered_only_once_everything_runs(run: Run) -> None:
-    """Judged by the cluster itself: since the last eviction, as many pods of each owner ran as before."""
+def a_machine_is_terminated_only_when_all_pods_run(run: Run) -> None:
+    """According to the cluster: since the last eviction, as many pods of each owner ran as before."""
     if not any(isinstance(action, OrderRemoval) for moment in run.moments for action in moment.actions):
         return
     for owner in run.steady():
@@ -223,8 +223,8 @@ def a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look(run: Run) -
                     assert looked_at >= marked_at + LIMITS.exposure
 
 
-def every_end_is_one_that_somebody_takes_care_of(run: Run) -> None:
-    """Released; or left to whoever comes next, with the mark on the node."""
+def every_drain_ends_released_or_marked(run: Run) -> None:
+    """The node is released, or keeps its mark for the next process."""
     end, why = run.end, run.end.failure.why if run.end.failure else None
     assert end.done or run.scenario.kills
     if not end.done:
@@ -241,15 +241,15 @@ def tried_to_release(run: Run) -> bool:
     return any(isinstance(action, Release) for moment in run.moments for action in moment.actions)
 
 
-def a_failed_drain_remembers_what_it_owes(run: Run) -> None:
-    """Whoever lost a pod and does not run as before is named."""
+def a_failed_drain_records_its_debts(run: Run) -> None:
+    """Every owner that lost a pod and does not run as before has a debt."""
     if run.end.failure is None or run.end.failure.why is Why.NODE_GONE:
         return
     for owner in run.steady():
         bound, _ = run.cluster.recovered.get(owner, (0, 0))
         if run.cluster.evicted[owner] and bound < owner.here + owner.elsewhere:
             assert owner.controller in run.end.debts
-    known = not run.scenario.failing  # otherwise a controller that is scaled down may look like one in need
+    known = not run.scenario.failing  # otherwise a controller that is scaled down may seem to lack pods
     assert not known or run.end.failure.why not in LANDING_FAILURES or run.end.debts
 
 
@@ -270,17 +270,17 @@ LAWS = (
     every_eviction_is_tried_before_the_first_one,
     nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
     a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing,
-    a_machine_is_ordered_only_once_everything_runs,
+    a_machine_is_terminated_only_when_all_pods_run,
     a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look,
-    every_end_is_one_that_somebody_takes_care_of,
-    a_failed_drain_remembers_what_it_owes,
+    every_drain_ends_released_or_marked,
+    a_failed_drain_records_its_debts,
     every_drain_ends_in_time,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(scenarios, seeds)
-def test_the_laws_hold(scenario: Scenario, seed: int) -> None:
+def test_properties_hold(scenario: Scenario, seed: int) -> None:
     run = Run(scenario, seed)
     for law in LAWS:
         law(run)
@@ -290,13 +290,13 @@ HEALTHY = Owner("a", "Deployment", "x", here=3, elsewhere=1)
 DATABASE = Owner("b", "StatefulSet", "y", here=2, elsewhere=1)
 BOTH = (HEALTHY, DATABASE)
 
-#: What a scenario ends with, and how many pods it costs.
+#: Scenario → result, and the number of pods lost.
 ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
-    "all goes well": (Scenario(BOTH, bare=1, group="pool"), None, 5),
+    "no faults": (Scenario(BOTH, bare=1, group="pool"), None, 5),
     "requests are slow": (Scenario(BOTH, slow=3.0), None, 5),
     "processes die": (Scenario(BOTH, group="pool", kills=(9, 20, 30)), None, 5),
-    "another replica leads": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),
-    "a pod comes late": (Scenario(BOTH, late_pod_at=15), None, 6),
+    "another replica is the leader": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),
+    "a pod is bound to the tainted node": (Scenario(BOTH, late_pod_at=15), None, 6),
     "no replacement pod is created": (Scenario((replace(HEALTHY, creates=False),)), Why.REPLACEMENT_REFUSED, 1),
     "none is created, and processes die": (
         Scenario((replace(HEALTHY, creates=False),), kills=(12, 24, 36)),
@@ -317,7 +317,7 @@ ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
     "scaled down": (Scenario((replace(HEALTHY, change="down", change_at=9),)), None, 3),
     "suspended": (Scenario((replace(HEALTHY, kind="Job", change="suspended", change_at=9),)), None, 1),
     "rolled out": (Scenario((replace(HEALTHY, change="template", change_at=9),)), None, 2),
-    "told to stop": (Scenario(BOTH, stop_at=4), Why.STOPPED, 1),
+    "stop requested": (Scenario(BOTH, stop_at=4), Why.STOPPED, 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""Whole drains, played through as (time, event, expected actions): no clock, no threads, no cluster."""
+"""Tests of complete drains as (time, event, expected actions), without clock, threads or cluster."""
 
 import pytest
 
@@ -69,7 +69,7 @@ from tests.draining.stories import (
 )
 
 LATE = workload("late", "c")
-#: A pod of another Deployment was bound to the node just before the scheduler saw the taint.
+#: A pod of another Deployment was bound to the node just before the scheduler observed the taint.
 CAME: Story = [
     (10, Looked(plan(LATE)), (reading(of=(LATE,)),)),
     (10, read(LATE), (Mark(Step.DRAINING, ("a", "b"), debts=(LATE.debt,)),)),
@@ -92,7 +92,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "a pod that is gone when its eviction is asked for needs none": (
+    "a pod that is gone needs no eviction": (
         PLAN,
         [
             *OPENING,
@@ -105,7 +105,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "a pod that was said to be gone and is not is evicted after all": (
+    "a pod that was reported gone but exists is evicted": (
         PLAN,
         [
             *OPENING,
@@ -134,7 +134,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "pods without a controller owe nothing": (
+    "pods without a controller cause no debts": (
         plan(bare="ab"),
         [
             *opening(plan(bare="ab")),
@@ -158,8 +158,8 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *LEFT,
         ],
     ),
-    "pods that came after the plan was made are moved too": (PLAN, [*OPENING, *MOVED, *CAME, *LEFT]),
-    "a node without pods is left at once where nobody takes its machine": (
+    "pods scheduled after the plan are moved, too": (PLAN, [*OPENING, *MOVED, *CAME, *LEFT]),
+    "an empty node without a provider is released immediately": (
         EMPTY,
         [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING),)),
@@ -187,7 +187,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
         PLAN,
         [*TAKEN, *MOVED, *ORDERED, (12, Removed(), (DeleteNode(),)), (13, NodeDeleted(), ())],
     ),
-    "a machine that takes its time is asked about again": (
+    "a slow termination is checked again": (
         PLAN,
         [
             *TAKEN,
@@ -215,7 +215,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (14, Released(), ()),
         ],
     ),
-    "answers that come late change nothing": (
+    "late responses are ignored": (
         PLAN,
         [
             *OPENING,
@@ -288,9 +288,9 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (65, seen("a b", {WEB: running(1, bound=2)}), (Release(),)),
             *OFF,
         ],
-        Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not end within the grace period and 30 s", (A,)),
+        Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not terminate within the grace period and 30 s", (A,)),
     ),
-    "pods are put back on the node again and again": (
+    "pods are scheduled to the node again and again": (
         [
             *OPENING,
             *MOVED,
@@ -301,7 +301,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ],
         Failure(
             Why.PODS_RETURN,
-            "pods came to the node 3 times while it was drained: they tolerate its taint",
+            "pods were scheduled to the node 3 times during the drain: they tolerate its taint",
             (C, PodRef("ns", "d", "d")),
         ),
     ),
@@ -338,7 +338,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
-    "a node of the plan is lost, and the others have no room": (
+    "a target is lost, and the others have no room": (
         [
             *ASKED,
             (5, EvictionAccepted("a"), ()),
@@ -352,7 +352,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING, *MOVED[:5], (7, PlannedAgain(NO_ROOM), (Release(),)), *OFF],
         Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
     ),
-    "a pod that is left may not be evicted any more": (
+    "a remaining pod may not be evicted any more": (
         [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),
@@ -366,18 +366,18 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
 def test_failure(story: Story, failure: Failure) -> None:
-    """Whatever goes wrong, the taint is removed where it may be on."""
+    """After every failure the taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)
 
 
-def test_a_drain_begins_with_the_provider() -> None:
+def test_a_drain_asks_the_provider_first() -> None:
     assert machine.start(PLAN, LIMITS)[1] == (AskProvider(),)
     assert machine.resume("od", LIMITS, ("a",))[1] == (AskProvider(),)
 
 
 def test_landing_is_measured_from_the_last_eviction() -> None:
-    """There is nothing to measure before everything runs, and where nothing was evicted."""
+    """There is no value before all pods run, or if nothing was evicted."""
     moved = play(machine.start(PLAN, LIMITS), [*OPENING, *MOVED])
     _, story = SUCCESSES["pods that are being deleted are waited for, and not evicted"]
     left = play(machine.start(EMPTY, LIMITS), story)

@@ -1,4 +1,4 @@
-"""Machines that are ordered away, and removals that an earlier process may have ordered."""
+"""Tests of machine terminations, and of removals that an earlier process may have requested."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -39,12 +39,12 @@ from tests.draining.stories import (
 )
 
 
-class TestTheOrderIsAtWork:
-    """Once the machine was ordered away, nothing is rolled back before the provider says that it stays."""
+class TestTerminationInProgress:
+    """After the termination request, nothing is rolled back unless the provider says that the machine stays."""
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
-    def test_it_is_not_waited_for_without_end(self) -> None:
+    def test_the_wait_times_out(self) -> None:
         story: Story = [
             *self.BEGUN,
             (105, RemovalPending("booked"), (Renew(Step.REMOVING, group="pool"),)),
@@ -54,7 +54,7 @@ class TestTheOrderIsAtWork:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.handed_over, drain.succeeded, drain.failure) == (True, True, False, None)
 
-    def test_an_answer_that_is_on_its_way_is_waited_for(self) -> None:
+    def test_the_drain_waits_for_a_response_in_flight(self) -> None:
         renewed = Renew(Step.REMOVING, group="pool")
         story: Story = [
             *self.BEGUN,
@@ -64,11 +64,11 @@ class TestTheOrderIsAtWork:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_told_to_stop_its_end_is_awaited_for_a_moment(self) -> None:
+    def test_after_stop_the_wait_is_short(self) -> None:
         story: Story = [*self.BEGUN, (12, Stop(Cause.TERMINATED), ()), (31.9, seen(), ()), (32, seen(), ())]
         assert play(machine.start(PLAN, LIMITS), story).handed_over
 
-    def test_told_to_stop_it_is_finished_where_that_is_quick(self) -> None:
+    def test_after_stop_a_quick_removal_is_completed(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
@@ -77,7 +77,7 @@ class TestTheOrderIsAtWork:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_told_to_stop_while_the_node_is_deleted(self) -> None:
+    def test_stop_during_the_deletion_of_the_node(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(), (DeleteNode(),)),
@@ -86,7 +86,7 @@ class TestTheOrderIsAtWork:
         ]
         assert play(machine.start(PLAN, LIMITS), story).handed_over
 
-    def test_told_to_stop_the_machine_that_stays_is_given_back(self) -> None:
+    def test_after_stop_a_machine_that_stays_is_released(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
@@ -96,7 +96,7 @@ class TestTheOrderIsAtWork:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.failure, drain.released) == (Failure(Why.REFUSED, "protected"), True)
 
-    def test_a_node_that_cannot_be_deleted_is_left_for_later(self) -> None:
+    def test_a_node_that_cannot_be_deleted_is_retried_later(self) -> None:
         story: Story = [
             *self.BEGUN,
             (109, Removed(), (DeleteNode(), Renew(Step.REMOVING, group="pool"))),
@@ -105,14 +105,14 @@ class TestTheOrderIsAtWork:
         ]
         assert play(machine.start(PLAN, LIMITS), story).handed_over
 
-    def test_a_mark_that_is_not_ours_any_more_is_left_as_it_is(self) -> None:
-        """The order was not sent, or its end is somebody else's to wait for."""
+    def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
+        """The request was not sent, or another process waits for the machine's end."""
         story: Story = [*self.BEGUN, (12, MarkFailed("the annotation is not ours", lost=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
         assert drain.failure == Failure(Why.MARK_LOST, "the annotation is not ours")
 
-    def test_a_renewal_that_fails_changes_nothing(self) -> None:
+    def test_a_failed_renewal_changes_nothing(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, MarkFailed("500"), ()),
@@ -126,26 +126,26 @@ class TestTheOrderIsAtWork:
         [(RemovalPending("booked"), False), (Removed(), True)],
         ids=["its order is at work", "its end is confirmed"],
     )
-    def test_a_node_that_others_delete_when_its_machine_goes(self, answer: Event, *, confirmed: bool) -> None:
-        """A cloud controller deletes Nodes of machines that are gone. What was not seen of the machine is not told."""
+    def test_a_node_deleted_by_others_when_its_machine_terminates(self, answer: Event, *, confirmed: bool) -> None:
+        """A cloud controller deletes Nodes of deleted machines. The machine's end counts as not confirmed."""
         drain = play(machine.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = machine.step(drain, answer, 12)
         drain, actions = machine.step(drain, MarkFailed("no node od", node_gone=True), 13)
         assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
 
-    def test_a_node_that_is_gone_when_the_order_is_repeated(self) -> None:
+    def test_a_node_that_is_gone_when_the_request_is_repeated(self) -> None:
         story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, NodeDeleted(), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.released, drain.succeeded, drain.handed_over) == (True, False, True)
 
-    def test_a_node_that_was_deleted_before_the_order_was_sent(self) -> None:
-        """By somebody else, who removes the machine, too: it is not ordered."""
+    def test_a_node_deleted_before_the_request_was_sent(self) -> None:
+        """Whoever deleted the Node also removes the machine, so no termination is requested."""
         story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
-    def test_a_node_that_is_deleted_while_the_order_is_on_its_way(self) -> None:
-        """The answer tells what became of the machine; it is not waited for without end."""
+    def test_a_node_deleted_while_the_request_is_in_flight(self) -> None:
+        """The response decides what happened to the machine. The wait for it times out."""
         gone = MarkFailed("no node od", node_gone=True)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
         drain = play(machine.start(PLAN, LIMITS), story)
@@ -156,12 +156,12 @@ class TestTheOrderIsAtWork:
         assert play(stopped, [(34, gone, ())]).handed_over
 
 
-class TestAMachineThatTheProviderDoesNotKnow:
-    """While the Node is Ready, an answer that lacks its machine is not believed at once: lists may be incomplete."""
+class TestMachineUnknownToTheProvider:
+    """While the Node is Ready, a response without its machine is verified: lists may be incomplete."""
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
-    def test_it_is_asked_for_twice(self) -> None:
+    def test_the_provider_is_asked_twice(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
@@ -172,7 +172,7 @@ class TestAMachineThatTheProviderDoesNotKnow:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_a_provider_that_knows_it_meanwhile_is_asked_twice_once_more(self) -> None:
+    def test_the_count_restarts_if_the_provider_knows_the_machine_in_between(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
@@ -185,7 +185,7 @@ class TestAMachineThatTheProviderDoesNotKnow:
         ]
         play(machine.start(PLAN, LIMITS), story)
 
-    def test_the_second_time_may_be_in_a_later_round(self) -> None:
+    def test_the_second_request_may_be_in_a_later_round(self) -> None:
         limits = replace(LIMITS, removal=0)
         first = asked_again(removal=0)
         drain = play(first, [(21, Removed(unproven=True), ()), (22, seen(), ())])

@@ -1,4 +1,4 @@
-"""A Deployment is deleted in the middle of a drain and leaves its ReplicaSet and pods behind."""
+"""Tests of a Deployment that is deleted during a drain without its ReplicaSet and pods."""
 
 from dataclasses import replace
 from typing import Final
@@ -40,7 +40,7 @@ DEBT: Final = incur(DEPLOYMENT, running(3))
 
 
 def read(state: ControllerState, *more: ControllerState, ready: int) -> ControllersRead:
-    """The pods belong to the controller of *state*, and *ready* of them are Ready."""
+    """Return a read in which the pods belong to the controller of *state*, and *ready* of them are Ready."""
     states = {each.controller: each for each in (state, *more)}
     return ControllersRead(states, {("ns", "uid-rs"): state.controller}, {state.controller: running(ready)})
 
@@ -49,7 +49,7 @@ def seen_by(controller: Controller, pods: str, ready: int, live: int = 0) -> See
     return replace(seen(pods), replicas={controller: running(ready, live=live)})
 
 
-#: The first of three pods is evicted, then the Deployment is found to be gone.
+#: The first of three pods is evicted, then the Deployment is deleted.
 ORPHANED: Final[Story] = [
     (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b", "c")),)),
     (1, Marked(), (LookAgain(frozenset({"s1"})),)),
@@ -62,13 +62,13 @@ ORPHANED: Final[Story] = [
 ]
 
 
-def test_the_replica_set_is_owed_what_the_deployment_was() -> None:
+def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
     again = ReadControllers(OF_RS, frozenset({WEB}))
     inherited = Debt(RS, 3, 3, "1", 0, ("uid-rs",))
     story: Story = [
         *ORPHANED,
         (4, read(GONE, ready=3), ()),
-        (10, seen("a b c"), ()),  # an eviction is not answered yet
+        (10, seen("a b c"), ()),  # an eviction is in flight
         (10, EvictionAccepted("a"), ()),
         (10, seen("b c"), (again,)),
         (11, read(REPLICA_SET, GONE, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
@@ -84,8 +84,8 @@ def test_the_replica_set_is_owed_what_the_deployment_was() -> None:
     assert actions == (planning(),)
 
 
-def test_pods_that_are_deleted_with_the_deployment_are_waited_for() -> None:
-    """Their ReplicaSet is there for a moment longer, and names the Deployment still."""
+def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None:
+    """Their ReplicaSet exists for a short time longer, and still refers to the Deployment."""
     story: Story = [
         *ORPHANED,
         (5, EvictionAccepted("a"), ()),
@@ -100,8 +100,8 @@ def test_pods_that_are_deleted_with_the_deployment_are_waited_for() -> None:
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.LOOKING
 
 
-def test_a_debt_is_not_inherited_from_a_controller_that_is_there() -> None:
-    """Somebody has adopted the pods."""
+def test_a_debt_is_not_inherited_from_an_existing_controller() -> None:
+    """The pods were adopted by another controller."""
     story: Story = [*ORPHANED, (5, EvictionAccepted("a"), ())]
     drain = play(machine.start(PLAN, LIMITS), story)
     drain = replace(drain, phase=Phase.COUNTING)

@@ -1,4 +1,4 @@
-"""Drains until the first eviction: marked, planned again, counted, noted, tried in a dry run."""
+"""Tests of drains until the first eviction: mark, second plan, count, debts, dry run."""
 
 from collections.abc import Mapping
 
@@ -88,11 +88,11 @@ def test_a_request_that_failed_is_made_again(name: str) -> None:
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
-    "the provider would not take the machine: nothing is touched": (
+    "the provider would not remove the machine: nothing is changed": (
         [(0, ProviderAnswered("pool", "below minimum"), ())],
         Failure(Why.REFUSED, "below minimum"),
     ),
-    "the provider cannot be asked: nothing is touched": (
+    "the provider is unavailable: nothing is changed": (
         [(0, ProviderAnswered(None, "no answer"), ())],
         Failure(Why.PROVIDER, "no answer"),
     ),
@@ -100,11 +100,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],
         Failure(Why.NODE_GONE, "not found"),
     ),
-    "a PATCH that may have got through is taken back": (
+    "a PATCH that may have been applied is reverted": (
         [OPENING[0], (1, MarkFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
-    "somebody else has marked the node": (
+    "another process has marked the node": (
         [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "the annotation is not ours"),
     ),
@@ -150,11 +150,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING[:4], (4, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
-    "a budget does not allow one of the evictions": (
+    "a budget rejects one of the evictions": (
         [*OPENING[:6], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "would violate web", (B,)),
     ),
-    "a webhook denies one of the evictions": (
+    "a webhook rejects one of the evictions": (
         [*OPENING[:6], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "denied", (B,)),
     ),
@@ -167,13 +167,13 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
 def test_failure(story: Story, failure: Failure) -> None:
-    """Nothing was evicted, so nothing is owed; the taint is removed where it may be on."""
+    """Nothing was evicted, so nothing is owed. The taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})
 
 
 class TestReadingControllers:
-    def test_what_fails_for_a_moment_is_tried_again(self) -> None:
+    def test_temporary_failures_are_retried(self) -> None:
         story: Story = [
             *OPENING[:3],
             (3, UNREAD, ()),
@@ -195,8 +195,8 @@ class TestReadingControllers:
             (ControllersRead({}, {("ns", "uid-web"): WEB.controller}), "ns/Deployment/web"),
         ],
     )
-    def test_an_answer_that_lacks_a_controller_is_asked_for_again(self, answer: ControllersRead, missing: str) -> None:
-        """A pod whose controller is not known would count as one that owes nothing."""
+    def test_an_incomplete_response_is_retried(self, answer: ControllersRead, missing: str) -> None:
+        """Otherwise a pod with an unknown controller would count as one without a debt."""
         story: Story = [
             *OPENING[:3],
             (3, answer, ()),
@@ -206,8 +206,8 @@ class TestReadingControllers:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.API_ERROR, f"the answer lacks {missing}")
 
-    def test_pods_of_an_owner_that_cannot_be_read_count_as_wanted(self) -> None:
-        """A kind that we know nothing of: its pods that run on all nodes are what it wants."""
+    def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
+        """For an unknown kind, its pods on all nodes are the desired number."""
         rollout = workload("web", "a", "b", kind="Rollout", total=5)
         made = plan(rollout)
         state = rollout.state(wanted=None, template="")
@@ -225,7 +225,7 @@ class TestReadingControllers:
 
 
 class TestDebts:
-    """What is noted on the node before the first eviction."""
+    """The debts written to the node before the first eviction."""
 
     def noted(self, state: ControllerState, replicas: Replicas) -> Mapping[Controller, Debt]:
         answer = ControllersRead(
@@ -247,7 +247,7 @@ class TestDebts:
         ],
         ids=["all run", "one was never Ready", "one waits for a node", "scaled down", "scaled to zero"],
     )
-    def test_owed_is_what_runs_as_far_as_it_is_wanted(
+    def test_the_debt_is_the_running_pods_up_to_the_desired_number(
         self, state: ControllerState, replicas: Replicas, debts: tuple[int, int]
     ) -> None:
         ready, bound = debts
@@ -278,11 +278,11 @@ class TestDebts:
 
 
 class TestDryRuns:
-    def test_every_eviction_is_tried_before_the_first_one(self) -> None:
+    def test_all_evictions_are_tried_before_the_first_one(self) -> None:
         drain = play(machine.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())])
         assert (drain.phase, drain.evicted) == (Phase.EVICTING, ())
 
-    def test_a_server_that_is_busy_is_asked_again(self) -> None:
+    def test_a_busy_server_is_retried(self) -> None:
         story: Story = [
             *OPENING[:6],
             (5, EvictionFailed("b", "still being processed", retryable=True, retry_after=10), ()),
@@ -296,7 +296,7 @@ class TestDryRuns:
         ]
         assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
 
-    def test_a_server_that_is_busy_for_longer_than_an_eviction_may_take(self) -> None:
+    def test_retries_of_a_busy_server_time_out(self) -> None:
         limits = Limits(eviction=30, grace=60)
         story: Story = [
             *OPENING[:6],
@@ -314,8 +314,8 @@ class TestDryRuns:
         drain = play(machine.start(made, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
         assert (drain.phase, list(drain.victims)) == (Phase.EVICTING, ["c"])
 
-    def test_grace_is_the_pods_own_up_to_the_limit(self) -> None:
-        """An eviction names a grace period only where it shortens the pod's own."""
+    def test_the_grace_period_is_the_pods_own_up_to_the_limit(self) -> None:
+        """An eviction sets a grace period only if it shortens the pod's own."""
         own = {A: 600, B: 5, C: None}
         made = Plan("od", tuple(Placement(pod, "s1", grace) for pod, grace in own.items()))
         story: Story = [
@@ -333,8 +333,8 @@ class TestDryRuns:
         assert {uid: victim.leaves_by for uid, victim in drain.victims.items()} == {"a": 91, "b": 36, "c": 61}
 
 
-def test_pods_that_are_hard_to_replace_are_not_the_first_to_go() -> None:
-    """Whether replacement pods can run at all is seen by others sooner. Answers come in any order."""
+def test_pods_that_are_hard_to_replace_are_not_evicted_first() -> None:
+    """Other pods show sooner whether replacement pods can run. Responses arrive in any order."""
     database, job = workload("db", "a", kind="StatefulSet"), workload("job", "b", kind="Job")
     api = workload("api", "c", "d")
     made, loads = plan(database, job, api), (api, database, job)
@@ -343,7 +343,7 @@ def test_pods_that_are_hard_to_replace_are_not_the_first_to_go() -> None:
     assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
 
 
-def test_a_pod_of_the_same_name_in_another_namespace_is_somebody_elses() -> None:
+def test_pods_of_the_same_name_in_different_namespaces_are_distinct() -> None:
     here, there = workload("web", "a"), workload("web", "x", namespace="other")
     assert here.controller != there.controller
     drain = begun(plan(here, there), here, there)

@@ -1,4 +1,4 @@
-"""Drains and removals that another process, or an earlier round, began."""
+"""Tests of drains and removals that another process or an earlier round started."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -59,12 +59,12 @@ from tests.draining.stories import (
 
 
 class TestResumedDrains:
-    """Another process has marked the node, and may have evicted pods."""
+    """Another process has marked the node and may have evicted pods."""
 
-    GONE = workload("gone", total=3)  # of this one all pods were evicted
+    GONE = workload("gone", total=3)  # all pods of this controller were evicted
 
-    def test_debts_of_the_mark_stand_and_evictions_are_not_tried(self) -> None:
-        """What is evicted already has spent part of the budgets."""
+    def test_debts_of_the_mark_are_kept_and_dry_runs_are_skipped(self) -> None:
+        """The previous evictions have already used part of the budgets."""
         noted = Debt(WEB.controller, 3, 3, "1", owner_uids=("uid-web",))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
@@ -77,7 +77,7 @@ class TestResumedDrains:
         drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
         assert drain.debts == {WEB.controller: noted}
 
-    def test_controllers_that_the_mark_does_not_name_are_owed_what_runs_now(self) -> None:
+    def test_controllers_not_in_the_mark_are_owed_what_runs_now(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
             (1, Marked(), (LookAgain(),)),
@@ -86,8 +86,8 @@ class TestResumedDrains:
         ]
         play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
 
-    def test_an_emptied_node_is_left_once_everything_runs(self) -> None:
-        """Its pods are counted by the UIDs that they carried: the ReplicaSet may be gone that leads to their owner."""
+    def test_an_empty_node_is_released_when_all_pods_run(self) -> None:
+        """Its pods are counted by the owner UIDs in the mark, because their ReplicaSet may be gone."""
         noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
@@ -105,7 +105,7 @@ class TestResumedDrains:
         assert drain.succeeded
         assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
 
-    def test_a_mark_of_a_version_that_noted_no_debts(self) -> None:
+    def test_a_mark_of_a_version_without_debts(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
             (1, Marked(), (LookAgain(),)),
@@ -131,7 +131,7 @@ class TestResumedDrains:
             ),
         ],
     )
-    def test_what_cannot_be_continued_is_rolled_back_and_stays_owed(self, story: Story, failure: Failure) -> None:
+    def test_a_failed_resumption_is_rolled_back_and_keeps_the_debts(self, story: Story, failure: Failure) -> None:
         drain = play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
         assert (drain.failure, drain.released) == (failure, True)
         assert drain.debts == {self.GONE.controller: self.GONE.debt}
@@ -143,35 +143,38 @@ EARLIER = Debt(WEB.controller, 2, 2, "1", owner_uids=("uid-web",))
 
 
 class TestResumedRemovals:
-    """An earlier process, or an earlier round, may have ordered the machine."""
+    """An earlier process or round may have requested machine termination."""
 
-    def test_the_mark_comes_first(self) -> None:
+    def test_the_mark_is_written_first(self) -> None:
         drain, actions = machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,))
         assert (drain.phase, actions) == (Phase.MARKING, (replace(REMOVING, debts=(EARLIER,)),))
 
-    def test_it_continues_with_the_time_of_the_first_order(self) -> None:
+    def test_the_time_of_the_first_request_is_kept(self) -> None:
         drain = asked_again()
         assert play(drain, [(21, Removed(), (DeleteNode(),)), (22, NodeDeleted(), ())]).succeeded
 
-    def test_one_that_takes_its_time_is_asked_about_once_in_a_round(self) -> None:
+    def test_a_slow_termination_is_checked_once_per_round(self) -> None:
         drain = asked_again(removal=0)
         assert not play(drain, [(20, seen(), ())]).done
         assert play(drain, [(21, RemovalPending("booked"), ()), (21.2, seen(), ())]).handed_over
 
-    def test_a_machine_that_stays_is_given_back(self) -> None:
+    def test_a_machine_that_stays_is_released(self) -> None:
         drain = asked_again()
         drain = play(drain, [(21, RemovalFailed("protected"), (Release(),)), (22, Released(), ())])
         assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
-    #: What keeps the machine from being ordered again before anything was evicted, and why.
+    #: Failures before the first eviction, and the reason for not requesting termination again.
     POSTPONED: ClassVar[dict[str, tuple[Story, Failure]]] = {
         "the mark cannot be written": ([(1, MarkFailed("409"), ())], Failure(Why.API_ERROR, "409")),
-        "the mark is somebody else's": (
+        "the mark belongs to another process": (
             [(1, MarkFailed("not ours", lost=True), ())],
             Failure(Why.MARK_LOST, "not ours"),
         ),
-        "protected pods came": ([*LOOKED_TWICE[:1], (2, Looked(PROTECTED), ())], Failure(Why.PLAN_CHANGED, WHY)),
-        "protected pods came before the last look": (
+        "protected pods were scheduled to the node": (
+            [*LOOKED_TWICE[:1], (2, Looked(PROTECTED), ())],
+            Failure(Why.PLAN_CHANGED, WHY),
+        ),
+        "protected pods were scheduled before the last plan": (
             [*LOOKED_TWICE[:5], (7, Looked(PROTECTED), ())],
             Failure(Why.PLAN_CHANGED, WHY),
         ),
@@ -183,7 +186,7 @@ class TestResumedRemovals:
             [*LOOKED_TWICE[:3], (4, seen(tainted=False), ())],
             Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
         ),
-        "controllers of pods that came cannot be read": (
+        "controllers of new pods cannot be read": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
@@ -191,7 +194,7 @@ class TestResumedRemovals:
             ],
             Failure(Why.API_ERROR, "forbidden"),
         ),
-        "pods that came do not fit any more": (
+        "new pods do not fit any more": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
@@ -202,7 +205,7 @@ class TestResumedRemovals:
             ],
             Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
         ),
-        "a pod that somebody deletes does not end": (
+        "a pod deleted by others does not terminate": (
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(plan(leaving="x")), (reading(),)),
@@ -213,7 +216,7 @@ class TestResumedRemovals:
             ],
             Failure(
                 Why.TERMINATION_TIMEOUT,
-                "pod ns/x did not end within the grace period and 30 s",
+                "pod ns/x did not terminate within the grace period and 30 s",
                 (PodRef("ns", "x", "x"),),
             ),
         ),
@@ -224,23 +227,23 @@ class TestResumedRemovals:
     }
 
     @pytest.mark.parametrize(("story", "why"), POSTPONED.values(), ids=POSTPONED)
-    def test_as_long_as_nothing_was_evicted_it_is_left_for_later(self, story: Story, why: Failure) -> None:
-        """The machine may be on its way out, so its node is not opened; nothing is ordered and nothing evicted."""
+    def test_before_the_first_eviction_a_failure_postpones_the_removal(self, story: Story, why: Failure) -> None:
+        """The machine may be terminating, so its node keeps the mark; nothing is requested or evicted."""
         drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.handed_over, drain.released, drain.postponed) == (True, False, why)
 
     @pytest.mark.parametrize("moments", range(1, 8))
-    def test_told_to_stop_it_is_left_for_later(self, moments: int) -> None:
+    def test_stop_postpones_the_removal(self, moments: int) -> None:
         story = LOOKED_TWICE[: moments - 1]
         drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert play(drain, [(19, Stop(Cause.TERMINATED), ())]).handed_over
 
-    def test_a_node_that_is_gone_is_done(self) -> None:
+    def test_the_drain_ends_if_the_node_is_gone(self) -> None:
         story: Story = [(1, MarkFailed("no node od", node_gone=True), ())]
         drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.failure, drain.released) == (Failure(Why.NODE_GONE, "no node od"), True)
 
-    #: Pods that may go came: they are moved. The mark keeps the step, the time and the group.
+    #: New evictable pods are moved. The mark keeps the step, the time and the group.
     CAME: ClassVar[Story] = [
         (1, Marked(), (LookAgain(),)),
         (2, Looked(PLAN), (reading(of=(WEB,)),)),
@@ -249,7 +252,7 @@ class TestResumedRemovals:
         *MOVED[:3],
     ]
 
-    def test_pods_that_may_go_are_moved_and_then_the_machine_is_ordered(self) -> None:
+    def test_new_pods_are_moved_before_the_termination_is_requested(self) -> None:
         story: Story = [
             *self.CAME,
             *MOVED[3:],
@@ -260,13 +263,13 @@ class TestResumedRemovals:
         ]
         assert play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story).succeeded
 
-    def test_the_mark_stays_that_of_a_removal(self) -> None:
+    def test_the_mark_stays_the_mark_of_a_removal(self) -> None:
         renewed = Renew(Step.REMOVING, group="pool", since=ORDERED_AT, debts=(WEB.debt,))
         story: Story = [*self.CAME, (64, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)), renewed))]
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
-    def test_where_evicted_pods_do_not_run_again_the_node_is_opened(self) -> None:
-        """It may be the only one that takes them."""
+    def test_the_node_is_released_if_evicted_pods_do_not_run_again(self) -> None:
+        """It may be the only node that accepts them."""
         story: Story = [
             *self.CAME,
             (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), words=True),)),
@@ -278,7 +281,7 @@ class TestResumedRemovals:
         assert drain.failure is not None
         assert drain.failure.why is Why.REPLACEMENT_REFUSED
 
-    def test_an_eviction_that_was_asked_for_counts_as_one(self) -> None:
+    def test_a_requested_eviction_counts_as_an_eviction(self) -> None:
         story: Story = [
             *self.CAME[:5],
             (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
@@ -286,12 +289,12 @@ class TestResumedRemovals:
         ]
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
-    def test_told_to_stop_the_mark_tells_what_is_owed(self) -> None:
+    def test_after_stop_the_mark_contains_the_debts(self) -> None:
         story: Story = [*self.CAME, (7, Stop(Cause.TERMINATED), ())]
         drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.handed_over, drain.debts) == (True, {WEB.controller: WEB.debt})
 
-    def test_debts_of_the_mark_are_paid_before_the_machine_is_ordered(self) -> None:
+    def test_debts_of_the_mark_are_paid_before_the_termination_is_requested(self) -> None:
         story: Story = [
             (1, Marked(), (LookAgain(),)),
             (2, Looked(EMPTY), (reading(WEB),)),
@@ -303,7 +306,7 @@ class TestResumedRemovals:
         ]
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
 
-    def test_steps_are_waited_for_as_in_any_drain(self) -> None:
+    def test_the_drain_waits_for_steps_as_usual(self) -> None:
         story: Story = [
             *self.CAME,
             (6, seen("b", {WEB: running(1, live=2)}), (reading(WEB, of=(WEB,)),)),
@@ -313,7 +316,7 @@ class TestResumedRemovals:
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
 
-def test_marks_of_which_nobody_knows_anything_are_removed() -> None:
+def test_marks_without_a_known_intent_are_removed() -> None:
     begun = machine.roll_back("od", LIMITS, (EARLIER,), 0)
     assert begun[1] == (Release(),)
     drain = play(begun, [(1, Released(), ())])

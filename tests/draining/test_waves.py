@@ -1,4 +1,4 @@
-"""Which pods are evicted when: one, one in each namespace, one of each controller, then ever more of each."""
+"""Tests of the order of evictions: one pod, one per namespace, one per controller, then growing steps."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -40,7 +40,7 @@ Counts = Mapping[Workload, Replicas]
 
 
 def steps(made: Plan, *workloads: Workload, running_as: Counts | None = None) -> list[str]:
-    """The pods of each step (names), where each replacement pod is Ready at once, until nothing more is evicted."""
+    """Return the pods of each step, if every replacement pod is Ready immediately."""
     drain, done, now = begun(made, *workloads), list[str](), 5.0
     replicas = running_as or {each: each.running for each in workloads}
     while drain.phase is Phase.EVICTING and now < 60:
@@ -62,12 +62,12 @@ def pods(prefix: str, count: int) -> list[str]:
 
 TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
     "one pod": ((workload("web", "a"),), "", ["a"]),
-    "one controller: one, then steps that double": (
+    "one controller: one pod, then steps that double": (
         (workload("web", *pods("a", 9)),),
         "",
         ["a1", "a2", "a3 a4", "a5 a6 a7 a8", "a9"],
     ),
-    "one pod; one in each namespace; one of each controller; the rest": (
+    "one pod; one per namespace; one per controller; the rest": (
         (
             workload("api", *pods("a", 3), namespace="one"),
             workload("web", *pods("b", 2), namespace="one"),
@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
         "",
         ["a1", "c1 e1", "b1 d1", "a2 b2 c2", "a3 c3"],
     ),
-    "controllers of one name in one namespace are different ones": (
+    "controllers with similar names are distinct": (
         (workload("web", "a", "b"), workload("web-2", "c")),
         "",
         ["a", "c", "b"],
@@ -89,12 +89,12 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
         ["a", "b", "x y z"],
     ),
     "only pods without a controller": ((), "xyz", ["x y z"]),
-    "pods of a StatefulSet go one at a time, and not first": (
+    "pods of a StatefulSet are evicted one at a time, not first": (
         (workload("db", *pods("a", 4), kind="StatefulSet"), workload("web", *pods("b", 2))),
         "",
         ["b1", "a1", "b2 a2", "a3", "a4"],
     ),
-    "pods of a Job do not go first": (
+    "pods of a Job are not evicted first": (
         (workload("job", *pods("a", 4), kind="Job"), workload("web", *pods("b", 4))),
         "",
         ["b1", "a1", "b2 a2", "b3 b4 a3 a4"],
@@ -114,8 +114,8 @@ class TestTheFirstWavesWaitForBoundReplacements:
     ALL = (WEB_1 := workload("web", "a"), API, OTHER)
     RUN: ClassVar[Counts] = {each: each.running for each in ALL}
 
-    def test_ready_is_not_waited_for(self) -> None:
-        """A replacement that is bound shows that no quota, webhook or lack of room is in its way."""
+    def test_the_first_waves_do_not_wait_for_ready(self) -> None:
+        """A bound replacement shows that no quota, webhook or lack of room prevents it."""
         bound = {each: running(each.total - 1, bound=each.total) for each in (self.WEB_1, OTHER)}
         story: Story = [
             (5, seen("a b c x y", self.RUN), (planning(),)),
@@ -134,7 +134,7 @@ class TestTheFirstWavesWaitForBoundReplacements:
         drain = play(begun(plan(*self.ALL), *self.ALL), story)
         assert [pod.name for pod in drain.evicted] == ["a", "x", "b"]
 
-    def test_a_refused_eviction_is_waited_for_too(self) -> None:
+    def test_the_drain_also_waits_for_a_rejected_eviction(self) -> None:
         story: Story = [
             (5, seen("a b c x y", self.RUN), (planning(),)),
             (5, PlannedAgain(EMPTY), (Evict(A),)),
@@ -155,7 +155,7 @@ class TestLaterStepsWaitForReadyReplacements:
         ]
         play(begun(PLAN, WEB), story)
 
-    def test_others_go_on_meanwhile(self) -> None:
+    def test_other_controllers_continue(self) -> None:
         slow, fast = workload("a-slow", "a", "b"), workload("b-fast", "x", "y", "z")
         story: Story = [
             (
@@ -175,8 +175,8 @@ class TestLaterStepsWaitForReadyReplacements:
         ]
         play(begun(plan(slow, fast), slow, fast), story)
 
-    def test_a_pod_that_was_never_ready_is_not_waited_for(self) -> None:
-        """It owes a bound replacement, which need not be Ready either."""
+    def test_the_drain_does_not_wait_for_a_pod_that_was_never_ready(self) -> None:
+        """A bound replacement is owed for it, which need not be Ready."""
         broken = workload("web", "a", "b", replicas=running(0, bound=2))
         drain = begun(plan(broken), broken)
         assert drain.debts[broken.controller] == Debt(broken.controller, 0, 2, "1", owner_uids=("uid-web",))
@@ -217,12 +217,12 @@ class TestStatefulSets:
             "another one is missing",
         ],
     )
-    def test_a_pod_goes_only_while_all_others_are_ready(self, replicas: Replicas, step_: str) -> None:
+    def test_a_pod_is_evicted_only_while_all_others_are_ready(self, replicas: Replicas, step_: str) -> None:
         database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=replicas)
         drain, _ = machine.step(begun(plan(database), database), seen("a b", {database: replicas}), 5)
         assert " ".join(victim.pod.name for victim in drain.step) == step_
 
-    def test_the_next_one_waits_until_the_first_one_is_back(self) -> None:
+    def test_the_next_pod_waits_until_the_first_runs_again(self) -> None:
         story: Story = [
             (5, seen("a b", {self.DB: running(3)}), (planning(),)),
             *step(5, "a"),
@@ -235,7 +235,7 @@ class TestStatefulSets:
         ]
         play(begun(plan(self.DB), self.DB), story)
 
-    def test_a_pod_that_somebody_else_deletes_is_waited_for(self) -> None:
+    def test_the_drain_waits_for_a_pod_deleted_by_others(self) -> None:
         made = Plan("od", plan(self.DB).placements[:1], leaving=(B,))
         only = workload("db", "a", kind="StatefulSet", total=3)
         story: Story = [
@@ -245,7 +245,7 @@ class TestStatefulSets:
         ]
         play(begun(made, only), story)
 
-    def test_others_do_not_wait_for_one_that_cannot_begin(self) -> None:
+    def test_other_controllers_do_not_wait_for_a_blocked_one(self) -> None:
         web = workload("web", "x", "y")
         replicas = {self.DB: running(2, bound=3, unready=("elsewhere",)), web: running(2)}
         made = plan(self.DB, web)
@@ -253,10 +253,10 @@ class TestStatefulSets:
 
 
 class TestResumedDrains:
-    """What the process before us has evicted is waited for as if we had evicted it."""
+    """The drain waits for replacements of pods that the previous process evicted, as for its own."""
 
     def test_nothing_is_evicted_before_all_replacements_are_bound(self) -> None:
-        """A quota would cost one more pod of the namespace after each restart."""
+        """Otherwise a quota would cost one more pod of the namespace after each restart."""
         gone = workload("gone", total=1)
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), ()),
@@ -275,8 +275,8 @@ class TestResumedDrains:
         play(resumed(plan(three), three, owed=(three,)), story)
 
 
-def test_a_step_is_planned_with_the_replacement_pods_that_are_due() -> None:
-    """At every step, what is left must still fit beside what has not landed."""
+def test_a_step_is_planned_together_with_due_replacement_pods() -> None:
+    """At every step, the remaining pods must fit together with unbound replacement pods."""
     first, second, lost = workload("a", "a", "b"), workload("b", "x", "y", "z"), "node s1: it is cordoned"
     run = {first: running(2), second: running(3)}
     story: Story = [
@@ -295,7 +295,7 @@ def test_a_step_is_planned_with_the_replacement_pods_that_are_due() -> None:
     play(begun(plan(first, second), first, second), story)
 
 
-def test_pods_that_left_in_the_meantime_are_not_evicted() -> None:
+def test_pods_that_have_left_are_not_evicted() -> None:
     story: Story = [
         (5, seen("a b", {WEB: running(2)}), (planning(),)),
         (5.1, seen("b", {WEB: running(2)}), ()),

@@ -176,7 +176,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a price": ({"clusters": [TURIN | {"price": -1}]}, "cluster turin: price: expected 0 to 1e+09, got -1.0"),
     "a kubeconfig": (
         {"clusters": [TURIN | {"kubeconfig": kubeconfig(user={"exec": {"command": "sh"}})}]},
-        "cluster turin: kubeconfig.users[0].user.exec: expected it not to be there",
+        "cluster turin: kubeconfig.users[0].user.exec: this field is not allowed",
     ),
     "a cluster twice": (
         {"clusters": [TURIN], "deleted": ["turin"]},

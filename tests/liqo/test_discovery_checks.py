@@ -81,23 +81,23 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a program": (
         lambda: checks.kubeconfig(kubeconfig(user={"exec": {"command": "/bin/sh"}})),
-        "kubeconfig.users[0].user.exec: expected it not to be there",
+        "kubeconfig.users[0].user.exec: this field is not allowed",
     ),
     "a file of a token": (
         lambda: checks.kubeconfig(kubeconfig(user={"tokenFile": "/etc/shadow"})),
-        "kubeconfig.users[0].user.tokenFile: expected it not to be there",
+        "kubeconfig.users[0].user.tokenFile: this field is not allowed",
     ),
     "a program in another case, elsewhere": (
         lambda: checks.kubeconfig(kubeconfig(cluster={"extensions": [{"Exec": {"command": "/bin/sh"}}]})),
-        "kubeconfig.clusters[0].cluster.extensions[0].Exec: expected it not to be there",
+        "kubeconfig.clusters[0].cluster.extensions[0].Exec: this field is not allowed",
     ),
     "no verification": (
         lambda: checks.kubeconfig(kubeconfig(cluster={"insecure-skip-tls-verify": True})),
-        "kubeconfig.clusters[0].cluster.insecure-skip-tls-verify: expected it not to be there",
+        "kubeconfig.clusters[0].cluster.insecure-skip-tls-verify: this field is not allowed",
     ),
     "a file of an authority": (
         lambda: checks.kubeconfig(kubeconfig(cluster={"certificate-authority": "/etc/ca"})),
-        "kubeconfig.clusters[0].cluster.certificate-authority: expected it not to be there",
+        "kubeconfig.clusters[0].cluster.certificate-authority: this field is not allowed",
     ),
 }
 

@@ -48,7 +48,7 @@ def drained(here: World) -> list[str]:
             [pod("web-1", "od-1")],
             {},
             Memory(movements=Movements({"uid-of-web": MOVED})),
-            (Reason.MOVED_RECENTLY, "default/web-1", "default/ReplicaSet/web: its pods came back"),
+            (Reason.MOVED_RECENTLY, "default/web-1", "default/ReplicaSet/web: its pods returned"),
             id="a controller whose pods came back",
         ),
         pytest.param(
@@ -207,6 +207,6 @@ def test_what_was_seen_to_come_back_is_stored() -> None:
         assert here.loop().round() is Outcome.IDLE
         web = here.memory.movements.by_uid["uid-of-web"]
         assert (web.returns, web.until) == (1, START + timedelta(minutes=10))
-        told = f"{Controller('default', 'ReplicaSet', 'web', 'uid-of-web')}: its pods came back to on-demand nodes once"
+        told = f"{Controller('default', 'ReplicaSet', 'web', 'uid-of-web')}: its pods returned to on-demand nodes once"
         [blocker] = blockers(here, "od-1")
         assert blocker.detail.startswith(told)

@@ -246,7 +246,7 @@ def test_a_drain_that_another_tool_finishes_is_no_failure_and_what_it_owes_is_fo
         loop = here.loop(Timing(node_drain_delay=timedelta(minutes=1)))
         assert loop.round() is Outcome.DRAINED
         end = ended(here)
-        told = "another tool removes it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
+        told = "another tool is removing it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
         assert (end.failure, end.removed_by, end.removed, end.tainted) == (None, told, False, False)
         assert (here.of(CoolingDown), here.memory.drained_at is not None) == ([], True)
         assert [str(owed.debt.controller) for owed in here.memory.debts] == ["default/ReplicaSet/web"]

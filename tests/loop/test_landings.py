@@ -232,7 +232,7 @@ class TestRecords:
             assert loop.round() is Outcome.DRAINED
             [rejected] = here.of(Planned)[-1].planning.rejected
             [blocker] = rejected.blockers
-            told = "would violate the budget web; it is left alone until 2026-01-01T12:05:00Z"
+            told = "would violate the budget web; no new attempt before 2026-01-01T12:05:00Z"
             assert (blocker.reason, blocker.detail) == (Reason.EVICTION_REFUSED, told)
 
     def test_each_failed_landing_doubles_the_pause(self) -> None:

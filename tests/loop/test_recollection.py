@@ -445,7 +445,7 @@ class TestNotes:
             back = pod("web-1", "od-1")
             back["metadata"]["creationTimestamp"] = "2026-01-01T11:30:00Z"
             pods = {ControllerState(WEB, frozenset({"rs"}), 1): list(snapshot([back]).pods.values())}
-            told = "its pods came back to on-demand nodes once; it is not moved before 2026-01-01T12:10:00Z"
+            told = "its pods returned to on-demand nodes once; they are not moved before 2026-01-01T12:10:00Z"
             vetoes = (Blocker(Reason.MOVED_RECENTLY, f"{WEB}: {told}", "default/web-1"),)
             assert ours.vetoes("od-1", pods) == vetoes
             assert ours.save()
@@ -464,6 +464,6 @@ class TestNotes:
             assert rejected.blockers == (
                 Blocker(
                     Reason.EVICTION_REFUSED,
-                    "a webhook refuses default/web-1; it is left alone until 2026-01-01T12:05:00Z",
+                    "a webhook refuses default/web-1; no new attempt before 2026-01-01T12:05:00Z",
                 ),
             )

@@ -1,4 +1,4 @@
-"""Events as they come from rounds and drains."""
+"""Builders of events of rounds and drains."""
 
 from datetime import UTC, datetime
 
@@ -21,7 +21,7 @@ WORKER, SPOT = "node-role.kubernetes.io/worker", "node-role.kubernetes.io/spot-w
 
 
 def planned(*verdicts: Verdict, complete: bool = True) -> Planned:
-    nodes = {one.node: NodeRef(one.node, f"uid-{one.node}") for one in verdicts}
+    nodes = {verdict.node: NodeRef(verdict.node, f"uid-{verdict.node}") for verdict in verdicts}
     return Planned(NOW, Planning(verdicts, len(verdicts), 2), nodes, 0.2, complete)
 
 

@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, damaged or many lose their connection, and nothing else happens."""
+"""Tests of slow, silent, faulty or too many clients: their connections are closed, without other effects."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from starlette.routing import Route
 from rescheduler.observe import connection, server
 from rescheduler.settings import Address
 
-LARGE = 8 << 20  #: bytes, more than the buffers of both sides
+LARGE = 8 << 20  #: bytes, more than the buffers of both sides hold
 Page = Callable[[Request], Awaitable[Response]]
 
 
@@ -30,7 +30,7 @@ async def large(_: Request) -> Response:
 
 
 async def whole(request: Request) -> Response:
-    """Answer when the body has come, or not at all."""
+    """Respond when the complete body was received, or not at all."""
     with contextlib.suppress(ClientDisconnect):
         await request.body()
     return PlainTextResponse("read")
@@ -39,7 +39,7 @@ async def whole(request: Request) -> Response:
 async def parted(_: Request) -> Response:
     async def parts() -> AsyncIterator[bytes]:
         yield b"a part"
-        await asyncio.sleep(60)  # the client is lost before
+        await asyncio.sleep(60)  # the client disconnects before
         yield b"the rest"
 
     return StreamingResponse(parts())
@@ -57,7 +57,7 @@ def address() -> Iterator[Address]:
 
 
 def after(address: Address, *said: bytes) -> bytes:
-    """All that comes back until the server closes."""
+    """Return everything that is received until the server closes the connection."""
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         found = b""
         with contextlib.suppress(ConnectionError):
@@ -69,28 +69,28 @@ def after(address: Address, *said: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-def test_a_head_that_does_not_end(said: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_headers_time_out(said: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     assert after(address, said) == b""
 
 
 @pytest.mark.parametrize("path", [b"/", b"/whole"])
-def test_a_body_that_does_not_end(path: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_body_times_out(path: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BODY_SECONDS", 0.2)
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345" % path
     assert after(address, head).startswith(b"HTTP/1.1 200 OK" if path == b"/" else b"")
 
 
-def test_an_answer_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
 
-    class Watched(connection.Connection):
+    class Watched(connection.HttpConnection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             lost.set()
 
-    monkeypatch.setattr(connection, "TAKING_SECONDS", 0.2)
-    monkeypatch.setattr(server, "Connection", Watched)
+    monkeypatch.setattr(connection, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HttpConnection", Watched)
     with (
         server.serving(APPLICATION, Address("127.0.0.1", 0)) as where,
         socket.create_connection((where.host, where.port), timeout=60) as client,
@@ -107,8 +107,8 @@ def test_an_answer_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def answered(opened: contextlib.ExitStack, address: Address, said: bytes = ASKED) -> socket.socket:
-    """A connection whose first answer has begun."""
+def responding(opened: contextlib.ExitStack, address: Address, said: bytes = ASKED) -> socket.socket:
+    """Return a connection whose first response has started."""
     client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
     client.sendall(said)
     assert client.recv(12) == b"HTTP/1.1 200"
@@ -116,7 +116,7 @@ def answered(opened: contextlib.ExitStack, address: Address, said: bytes = ASKED
 
 
 def again(client: socket.socket) -> None:
-    """Wait for the next answer, behind the rest of the one before."""
+    """Wait for the next response, after the rest of the previous one."""
     found = b""
     while b"HTTP/1.1 200" not in found:
         data = client.recv(1 << 16)
@@ -124,12 +124,12 @@ def again(client: socket.socket) -> None:
         found += data
 
 
-def test_one_more_than_the_most_takes_the_place_of_the_one_that_is_idle_for_longest(
+def test_above_the_maximum_the_longest_idle_connection_is_closed(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
-        first, second, third = (answered(opened, address) for _ in range(3))
+        first, second, third = (responding(opened, address) for _ in range(3))
         with contextlib.suppress(ConnectionError):
             while first.recv(1 << 16):
                 pass
@@ -138,34 +138,34 @@ def test_one_more_than_the_most_takes_the_place_of_the_one_that_is_idle_for_long
             again(one)
 
 
-def test_one_more_than_the_most_is_closed_where_all_are_at_work(
+def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
-        working = [answered(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
+        working = [responding(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
         assert after(address, ASKED) == b""
         assert all(one.fileno() > 0 for one in working)
 
 
-def test_the_client_that_has_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe from elsewhere is not the one that is closed, however long it has been idle."""
-    monkeypatch.setattr(connection, "MOST", 3)
-    monkeypatch.setattr(connection.Connection, "host", property(lambda self: self.scope_host()), raising=False)
+def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe of another client is not closed, regardless of how long it has been idle."""
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(connection.HttpConnection, "host", property(lambda self: self.scope_host()), raising=False)
     ports: dict[int, str] = {}
     monkeypatch.setattr(
-        connection.Connection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
+        connection.HttpConnection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
     )
     with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
-        probe = answered(opened, where)
+        probe = responding(opened, where)
         ports[probe.getsockname()[1]] = "kubelet"
         for _ in range(5):
-            answered(opened, where)
+            responding(opened, where)
         probe.sendall(ASKED)
         again(probe)
 
 
-#: what comes after a proper beginning: the statuses of the answers
+#: data after a valid beginning: status codes of the responses
 DAMAGED = {
     b"what is this\r\n\r\n": [400],
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
@@ -178,13 +178,13 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("said", DAMAGED)
-def test_what_is_no_http(said: bytes, address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_http(said: bytes, address: Address, caplog: pytest.LogCaptureFixture) -> None:
     answers = after(address, said)
     assert [int(one[:3]) for one in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[said]
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_damage_behind_an_answer_that_has_begun(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_data_after_the_start_of_a_response(address: Address, caplog: pytest.LogCaptureFixture) -> None:
     head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)
@@ -196,10 +196,10 @@ def test_damage_behind_an_answer_that_has_begun(address: Address, caplog: pytest
             while data := client.recv(1 << 16):
                 found += data
     assert b"the rest" not in found
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_what_clients_do_wrong_is_told_where_everything_is(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_errors_are_logged_at_the_debug_level(address: Address, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     after(address, b"what is this\r\n\r\n")
     assert "Invalid HTTP request received." in caplog.messages

@@ -1,4 +1,4 @@
-"""The daemon as a process while a client holds 1,000 connections to its pages: probes and Prometheus get through."""
+"""Tests of the daemon as a process while a client holds 1,000 connections: probes and Prometheus are still served."""
 
 import contextlib
 import resource
@@ -13,7 +13,7 @@ from tests.fuzz import faces
 from tests.fuzz.process import Watched
 
 HELD = 1000
-#: What the holder sends before it says nothing more; each connection one of them in turn.
+#: What the client sends before it is silent; connections use these in turn.
 BEGUN = (
     b"",
     b"GET ",
@@ -25,7 +25,7 @@ BEGUN = (
 
 @pytest.fixture
 def _descriptors() -> Iterator[None]:
-    """Enough for the connections of this process."""
+    """Raise the limit of file descriptors for this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * HELD), hard))
     yield
@@ -45,7 +45,7 @@ def held(port: int) -> Iterator[list[socket.socket]]:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the other side closes it; what it sends before is read."""
+    """Return whether the server closes the connection; data before that is ignored."""
     with contextlib.suppress(ConnectionError):
         while connection.recv(1 << 16):
             pass
@@ -53,7 +53,7 @@ def ended(connection: socket.socket) -> bool:
 
 
 @pytest.mark.usefixtures("_descriptors")
-def test_probes_and_metrics_are_served_and_those_who_say_nothing_are_let_go(tmp_path: Path) -> None:
+def test_probes_and_metrics_are_served_and_silent_clients_are_disconnected(tmp_path: Path) -> None:
     with faces.pages(tmp_path) as face:
         process: Watched = face.process
         before = process.descriptors

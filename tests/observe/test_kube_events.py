@@ -1,4 +1,4 @@
-"""Reasons on nodes and pods: the original's two where it wrote them, and ours."""
+"""Tests of Kubernetes Events on nodes and pods: the two reasons of k8s-spot-rescheduler, and our own."""
 
 from dataclasses import replace
 
@@ -41,18 +41,18 @@ def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - 
 
 OD_2 = NodeRef("od-2", "uid-od-2")
 REASONS = (
-    "the node stays: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
+    "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"
 )
 
 CASES: dict[str, tuple[Event, list[Told]]] = {
-    "a node that stays": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
-    "a node that could go": (planned(PLAN), []),
+    "a node that is not drained": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
+    "a node that can be drained": (planned(PLAN), []),
     "a drain begins": (
         DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
     ),
-    "somebody else's goes on": (DrainStarted(OD, None), []),
-    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it takes no more pods", False)]),
+    "a resumed drain": (DrainStarted(OD, None), []),
+    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
         [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
     ),
     "an order": (
         MachineOrdered(OD, "pool", "g"),
-        [(OD, "MachineRemovalOrdered", "pool takes the machine out of group g", False)],
+        [(OD, "MachineRemovalOrdered", "requested termination of the machine in group g from pool", False)],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "no-controller: pod a/b")),
@@ -72,20 +72,21 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             (
                 OD,
                 "MachineRemovalPostponed",
-                "the machine may have been ordered away, it is not ordered again for now: no-controller: pod a/b",
+                ("machine termination may have been requested before; not requested again for now: no-controller: "
+                "pod a/b"),
                 True,
             )
         ],
     ),
-    "a drain that another tool finishes": (
-        replace(ended(), removed_by="another tool removes it (a taint)"),
+    "a drain completed by another tool": (
+        replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
-            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool removes it (a taint)", False),
-            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool removes it", False),
+            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),
+            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
         ],
     ),
     "an end that an earlier drain ordered": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is going or gone, the Node is deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
     ),
     "the end": (
         ended(),
@@ -104,37 +105,37 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
     ),
     "a cool-down": (
         CoolingDown(OD, NOW, 1),
-        [(OD, "DrainCoolDown", "left alone until 2026-01-01T12:00:00Z after 1 failed drains in a row", False)],
+        [(OD, "DrainCoolDown", "no new attempt before 2026-01-01T12:00:00Z after 1 consecutive failed drains", False)],
     ),
-    "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain begun by x was resumed", False)]),
+    "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain by x was resumed", False)]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
-def test_told(event: Event, expected: list[Told]) -> None:
+def test_event(event: Event, expected: list[Told]) -> None:
     assert told(event) == expected
 
 
 @pytest.mark.parametrize("why", Why)
-def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
+def test_each_cause_of_a_failed_drain_is_reported(why: Why) -> None:
     assert told(ended(why))[:2] == [
         (OD, "DrainFailed", f"{why}: it took too long", True),
         (OD, "ReschedulerFailed", f"failed to drain the node: {why}", True),
     ]
 
 
-def test_that_a_node_stays_is_told_when_its_reasons_change() -> None:
+def test_blockers_are_reported_when_they_change() -> None:
     assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
     assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
 
 
-def test_a_proxy_tells_of_nodes_that_its_pool_keeps_once() -> None:
+def test_a_proxy_reports_rejected_nodes_once() -> None:
     chosen = Chosen((PLAN,), (BLOCKED,), {"od-1": OD, "od-2": OD_2})
     assert told(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
 
 
-def test_who_drains_says_so_in_words_of_its_own() -> None:
+def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
     words = Words(planned="go", evicted="evicted from {node}")
     found = told(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
     assert [message for _, _, message, _ in found] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

@@ -1,4 +1,4 @@
-"""What is said at which verbosity, and how a line looks."""
+"""Tests of log lines: what is logged at which verbosity, and the format."""
 
 import datetime as dt
 import io
@@ -42,8 +42,8 @@ from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
 
 
-def said(*events: Event, verbosity: int = 2) -> list[str]:
-    """The lines without the time."""
+def logged(*events: Event, verbosity: int = 2) -> list[str]:
+    """Return the log lines without the time."""
     stream = io.StringIO()
     logs.configure(Logging(verbosity), stream)
     listener = Logs()
@@ -58,35 +58,35 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
     ),
-    "what the other guards keep": (
+    "nodes kept by guards": (
         KeptByGuards({"local-storage": 3, "kube-system-pod": 1}),
         0,
         [
-            ("INFO 4 on-demand nodes stay that k8s-spot-rescheduler would drain (1 kube-system-pod, 3 local-storage); "
-            "--compat=k8s-spot-rescheduler drains them")
+            ("INFO k8s-spot-rescheduler would drain 4 more on-demand nodes (1 kube-system-pod, 3 local-storage); "
+            "--compat=k8s-spot-rescheduler allows that")
         ],
     ),
-    "what they keep as far as was judged": (
+    "nodes kept by guards, judged in part": (
         KeptByGuards({"local-storage": 3}, complete=False),
         0,
         [
-            ("INFO at least 3 on-demand nodes stay that k8s-spot-rescheduler would drain (3 local-storage); "
-            "--compat=k8s-spot-rescheduler drains them")
+            ("INFO k8s-spot-rescheduler would drain at least 3 more on-demand nodes (3 local-storage); "
+            "--compat=k8s-spot-rescheduler allows that")
         ],
     ),
-    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica leads: it acts"]),
+    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica is the leader"]),
     "what blocks a node": (
         planned(BLOCKED),
         2,
         [
-            "INFO stays: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
-            "INFO stays: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
+            "INFO not drained: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
+            "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),
-    "a node that can go": (planned(PLAN), 2, ["INFO can be emptied: 1 pods fit spot nodes node=od-1"]),
+    "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
-    "a drain of another": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
-    "the taint": (Tainted(OD), 2, ["INFO tainted, it takes no more pods node=od-1"]),
+    "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
+    "the taint": (Tainted(OD), 2, ["INFO tainted, it accepts no more pods node=od-1"]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
         3,
@@ -97,18 +97,18 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
-    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it takes pods again node=od-1"]),
-    "the end of a machine that another one comes for": (
+    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it accepts pods again node=od-1"]),
+    "a removed machine that will be replaced": (
         replace(ended(), removed=True, unshrunk="502: no"),
         0,
-        ["WARNING drained after 12.5 s, 1 pods moved; another machine comes in its place: 502: no node=od-1"],
+        ["WARNING drained after 12.5 s, 1 pods moved; a new machine will replace it: 502: no node=od-1"],
     ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
         0,
         [
             (
-                "WARNING drain failed after 12.5 s, the taint is off: it took too long "
+                "WARNING drain failed after 12.5 s, the taint was removed: it took too long "
                 "node=od-1 pod=default/web-1 reason=eviction-timeout"
             )
         ],
@@ -116,30 +116,33 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a cool-down": (
         CoolingDown(OD, NOW, 2),
         0,
-        ["INFO left alone until 2026-01-01T12:00:00Z after 2 failed drains in a row node=od-1 reason=cooling-down"],
+        [
+            ("INFO no new attempt before 2026-01-01T12:00:00Z after 2 consecutive failed drains "
+            "node=od-1 reason=cooling-down")
+        ],
     ),
     "marks": (
         Swept(OD, "", Sweep.ROLLED_BACK),
         0,
-        ["INFO found marks of a drain by nobody known: rolled-back node=od-1 reason=rolled-back"],
+        ["INFO found marks of a drain by an unknown holder: rolled-back node=od-1 reason=rolled-back"],
     ),
     "an order": (
         MachineOrdered(OD, "pool", "g"),
         0,
-        ["INFO empty: pool was asked to take its machine out of group g node=od-1"],
+        ["INFO empty: requested termination of the machine in group g from pool node=od-1"],
     ),
     "an end that an earlier drain ordered": (
         MachineGone(OD),
         0,
-        ["INFO its machine is going or gone, the Node is deleted node=od-1"],
+        ["INFO its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
     "an order that waits": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
         0,
         [
             (
-                "WARNING its machine may have been ordered away; it is not ordered again for now: the plan no longer "
-                "holds: no-controller: pod a/b node=od-1 reason=plan-changed"
+                "WARNING machine termination may have been requested before; not requested again for now: the plan "
+                "no longer holds: no-controller: pod a/b node=od-1 reason=plan-changed"
             )
         ],
     ),
@@ -152,19 +155,19 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; its machine is going or gone, the Node is deleted node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
-    "a node that another tool removes": (
-        replace(ended(), removed_by="another tool removes it (a taint)"),
+    "a node that another tool is removing": (
+        replace(ended(), removed_by="another tool is removing it (a taint)"),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; another tool removes it (a taint) node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; another tool is removing it (a taint) node=od-1"],
     ),
     "a node that stays tainted": (
         replace(ended(Why.INTERNAL_ERROR), tainted=True),
         0,
         [
             (
-                "WARNING drain failed after 12.5 s, the taint is still on: it took too long "
+                "WARNING drain failed after 12.5 s, the taint is still set: it took too long "
                 "node=od-1 pod=default/web-1 reason=internal-error"
             )
         ],
@@ -194,48 +197,51 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
 
 @pytest.mark.parametrize(("event", "verbosity", "lines"), LINES.values(), ids=LINES)
 def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
-    """Each is told at its verbosity, and not below it."""
-    assert said(event, verbosity=verbosity)[: len(lines)] == lines
+    """Each line is logged at its verbosity, and not below it."""
+    assert logged(event, verbosity=verbosity)[: len(lines)] == lines
     if verbosity > 1:
-        assert said(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
+        assert logged(event, verbosity=verbosity - 1 if verbosity > 2 else 0) == []
 
 
 @pytest.mark.parametrize("why", Why)
-def test_each_cause_of_a_failed_drain_is_told(why: Why) -> None:
-    [line] = said(ended(why), verbosity=0)
+def test_each_cause_of_a_failed_drain_is_logged(why: Why) -> None:
+    [line] = logged(ended(why), verbosity=0)
     assert line.endswith(f"it took too long node=od-1 pod=default/web-1 reason={why}")
 
 
 @pytest.mark.parametrize("waiting", Waiting)
-def test_each_wait_is_told_with_its_reason(waiting: Waiting) -> None:
-    assert said(Held(waiting, "for a reason")) == [f"INFO nothing is drained: for a reason reason={waiting}"]
+def test_each_wait_is_logged_with_its_reason(waiting: Waiting) -> None:
+    assert logged(Held(waiting, "for a reason")) == [f"INFO nothing is drained: for a reason reason={waiting}"]
 
 
-def test_what_metrics_show_is_no_line() -> None:
-    assert said(OwedChanged(3), WatchAges({"Pod": 1.0}), verbosity=4) == []
+def test_events_for_metrics_only_are_not_logged() -> None:
+    assert logged(OwedChanged(3), WatchAges({"Pod": 1.0}), verbosity=4) == []
 
 
-def test_reasons_are_told_when_they_change() -> None:
-    assert len(said(planned(BLOCKED), planned(BLOCKED))) == 2
-    assert len(said(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
+def test_reasons_are_logged_when_they_change() -> None:
+    assert len(logged(planned(BLOCKED), planned(BLOCKED))) == 2
+    assert len(logged(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 5
 
 
-def test_a_dry_run_tells_at_every_verbosity() -> None:
-    lines = said(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
-    assert lines[1:] == ["INFO can be emptied: 1 pods fit spot nodes node=od-1", "INFO has nothing to move node=od-3"]
+def test_a_dry_run_logs_verdicts_at_every_verbosity() -> None:
+    lines = logged(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
+    assert lines[1:] == [
+        "INFO can be drained: 1 pods fit on spot nodes node=od-1",
+        "INFO has no pods to move node=od-3",
+    ]
 
 
-def test_a_wait_is_told_once() -> None:
+def test_a_wait_is_logged_once() -> None:
     waits = [Held(Waiting.DRAIN_DELAY, "600 s more"), Held(Waiting.DRAIN_DELAY, "590 s more")]
-    assert len(said(*waits)) == 1
-    assert len(said(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
+    assert len(logged(*waits)) == 1
+    assert len(logged(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
 
 
 def test_a_label_that_no_node_has_is_told_once() -> None:
     """At every verbosity; a pool that is empty from time to time is no news."""
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
-    lines = said(none, none, some, none, verbosity=0)
+    lines = logged(none, none, some, none, verbosity=0)
     assert lines == ["WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"]
 
 
@@ -247,7 +253,7 @@ def test_json_lines_have_fields() -> None:
     assert line.pop("time").endswith("Z")
     assert line == {
         "level": "WARNING",
-        "message": "drain failed after 12.5 s, the taint is off: it took too long",
+        "message": "drain failed after 12.5 s, the taint was removed: it took too long",
         "node": "od-1",
         "pod": "default/web-1",
         "reason": "stopped",
@@ -255,7 +261,7 @@ def test_json_lines_have_fields() -> None:
 
 
 @pytest.mark.parametrize("form", LogFormat)
-def test_errors_of_ours_are_one_line(form: LogFormat) -> None:
+def test_our_errors_are_one_line(form: LogFormat) -> None:
     stream = io.StringIO()
     logs.configure(Logging(0, form), stream)
     try:
@@ -266,7 +272,7 @@ def test_errors_of_ours_are_one_line(form: LogFormat) -> None:
     assert "a round ended: ValueError: invalid literal for int" in line
 
 
-def test_others_are_heard_when_they_warn() -> None:
+def test_warnings_of_libraries_are_logged() -> None:
     stream = io.StringIO()
     logs.configure(Logging(4), stream)
     logging.getLogger("urllib3").info("chatter")

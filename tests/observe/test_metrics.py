@@ -1,4 +1,4 @@
-"""Each event counts where the names of k8s-spot-rescheduler, and ours, say it does."""
+"""Tests of metrics: each event is counted under the documented names."""
 
 from datetime import timedelta
 
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "its cause": (ended(Why.STOPPED), "drain_failures_total", {"cause": "stopped"}, 1),
     "its length": (ended(), "drain_duration_seconds_sum", {}, 12.5),
     "an evicted pod": (EvictionAnswered(OD, WEB, EvictionResult.EVICTED), "evicted_pods_total", {}, 1),
-    "a refused one": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evicted_pods_total", {}, 0),
+    "a rejected eviction": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evicted_pods_total", {}, 0),
     "the refusal": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evictions_total", {"result": "refused", "code": "429"}, 1,
     ),
@@ -71,18 +71,18 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "a bad round": (RoundEnded(NOW, 0.3, succeeded=False), "last_success_timestamp_seconds", {}, 0),
     "trouble": (Trouble(ErrorKind.WRITE, "x"), "errors_total", {"type": "write"}, 1),
     "planning": (planned(PLAN, BLOCKED), "plan_duration_seconds_sum", {}, 0.2),
-    "nodes that can go": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
+    "nodes that can be drained": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
     "empty nodes do not count": (planned(PLAN, Plan("od-3", ())), "drainable_nodes", {}, 1),
-    "nodes that stay": (planned(PLAN, BLOCKED), "blocked_nodes", {"reason": "no-controller"}, 1),
-    "pods in the way": (planned(PLAN, BLOCKED), "blocked_pods", {"reason": "pod-disruption-budget"}, 1),
+    "nodes that are not drained": (planned(PLAN, BLOCKED), "blocked_nodes", {"reason": "no-controller"}, 1),
+    "pods that block a node": (planned(PLAN, BLOCKED), "blocked_pods", {"reason": "pod-disruption-budget"}, 1),
     "the delay": (Held(Waiting.DRAIN_DELAY, "x"), "cooldown_active", {"kind": "drain-delay"}, 1),
     "no delay": (Held(Waiting.PENDING_PODS, "x"), "cooldown_active", {"kind": "drain-delay"}, 0),
     "the delay is over": (planned(PLAN, complete=False), "cooldown_active", {"kind": "drain-delay"}, 0),
-    "nodes left alone": (observed("a"), "cooldown_active", {"kind": "node"}, 0),
-    "a drain under way": (DrainStarted(OD, PLAN), "drains_in_progress", {}, 1),
+    "nodes in cooldown": (observed("a"), "cooldown_active", {"kind": "node"}, 0),
+    "a drain in progress": (DrainStarted(OD, PLAN), "drains_in_progress", {}, 1),
     "a landing": (ended(landing=40.5), "landing_duration_seconds_sum", {}, 40.5),
     "its number": (ended(landing=40.5), "landing_duration_seconds_count", {}, 1),
-    "a drain that moved nothing": (ended(), "landing_duration_seconds_count", {}, 0),
+    "a drain without evictions": (ended(), "landing_duration_seconds_count", {}, 0),
     "pods that are owed": (OwedChanged(3), "owed_replacements", {}, 3),
     "nothing is owed": (OwedChanged(0), "owed_replacements", {}, 0),
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
 
 
 @pytest.mark.parametrize("waiting", [waiting for waiting in Waiting if waiting is not Waiting.NOT_LEADING])
-def test_each_wait_is_told_while_it_lasts(waiting: Waiting) -> None:
+def test_each_wait_is_shown_while_it_lasts(waiting: Waiting) -> None:
     labels = {"kind": str(waiting)}
     assert after(planned(PLAN)).get_sample_value(P + "cooldown_active", labels) == 0
     assert after(Held(waiting, "x")).get_sample_value(P + "cooldown_active", labels) == 1
@@ -102,12 +102,12 @@ def test_each_wait_is_told_while_it_lasts(waiting: Waiting) -> None:
         assert after(Held(waiting, "x"), Held(other, "x")).get_sample_value(P + "cooldown_active", labels) == 0
 
 
-def test_what_is_owed_is_for_the_leader_to_tell() -> None:
+def test_only_the_leader_reports_owed_replacements() -> None:
     registry = after(OwedChanged(3), LeadershipChanged(leading=False))
     assert registry.get_sample_value(P + "owed_replacements") == 0
 
 
-def test_a_replica_that_does_not_lead_waits_for_nothing() -> None:
+def test_a_replica_that_is_not_the_leader_shows_no_wait() -> None:
     registry = after(Held(Waiting.NOT_LEADING, "x"))
     kinds = {sample.labels["kind"]: sample.value for sample in samples(registry, "cooldown_active")}
     assert kinds == {str(waiting): 0 for waiting in Waiting if waiting is not Waiting.NOT_LEADING}
@@ -118,7 +118,7 @@ def test_each_cause_of_a_failed_drain_is_a_label(why: Why) -> None:
     assert after(ended(why)).get_sample_value(P + "drain_failures_total", {"cause": str(why)}) == 1
 
 
-def test_a_watch_that_ended_leaves_no_label() -> None:
+def test_a_watch_that_ended_leaves_no_series() -> None:
     registry = after(WatchAges({"Pod": 1.0, "Node": 2.0}), WatchAges({"Node": 3.0}))
     assert {sample.labels["kind"]: sample.value for sample in samples(registry, "watch_age_seconds")} == {"Node": 3.0}
 
@@ -128,7 +128,7 @@ def test_counts(event: Event, name: str, labels: dict[str, str], value: float) -
     assert after(event).get_sample_value(P + name, labels) == value
 
 
-def test_nodes_that_are_gone_leave_no_labels() -> None:
+def test_deleted_nodes_leave_no_series() -> None:
     registry = after(observed("a", "b"), observed("b"))
     assert registry.get_sample_value(P + "node_pods_count", {"node_type": WORKER, "node": "a"}) is None
     assert registry.get_sample_value(P + "node_pods_count", {"node_type": WORKER, "node": "b"}) == 3
@@ -148,13 +148,13 @@ def test_a_node_that_comes_back_keeps_its_count() -> None:
     assert registry.get_sample_value(P + "node_drain_total", {"drain_state": "Success", "node": "od-1"}) == 1
 
 
-def test_reasons_that_are_gone_leave_no_labels() -> None:
+def test_reasons_that_no_longer_apply_leave_no_series() -> None:
     registry = after(planned(BLOCKED), planned(PLAN))
     assert registry.get_sample_value(P + "blocked_nodes", {"reason": "no-controller"}) is None
     assert registry.get_sample_value(P + "blocked_pods", {"reason": "no-controller"}) is None
 
 
-def test_a_plan_that_stopped_at_the_first_node_says_nothing_of_the_others() -> None:
+def test_a_partial_plan_does_not_change_the_metrics_of_other_nodes() -> None:
     registry = after(planned(BLOCKED), planned(PLAN, complete=False))
     assert registry.get_sample_value(P + "blocked_nodes", {"reason": "no-controller"}) == 1
 
@@ -182,12 +182,13 @@ def test_the_page_has_no_created_series() -> None:
     assert f"{P}build_info{{" in page
 
 
-def test_the_page_is_sound_in_both_formats() -> None:
-    """What ends in _count carries no type but for histograms: promtool's lint asks for that."""
+def test_the_page_is_valid_in_both_formats() -> None:
+    """Metrics whose names end in _count have no type: promtool's linter allows such names for histograms only."""
     page = generate_latest(after(*ALL)).decode()
     assert f"# TYPE {P}nodes_count untyped" in page
     assert f"# TYPE {P}node_pods_count untyped" in page
     openmetrics = generate_openmetrics(after(*ALL)).decode()  # type: ignore[no-untyped-call]
-    families = {one.name: one for one in text_string_to_metric_families(openmetrics)}  # type: ignore[no-untyped-call]
+    parsed = text_string_to_metric_families(openmetrics)  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parsed}
     assert families[P + "nodes_count"].type == "unknown"
     assert families[P + "node_drain"].type == "counter"

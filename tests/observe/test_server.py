@@ -1,4 +1,4 @@
-"""The pages, over a real socket."""
+"""Tests of the pages, over a real socket."""
 
 import socket
 import threading
@@ -24,8 +24,8 @@ from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 ANY = Address("127.0.0.1", 0)
 
 
-class Hand(SystemClock):
-    """A clock that is set by hand."""
+class ManualClock(SystemClock):
+    """A clock that is set by the test."""
 
     seconds = 0.0
 
@@ -35,7 +35,7 @@ class Hand(SystemClock):
 
 class Pages:
     def __init__(self) -> None:
-        self.clock, self.ready = Hand(), False
+        self.clock, self.ready = ManualClock(), False
         self.health = Health(self.clock, 10, lambda: self.ready, lambda: "not read yet: pods")
         self.status, registry = Status(), CollectorRegistry()
         self.metrics = Metrics(registry)
@@ -59,24 +59,24 @@ def pages() -> Iterator[Pages]:
         yield made
 
 
-def test_metrics_in_the_form_that_is_asked_for(pages: Pages) -> None:
+def test_metrics_in_the_requested_format(pages: Pages) -> None:
     plain = pages.get("/metrics", accept="text/plain")
     assert plain.headers["content-type"].startswith("text/plain; version=")
     assert "spot_rescheduler_leader 0.0" in plain.text.splitlines()
     assert pages.get("/metrics", accept="application/openmetrics-text; version=1.0.0").text.endswith("# EOF\n")
 
 
-def test_alive_while_the_loop_beats(pages: Pages) -> None:
+def test_alive_while_the_loop_has_a_heartbeat(pages: Pages) -> None:
     assert pages.get("/healthz").status_code == 200
     pages.clock.seconds = 181
     silent = pages.get("/healthz")
-    assert (silent.status_code, silent.text) == (503, "the loop has been silent for 181 s\n")
+    assert (silent.status_code, silent.text) == (503, "no heartbeat of the loop for 181 s\n")
     pages.health.beat()
     assert pages.get("/healthz").status_code == 200
 
 
-def test_slow_loops_may_be_silent_for_longer() -> None:
-    clock = Hand()
+def test_longer_intervals_allow_longer_silence() -> None:
+    clock = ManualClock()
     health = Health(clock, 600, lambda: True)
     clock.seconds = 3600
     assert health.silence() is None
@@ -95,7 +95,7 @@ def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
 def test_the_status_of_a_new_daemon(pages: Pages) -> None:
     status = pages.get("/statusz").json()
     assert (status["plannedAt"], status["nodes"], status["drains"]) == (None, [], [])
-    assert "No plan was made yet" in pages.get("/statusz", accept="text/html").text
+    assert "No plan yet" in pages.get("/statusz", accept="text/html").text
 
 
 STORY = (
@@ -109,7 +109,7 @@ STORY = (
 )
 
 
-def test_the_status_for_programs(pages: Pages) -> None:
+def test_the_status_as_json(pages: Pages) -> None:
     pages.tell(*STORY)
     assert pages.get("/statusz").json() == {
         "version": "1.2",
@@ -158,23 +158,23 @@ def drain(**more: object) -> dict[str, object]:
     }
 
 
-def test_the_status_for_people_is_escaped(pages: Pages) -> None:
+def test_the_html_status_is_escaped(pages: Pages) -> None:
     pages.tell(*STORY)
     page = pages.get("/statusz", accept="text/html,*/*").text
     assert "nothing &lt;b&gt;makes&lt;/b&gt; it anew" in page
     assert "<b>makes" not in page
-    assert "1 of 2 on-demand nodes can be emptied onto 2 spot nodes, 0 are empty; staying: 1 no-controller" in page
+    assert "1 of 2 on-demand nodes can be drained to 2 spot nodes, 0 are empty; not drained: 1 no-controller" in page
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 
-def test_a_plan_that_stopped_early_does_not_hide_the_whole_one(pages: Pages) -> None:
+def test_a_partial_plan_does_not_replace_a_complete_one(pages: Pages) -> None:
     pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
     assert len(pages.get("/statusz").json()["nodes"]) == 2
 
 
 class TestRendered:
     def test_a_board_is_rendered_once_and_a_new_one_at_most_once_a_second(self) -> None:
-        clock, status, boards = Hand(), Status(), []
+        clock, status, boards = ManualClock(), Status(), []
 
         def render(board: Board) -> bytes:
             boards.append(board)
@@ -208,7 +208,7 @@ class TestRendered:
         assert len(count) == 1
 
 
-def test_probes_are_answered_while_a_page_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(_: Board) -> str:
@@ -229,13 +229,13 @@ def test_probes_are_answered_while_a_page_takes_its_time(monkeypatch: pytest.Mon
         assert {one.result().text for one in asked} == {"page"}
 
 
-def test_nothing_else_is_there(pages: Pages) -> None:
+def test_other_paths_are_not_found(pages: Pages) -> None:
     assert pages.get("/").status_code == 200
     assert pages.get("/etc/passwd").status_code == 404
     assert httpx.post(pages.url + "/metrics", timeout=60).status_code == 405
 
 
-def test_an_address_that_is_taken_is_told_in_one_line() -> None:
+def test_an_address_in_use_is_reported_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -245,7 +245,7 @@ def test_an_address_that_is_taken_is_told_in_one_line() -> None:
     assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"
 
 
-def test_a_host_that_does_not_exist_is_told() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with (
         pytest.raises(ReschedulerError, match=r"--listen-address no\.such\.host\.invalid:1"),
         serving(Pages().application, Address("no.such.host.invalid", 1)),

@@ -1,4 +1,4 @@
-"""Small clusters by keyword, as snapshots."""
+"""Builders of small clusters, as snapshots."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ Manifest = dict[str, Any]
 
 
 def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **more: Any) -> Manifest:
-    """A Ready node.
+    """Return a Ready node.
 
-    *more* takes ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready`` and ``conditions`` (others).
+    *more* accepts ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready`` and additional ``conditions``.
     """
     labels = {role: "", HOST: name, ZONE: zone} | more.get("labels", {})
     return {
@@ -41,10 +41,10 @@ def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: 
 
 
 def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **more: Any) -> Manifest:
-    """A running pod of a controller, in the namespace ``default`` unless the name says another.
+    """Return a running pod with a controller, in the namespace ``default`` unless the name contains another.
 
-    *more* takes ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (True: it has half a minute left, or
-    the moment until which it has time) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
+    *more* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True means
+    that half a minute is left) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {
@@ -71,7 +71,7 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
 
 
 def budget(name: str, app: str, *, allowed: int, **more: Any) -> Manifest:
-    """*more* takes ``healthy``, ``desired`` and ``policy`` (of unhealthy pods)."""
+    """Return a PodDisruptionBudget. *more* accepts ``healthy``, ``desired`` and ``policy`` (for unhealthy pods)."""
     spec: Manifest = {"selector": {"matchLabels": {"app": app}}}
     if "policy" in more:
         spec["unhealthyPodEvictionPolicy"] = more["policy"]
@@ -85,33 +85,33 @@ def budget(name: str, app: str, *, allowed: int, **more: Any) -> Manifest:
 
 
 def repels(app: str, key: str = HOST) -> Manifest:
-    """Anti-affinity against pods of *app*."""
+    """Return anti-affinity to pods of *app*."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def seeks(app: str, key: str = HOST) -> Manifest:
-    """Affinity to pods of *app*."""
+    """Return affinity to pods of *app*."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def snapshot(objects: Iterable[Manifest]) -> Snapshot:
     made, decoder = Snapshot(), Decoder(Interner())
-    for one in objects:
-        made.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+    for manifest in objects:
+        made.upsert(manifest["kind"], decoder.decode(manifest["kind"], msgspec.json.encode(manifest)))
     return made
 
 
-def brief(planning: Planning) -> dict[str, Any]:
-    """Node → where its pods go, or the reasons why it stays."""
+def summary(planning: Planning) -> dict[str, Any]:
+    """Return the placements by node for plans, and the reasons by node for rejections."""
     return {verdict.node: short(verdict) for verdict in planning.verdicts}
 
 
 def short(verdict: Plan | Rejected) -> Any:
     if isinstance(verdict, Plan):
-        return {one.pod.name: one.node for one in verdict.placements}
-    return [str(one.reason) for one in verdict.blockers]
+        return {placement.pod.name: placement.node for placement in verdict.placements}
+    return [str(blocker.reason) for blocker in verdict.blockers]
 
 
 def policy(**fields: Any) -> Policy:

@@ -14,7 +14,7 @@ from tests.planning.builders import NOW
 
 
 def large(nodes: int, controllers: int, seed: int = 1) -> Memory:
-    """A cluster of *nodes* where everything that can be remembered is."""
+    """Return the memory of a cluster of *nodes* where every possible entry exists."""
     source = random.Random(seed)
 
     def uid() -> str:

@@ -1,4 +1,4 @@
-"""The smallest change that would give a pod a place."""
+"""Tests of the smallest change that would let a pod fit."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], str | None]] = {
     "the node that lacks least": (
         [node("s1", cpu="1"), node("s2", cpu="1700m")],
         {"cpu": "2"},
-        "300m cpu less on s2, or so much more room there",
+        "300m less cpu requested on s2, or as much additional capacity there",
     ),
     "a taint on most nodes": (
         [node("s1", taints=TAINT), node("s2", taints=TAINT), node("s3", unschedulable=True)],
         {},
-        "a toleration of the taints of s1 (the same for 1 more nodes)",
+        "a toleration for the taints of s1 (the same for 1 more nodes)",
     ),
-    "a selector": ([node("s1")], {"nodeSelector": {"disk": "ssd"}}, "a node selector or affinity that takes s1"),
+    "a selector": ([node("s1")], {"nodeSelector": {"disk": "ssd"}}, "a node selector or affinity that matches s1"),
     "two plugins on the only node": ([node("s1", taints=TAINT, cpu="1")], {"cpu": "2"}, None),
     "it fits alone": (
         [node("s1")],
         {},
-        "it has a place alone; one more spot node, or fewer pods on this one, would make room for all",
+        "it fits if it moves alone; one more spot node, or fewer pods on its node, would make room for all of them",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets leave of a plan."""
+"""Tests of PodDisruptionBudgets in plans."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, brief, budget, node, pod, short, snapshot
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot, summary
 
 UNREADY: dict[str, Any] = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
 ONE = [pod("w-1", "od", labels={"app": "w"})]
@@ -16,9 +16,14 @@ BOTH = {"w-1": "s", "w-2": "s"}
 
 CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
     "none allowed": (ONE, [budget("b", "w", allowed=0)], Policy(), ["pod-disruption-budget"]),
-    "one allowed, one here": (ONE, [budget("b", "w", allowed=1)], Policy(), MOVED),
-    "one allowed, two here": (TWO, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
-    "one allowed, two here, in steps": (TWO, [budget("b", "w", allowed=1)], Policy(budgets_in_steps=True), BOTH),
+    "one allowed, one pod on the node": (ONE, [budget("b", "w", allowed=1)], Policy(), MOVED),
+    "one allowed, two pods on the node": (TWO, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
+    "one allowed, two pods on the node, in steps": (
+        TWO,
+        [budget("b", "w", allowed=1)],
+        Policy(budgets_in_steps=True),
+        BOTH,
+    ),
     "none allowed, in steps": (
         ONE,
         [budget("b", "w", allowed=0)],
@@ -40,7 +45,7 @@ CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
         Policy(),
         ["pod-disruption-budget"],
     ),
-    "an unready pod that may always go": (
+    "an unready pod that may always be evicted": (
         [pod("w-1", "od", labels={"app": "w"}, **UNREADY)],
         [budget("b", "w", allowed=0, healthy=1, desired=2, policy="AlwaysAllow")],
         Policy(),
@@ -61,9 +66,9 @@ def test_budget(pods: list[Any], budgets: list[Any], policy: Policy, expected: A
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-def test_what_one_node_spends_is_gone_for_the_next() -> None:
+def test_evictions_for_one_node_are_not_available_for_the_next() -> None:
     pods = [pod("w-1", "od1", labels={"app": "w"}), pod("w-2", "od2", labels={"app": "w"})]
     cluster = snapshot([node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s"), *pods, budget("b", "w", allowed=1)])
     planner = Planner(cluster, Policy())
-    assert brief(planner.plan_each(CIRCUMSTANCES)) == {"od1": {"w-1": "s"}, "od2": {"w-2": "s"}}
-    assert brief(planner.plan_all(CIRCUMSTANCES)) == {"od1": {"w-1": "s"}, "od2": ["pod-disruption-budget"]}
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == {"od1": {"w-1": "s"}, "od2": {"w-2": "s"}}
+    assert summary(planner.plan_all(CIRCUMSTANCES)) == {"od1": {"w-1": "s"}, "od2": ["pod-disruption-budget"]}

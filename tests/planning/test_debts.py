@@ -1,4 +1,4 @@
-"""What a drain owes, and when it is paid or lapses."""
+"""Tests of how debts are incurred, are paid and lapse."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,11 +33,11 @@ def debt(**fields: Any) -> Debt:
 
 INCURRED: dict[str, tuple[ControllerState, Replicas, Debt]] = {
     "all run": (state(), Replicas(3, 3, 3), debt()),
-    "one is not Ready": (state(), Replicas(3, 3, 2), debt(ready=2)),
-    "one is not bound": (state(), Replicas(3, 2, 2), debt(ready=2, bound=2)),
+    "one pod is not Ready": (state(), Replicas(3, 3, 2), debt(ready=2)),
+    "one pod is not bound": (state(), Replicas(3, 2, 2), debt(ready=2, bound=2)),
     "more run than are wanted": (state(wanted=2), Replicas(3, 3, 3), debt(ready=2, bound=2)),
     "fewer run than are wanted": (state(wanted=9), Replicas(3, 3, 3), debt()),
-    "the kind cannot be read: what runs is wanted": (
+    "unreadable kind: the running pods are the desired number": (
         state(wanted=None, template=""),
         Replicas(3, 3, 2),
         debt(ready=2, template=""),
@@ -54,7 +54,7 @@ def test_a_debt_is_incurred(known: ControllerState, replicas: Replicas, owed: De
 
 
 LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
-    "it stands": (debt(), state(), ""),
+    "the debt is still valid": (debt(), state(), ""),
     "scaled down": (debt(), state(wanted=0), ""),
     "deleted": (debt(), state(exists=False), "the controller was deleted"),
     "suspended": (debt(), state(suspended=True), "the controller is suspended"),
@@ -71,17 +71,17 @@ def test_a_debt_lapses(owed: Debt, known: ControllerState, why: str) -> None:
 
 SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
     "nothing is missing": (debt(), state(), Replicas(3, 3, 3), Shortfall(0, 0, 0)),
-    "one is not created": (debt(), state(), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
-    "one is not bound": (debt(), state(), Replicas(3, 2, 2), Shortfall(0, 1, 1)),
-    "one is not Ready": (debt(), state(), Replicas(3, 3, 2), Shortfall(0, 0, 1)),
-    "one was never Ready": (debt(ready=2), state(), Replicas(3, 3, 2), Shortfall(0, 0, 0)),
+    "one pod is not created": (debt(), state(), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
+    "one pod is not bound": (debt(), state(), Replicas(3, 2, 2), Shortfall(0, 1, 1)),
+    "one pod is not Ready": (debt(), state(), Replicas(3, 3, 2), Shortfall(0, 0, 1)),
+    "one pod was never Ready": (debt(ready=2), state(), Replicas(3, 3, 2), Shortfall(0, 0, 0)),
     "more run than are owed": (debt(), state(wanted=9), Replicas(5, 5, 5), Shortfall(-2, -2, -2)),
-    "scaled up: what was owed stays": (debt(), state(wanted=9), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
-    "scaled down by one": (debt(), state(wanted=2), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
-    "scaled down, and one more is missing": (debt(), state(wanted=2), Replicas(1, 1, 1), Shortfall(1, 1, 1)),
+    "scaled up: the debt is unchanged": (debt(), state(wanted=9), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
+    "scaled down by one pod": (debt(), state(wanted=2), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
+    "scaled down, and one more pod is missing": (debt(), state(wanted=2), Replicas(1, 1, 1), Shortfall(1, 1, 1)),
     "scaled to zero": (debt(), state(wanted=0), Replicas(), Shortfall(0, 0, 0)),
     "the kind cannot be read": (debt(), state(wanted=None), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
-    "one succeeded since": (debt(succeeded=4), state(succeeded=5), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
+    "one pod succeeded since": (debt(succeeded=4), state(succeeded=5), Replicas(2, 2, 2), Shortfall(0, 0, 0)),
     "those that had succeeded before do not count": (
         debt(succeeded=4),
         state(succeeded=4),
@@ -98,7 +98,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
-def test_what_is_missing(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
+def test_shortfall(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
     assert shortfall(owed, known, replicas) == missing
 
 
@@ -154,7 +154,7 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
         Replicas(2, 0, 0, ("default/a", "default/b"), ("uid-a", "uid-b")),
     ),
     "a pod that is being deleted": ([mine("a", deleted=True)], None),
-    "a pod that has ended": ([mine("a", status={"phase": "Succeeded"})], None),
+    "a finished pod": ([mine("a", status={"phase": "Succeeded"})], None),
     "a pod that was evicted, before that shows": ([mine("gone")], None),
     "a pod that waits for its eviction": ([mine("staying", "od")], Replicas(1, 1, 1)),
     "a replacement pod on the node that is being drained": (
@@ -172,7 +172,7 @@ def test_pods_are_counted(manifests: list[dict[str, Any]], expected: Replicas | 
     assert counted == ({} if expected is None else {WEB: expected})
 
 
-def test_pods_of_several_controllers_are_counted_apart() -> None:
+def test_pods_of_several_controllers_are_counted_separately() -> None:
     other = Controller("default", "StatefulSet", "db", "db-uid")
     second = mine("b")
     second["metadata"]["ownerReferences"][0]["uid"] = "rs-2"

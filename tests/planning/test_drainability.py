@@ -1,4 +1,4 @@
-"""Each rule of who may be evicted, as the only thing that stands in the way."""
+"""Tests of each drainability rule, as the only blocker."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ SCRATCH = [{"name": "scratch", "emptyDir": {}}]
 
 PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "an ordinary pod moves": ({}, Policy(), {"p": "s"}),
-    "a DaemonSet's pod stays and does not count": ({"owner": "DaemonSet"}, Policy(), {}),
-    "a mirror pod stays and does not count": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Policy(), {}),
+    "a DaemonSet pod is ignored": ({"owner": "DaemonSet"}, Policy(), {}),
+    "a mirror pod is ignored": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Policy(), {}),
     "a finished pod does not count": ({"owner": None, "status": {"phase": "Succeeded"}}, Policy(), {}),
     "a DaemonSet's pod that is being deleted": ({"owner": "DaemonSet", "deleted": True}, Policy(), {}),
     "a mirror pod that is being deleted": (
@@ -27,7 +27,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         {},
     ),
     "a pod being deleted": ({"deleted": True, "owner": None}, Policy(), ["pod-terminating"]),
-    "a pod being deleted that may go": (
+    "a terminating pod that may be evicted": (
         {"deleted": True, "annotations": {SAFE: "true"}},
         Policy(),
         ["pod-terminating"],
@@ -39,22 +39,26 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         ["pod-stuck-terminating"],
     ),
-    "a pod being deleted, nobody knows when": ({"deleted": "soon"}, Policy(), ["pod-terminating"]),
+    "a terminating pod with an unknown deletion time": ({"deleted": "soon"}, Policy(), ["pod-terminating"]),
     "another scheduler": ({"schedulerName": "volcano"}, Policy(), ["other-scheduler"]),
-    "another scheduler, and its owner says it is safe": (
+    "another scheduler, annotated as safe to evict": (
         {"schedulerName": "volcano", "annotations": {SAFE: "true"}},
         Policy(),
         ["other-scheduler"],
     ),
-    "another scheduler that is named": (
+    "another scheduler that is configured": (
         {"schedulerName": "volcano"},
         Policy(scheduler_names=("default-scheduler", "volcano")),
         {"p": "s"},
     ),
     "the default scheduler by its name": ({"schedulerName": "default-scheduler"}, Policy(), {"p": "s"}),
-    "the default scheduler, and only another is named": ({}, Policy(scheduler_names=("volcano",)), ["other-scheduler"]),
+    "the default scheduler, but only another is configured": (
+        {},
+        Policy(scheduler_names=("volcano",)),
+        ["other-scheduler"],
+    ),
     "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
-    "a DaemonSet's pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
+    "a DaemonSet pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
     "a Job's pod": ({"owner": "batch/v1/Job"}, Policy(), {"p": "s"}),
     "a Job's pod, and none may move": (
         {"owner": "batch/v1/Job"},
@@ -86,15 +90,19 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     ),
     "do-not-disrupt for no time at all is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
     "no controller": ({"owner": None}, Policy(), ["no-controller"]),
-    "no controller, but told to delete such": ({"owner": None}, Policy(delete_non_replicated_pods=True), {"p": "s"}),
-    "no controller, but its owner says it is safe": (
+    "no controller, but --delete-non-replicated-pods": (
+        {"owner": None},
+        Policy(delete_non_replicated_pods=True),
+        {"p": "s"},
+    ),
+    "no controller, but annotated as safe to evict": (
         {"owner": None, "annotations": {SAFE: "true"}},
         Policy(),
         {"p": "s"},
     ),
     "any kind of controller counts": ({"owner": "Rollout"}, Policy(), {"p": "s"}),
     "a virtual kubelet of Liqo": ({"labels": KUBELET}, Policy(), ["liqo-component"]),
-    "a virtual kubelet of Liqo whose owner calls it safe": (
+    "a Liqo virtual kubelet annotated as safe to evict": (
         {"labels": KUBELET, "annotations": {SAFE: "true"}},
         Policy(),
         {"p": "s"},
@@ -119,13 +127,13 @@ def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-#: when the pod "p" has to end; pods that the drain has evicted → the plan's pods that leave, or why it is given up
+#: deletionTimestamp of pod "p", pods that the drain has evicted → pods that the plan waits for, or the reason
 LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "evicted by this drain": (True, ("uid-p",), ["default/p"]),
     "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
-    "deleted by somebody else, after the first eviction": (True, ("uid-q",), ["default/p"]),
-    "deleted by somebody else, before it": (True, (), ["pod-terminating"]),
-    "deleted by somebody else, and late": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
+    "deleted by others after the first eviction": (True, ("uid-q",), ["default/p"]),
+    "deleted by others before the first eviction": (True, (), ["pod-terminating"]),
+    "deleted by others and overdue": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
     "the first look": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
 }
 
@@ -135,7 +143,7 @@ def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: t
     pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
     verdict = planner.look_again("od", CIRCUMSTANCES, evicted)
-    told = [str(one) for one in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
+    told = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
     assert told == expected
 
 
@@ -144,7 +152,7 @@ def test_a_terminating_pod_does_not_have_to_move() -> None:
     assert [one.name for one in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
 
 
-def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
+def test_details_say_what_a_person_can_do() -> None:
     pods = [
         pod("a", "od", deleted="2026-01-01T12:01:00Z"),
         pod("b", "od", deleted="2026-01-01T11:00:00Z"),
@@ -152,20 +160,19 @@ def test_what_is_told_of_a_pod_names_what_a_person_can_do() -> None:
     ]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert {one.pod: one.detail for one in verdict.blockers} == {
-        "default/a": "it is being deleted and has time until 2026-01-01T12:01:00Z; the node waits for its end",
-        "default/b": "it should have ended at 2026-01-01T11:00:00Z; see its finalizers, and whether its kubelet works",
-        "default/c": "volcano places it; --scheduler-name=volcano would let it go, if that scheduler has the default's "
-        "rules",
+    assert {blocker.pod: blocker.detail for blocker in verdict.blockers} == {
+        "default/a": "it is being deleted (grace period until 2026-01-01T12:01:00Z); the drain waits until it is gone",
+        "default/b": "it should have terminated by 2026-01-01T11:00:00Z; check its finalizers and the node's kubelet",
+        "default/c": "its scheduler is volcano; --scheduler-name=volcano allows eviction if it uses the default rules",
     }
 
 
-def test_pods_that_are_alike_but_for_their_owner_are_judged_apart() -> None:
+def test_pods_that_differ_only_in_their_owner_are_evaluated_separately() -> None:
     pods = [pod(f"p-{n}", "od", owner=owner) for n, owner in enumerate(("batch/v1/Job", "x/v1/Job", "batch/v1/Job"))]
     policy = Policy(move_jobs=MoveJobs.NEVER)
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), policy).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert [one.pod for one in verdict.blockers] == ["default/p-0", "default/p-2"]
+    assert [blocker.pod for blocker in verdict.blockers] == ["default/p-0", "default/p-2"]
 
 
 SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {
@@ -181,14 +188,12 @@ def test_kube_system(policy: Policy, budgets: list[dict[str, Any]], expected: An
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
 
-def test_what_runs_in_a_tenant_namespace_of_liqo_stays() -> None:
+def test_pods_in_a_liqo_tenant_namespace_block_the_node() -> None:
     pods = [pod("liqo-tenant-rome/gw-rome", "od"), pod("liqo/liqo-webhook", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    detail = (
-        'virtual nodes of Liqo depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" would let it go'
-    )
-    assert [(one.pod, str(one.reason), one.detail) for one in verdict.blockers] == [
+    detail = 'Liqo virtual nodes depend on it; cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction'
+    assert [(blocker.pod, str(blocker.reason), blocker.detail) for blocker in verdict.blockers] == [
         ("liqo-tenant-rome/gw-rome", "liqo-component", detail)
     ]
 
@@ -197,7 +202,7 @@ def test_every_blocking_pod_is_named() -> None:
     pods = [pod("a", "od", owner=None), pod("b", "od", annotations={SAFE: "false"}), pod("c", "od")]
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert {(one.pod, str(one.reason)) for one in verdict.blockers} == {
+    assert {(blocker.pod, str(blocker.reason)) for blocker in verdict.blockers} == {
         ("default/a", "no-controller"),
         ("default/b", "not-safe-to-evict"),
     }
@@ -211,7 +216,7 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, ["node-do-not-disrupt"]),
     "control plane": ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, ["control-plane"]),
     "not Ready": ({"ready": "Unknown"}, ["node-not-ready"]),
-    "taken by the autoscaler": (
+    "being removed by the autoscaler": (
         {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
         ["being-drained-by-another"],
     ),

@@ -1,4 +1,4 @@
-"""Plans played through with the scheduler's scoring: what comes true, what does not, and where pods would land."""
+"""Tests of plans played through with the scheduler's scoring: which succeed, which fail, and where pods would land."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from rescheduler.planning.forecast import nodes_to_find
 from rescheduler.planning.outcome import Landing, Plan, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, brief, node, pod, seeks, short, snapshot
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, seeks, short, snapshot, summary
 
 SOFT = [{"key": "rescheduler", "effect": "PreferNoSchedule"}]
 POOL: dict[str, Any] = {"labels": {"pool": "spot"}}
 STAYS_ON_SPOT: dict[str, Any] = {"nodeSelector": {"pool": "spot"}}
 
-#: Only ``a`` on s2 leaves room for ``b``; the scheduler puts ``a`` where more is free.
+#: There is room for ``b`` only if ``a`` runs on s2; the scheduler prefers the node with more free resources for ``a``.
 TIGHT = [node("s1", cpu="3", **POOL), node("s2", cpu="2", **POOL)]
-#: Little is free on spot, everything on the on-demand node that stays.
+#: Spot nodes have little free capacity; the other on-demand node is empty.
 TEMPTING = [node("s", cpu="8"), pod("x", "s", cpu="4")]
 
 
 def two(on: str) -> list[Manifest]:
-    """Pods that fill TIGHT and may go nowhere else."""
+    """Return pods that fill TIGHT and fit nowhere else."""
     return [pod(f"a-{on}", on, cpu="2", **STAYS_ON_SPOT), pod(f"b-{on}", on, cpu="3", **STAYS_ON_SPOT)]
 
 
@@ -38,9 +38,9 @@ def forecast(objects: list[Manifest], on: str = "od") -> Plan:
 
 CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
     "plenty of room": ([node("s1"), node("s2"), pod("a", "od"), pod("b", "od")], True, Landing(2, 0)),
-    # In the plan's order, the larger pod first, it comes true; the other way round it does not.
+    # In plan order, with the larger pod first, both fit; in reverse order they do not.
     "a tight plan hangs on the choice of nodes": ([*TIGHT, *two("od")], False, Landing(2, 0)),
-    "the higher priority comes first and leaves the rest of the room": (
+    "the pod with the higher priority is scheduled first": (
         [
             node("s1", cpu="3"),
             node("s2", cpu="1"),
@@ -65,13 +65,13 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
         True,
         Landing(2, 0),
     ),
-    "the drained node takes nothing itself": ([*TEMPTING, pod("a", "od")], True, Landing(1, 0)),
+    "the drained node accepts no pods": ([*TEMPTING, pod("a", "od")], True, Landing(1, 0)),
     "a node that is neither is not spot": (
         [node("other", "pool", cpu="32"), *TEMPTING, pod("a", "od")],
         True,
         Landing(0, 1),
     ),
-    "nothing to move": ([node("s")], True, Landing(0, 0)),
+    "no pods to move": ([node("s")], True, Landing(0, 0)),
 }
 
 
@@ -83,15 +83,15 @@ def test_forecasts(objects: list[Manifest], *, robust: bool, landing: Landing) -
 
 def test_a_forecast_says_where_each_pod_goes() -> None:
     plan = forecast([node("stay", ON_DEMAND, cpu="32"), *TEMPTING, pod("a", "od")])
-    assert [(one.pod.name, one.node) for one in plan.placements] == [("a", "s")]
-    assert [(one.pod, one.node) for one in plan.forecast] == [(plan.placements[0].pod, "stay")]
+    assert [(placement.pod.name, placement.node) for placement in plan.placements] == [("a", "s")]
+    assert [(placement.pod, placement.node) for placement in plan.forecast] == [(plan.placements[0].pod, "stay")]
 
 
-def test_ties_fall_anyhow_but_always_alike() -> None:
+def test_ties_are_broken_at_random_but_reproducibly() -> None:
     objects = [*(node(f"s{n}") for n in range(8)), *(pod(f"p{n}", "od") for n in range(12))]
     once, again = forecast(objects), forecast(objects)
     assert once == again
-    elsewhere = forecast([one | _moved(one) for one in objects], on="od2")
+    elsewhere = forecast([manifest | _moved(manifest) for manifest in objects], on="od2")
     assert [one.node for one in once.forecast] != [one.node for one in elsewhere.forecast]
 
 
@@ -100,18 +100,18 @@ def _moved(one: Manifest) -> Manifest:
     return {"spec": spec}
 
 
-def test_a_fragile_plan_is_not_carried_out_and_the_next_node_is_looked_at() -> None:
-    """The emptiest node's plan is fragile; the other node's is not."""
+def test_a_fragile_plan_is_rejected_and_the_next_node_is_planned() -> None:
+    """The plan of the first node is fragile; that of the other node is not."""
     objects = [node("od1", ON_DEMAND), node("od2", ON_DEMAND), *TIGHT, *two("od1")]
     objects += [pod("agent", "od2", cpu="9", owner="DaemonSet"), pod("c", "od2", **STAYS_ON_SPOT)]
     planner = Planner(snapshot(objects), Policy())
     planning = planner.first_plan(CIRCUMSTANCES)
-    assert [short(one) for one in planning.verdicts][:1] == [["fragile-plan"]]
+    assert [short(verdict) for verdict in planning.verdicts][:1] == [["fragile-plan"]]
     assert [(plan.node, plan.robust) for plan in planning.plans] == [("od2", True)]
     (blocker,) = planning.rejected[0].blockers
     assert blocker.detail == (
-        "the scheduler would not choose the nodes that the plan counts on: 1 of 2 pods (default/b-od1) found no place "
-        "in up to 3 of 5 play-throughs"
+        "the scheduler would probably choose other nodes than the plan: 1 of 2 pods (default/b-od1) were "
+        "unschedulable in up to 3 of 5 simulations"
     )
     assert planner.look_again("od1", CIRCUMSTANCES) == planning.rejected[0]
     shown = {verdict.node: verdict for verdict in planner.plan_each(CIRCUMSTANCES).verdicts}["od1"]
@@ -119,7 +119,7 @@ def test_a_fragile_plan_is_not_carried_out_and_the_next_node_is_looked_at() -> N
     assert shown.robust is False
 
 
-def test_a_fragile_plan_is_carried_out_where_that_is_wanted() -> None:
+def test_a_fragile_plan_is_accepted_if_allowed() -> None:
     cluster = snapshot([node("od", ON_DEMAND), *TIGHT, *two("od")])
     planning = Planner(cluster, Policy(allow_fragile_plans=True)).first_plan(CIRCUMSTANCES)
     assert [(plan.node, plan.robust) for plan in planning.plans] == [("od", False)]
@@ -133,26 +133,26 @@ RETURNS = [node("od", ON_DEMAND), *TEMPTING, pod("a", "od"), pod("b", "od")]
     [([], ["returns-to-on-demand"]), (SOFT, {"a": "s", "b": "s"})],
     ids=["mostly back to on-demand", "a soft taint keeps them away"],
 )
-def test_pods_are_not_shuffled_between_on_demand_nodes(taints: list[Manifest], expected: Any) -> None:
+def test_plans_that_move_pods_between_on_demand_nodes_are_rejected(taints: list[Manifest], expected: Any) -> None:
     cluster = snapshot([*RETURNS, node("stay", ON_DEMAND, cpu="32", taints=taints)])
     planner = Planner(cluster, Policy())
-    assert brief(planner.first_plan(CIRCUMSTANCES))["od"] == expected
+    assert summary(planner.first_plan(CIRCUMSTANCES))["od"] == expected
     assert short(planner.look_again("od", CIRCUMSTANCES)) == expected
 
 
-def test_the_advice_is_a_soft_taint() -> None:
+def test_the_detail_recommends_a_soft_taint() -> None:
     planner = Planner(snapshot([*RETURNS, node("stay", ON_DEMAND, cpu="32")]), Policy())
     verdict = planner.look_again("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
     assert verdict.blockers[0].reason is Reason.RETURNS_TO_ON_DEMAND
     assert verdict.blockers[0].detail == (
-        "at least 2 of 2 pods would go back to nodes that are not spot; a PreferNoSchedule taint on on-demand nodes "
+        "at least 2 of 2 pods would return to nodes that are not spot; a PreferNoSchedule taint on on-demand nodes "
         "(--manage-soft-taint) keeps them away"
     )
 
 
 def test_half_of_the_pods_may_return() -> None:
-    """``a`` may only go to on-demand nodes or s1, ``b`` only to spot."""
+    """Pod ``a`` may only run on on-demand nodes or s1, pod ``b`` only on spot nodes."""
     objects = [*RETURNS[:3], node("stay", ON_DEMAND, cpu="32"), pod("a", "od")]
     objects += [node("t", **POOL), pod("b", "od", **STAYS_ON_SPOT)]
     plan = Planner(snapshot(objects), Policy()).look_again("od", CIRCUMSTANCES)
@@ -160,8 +160,8 @@ def test_half_of_the_pods_may_return() -> None:
     assert plan.landing == Landing(1, 1)
 
 
-def test_emptied_one_after_the_other_a_drained_node_attracts_nobody() -> None:
-    """Alone, the pods of either node would go to the other one, which has more room than spot."""
+def test_a_drained_node_attracts_no_pods_of_later_drains() -> None:
+    """If one node were drained, its pods would go to the other on-demand node, which has the most room."""
     objects = [node("s", cpu="8"), pod("x", "s", cpu="4")]
     objects += [one for name in ("od1", "od2") for one in (node(name, ON_DEMAND, cpu="32"), pod(f"p-{name}", name))]
     planner = Planner(snapshot(objects), Policy())
@@ -171,7 +171,7 @@ def test_emptied_one_after_the_other_a_drained_node_attracts_nobody() -> None:
     assert together == {"od1": Landing(0, 1), "od2": Landing(1, 0)}
 
 
-def test_only_so_many_plans_are_played_through_to_be_shown() -> None:
+def test_the_number_of_forecasts_for_display_is_limited() -> None:
     objects = [node("s", cpu="1000", pods=1000)]
     for name in (f"od{n:02}" for n in range(48)):
         objects += [node(name, ON_DEMAND, taints=SOFT), *(pod(f"p{n}-{name}", name, cpu="100m") for n in range(10))]
@@ -179,12 +179,12 @@ def test_only_so_many_plans_are_played_through_to_be_shown() -> None:
     assert (robust[0], robust[-1]) == (True, None)
 
 
-def test_every_node_has_its_turn_however_little_time_there_is() -> None:
-    """One plan is weighed a round; what was found of the nodes before it stands until then."""
+def test_every_node_gets_a_forecast_in_some_round_even_with_little_time() -> None:
+    """Each round has time for one forecast; objections to earlier nodes are kept until all have one."""
     objects = [*TIGHT, *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)), *two("od1"), *two("od2")]
     objects += [pod("agent", "od3", cpu="9", owner="DaemonSet"), pod("c", "od3", **STAYS_ON_SPOT)]
     planner = Planner(snapshot(objects), Policy(planning_timeout=0))
-    rounds = [list(brief(planner.first_plan(CIRCUMSTANCES)).values()) for _ in range(3)]
+    rounds = [list(summary(planner.first_plan(CIRCUMSTANCES)).values()) for _ in range(3)]
     fragile, later = ["fragile-plan"], ["planning-timeout"]
     assert rounds[:2] == [[fragile, later, later], [fragile, fragile, later]]
     assert rounds[2][:2] == [fragile, fragile]
@@ -192,15 +192,15 @@ def test_every_node_has_its_turn_however_little_time_there_is() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "found"), [(1, 1), (99, 99), (100, 100), (1000, 420), (5000, 500), (6000, 300)])
-def test_the_scheduler_looks_at_some_of_many_nodes(nodes: int, found: int) -> None:
+def test_the_scheduler_scores_a_subset_of_many_nodes(nodes: int, found: int) -> None:
     assert nodes_to_find(nodes) == found
 
 
-def test_on_many_nodes_pods_go_anywhere_but_together_they_fit() -> None:
+def test_on_many_nodes_placements_vary_but_all_pods_fit() -> None:
     objects = [*(node(f"s{n}", cpu="1") for n in range(250)), *(pod(f"p{n}", "od") for n in range(20))]
     plan = forecast(objects)
     assert (plan.robust, plan.landing) == (True, Landing(20, 0))
-    assert len({one.node for one in plan.forecast}) == 20
+    assert len({placement.node for placement in plan.forecast}) == 20
 
 
 @settings(max_examples=40)
@@ -209,8 +209,10 @@ def test_on_many_nodes_pods_go_anywhere_but_together_they_fit() -> None:
     pods=st.lists(st.integers(1, 4), max_size=8),
     stay=st.integers(0, 8),
 )
-def test_a_forecast_leaves_no_trace_and_fits(cpus: list[int], pods: list[int], stay: int) -> None:
-    """No node is filled above what it has, and the snapshot is as before."""
+def test_a_forecast_leaves_the_snapshot_unchanged_and_respects_capacity(
+    cpus: list[int], pods: list[int], stay: int
+) -> None:
+    """No node is filled beyond its capacity, and the snapshot is unchanged afterwards."""
     objects = [node("od", ON_DEMAND, cpu="99"), *(node(f"s{n}", cpu=str(cpu)) for n, cpu in enumerate(cpus))]
     objects += [pod(f"p{n}", "od", cpu=str(cpu)) for n, cpu in enumerate(pods)]
     objects += [node("stay", ON_DEMAND, cpu=str(stay))]
@@ -224,8 +226,8 @@ def test_a_forecast_leaves_no_trace_and_fits(cpus: list[int], pods: list[int], s
     assert np.array_equal(cluster.nodes.requested, before)
     assert (dict(cluster.touched), dict(cluster.ghosts)) == ({}, {})
     used = dict.fromkeys(cluster.nodes.row, 0)
-    for one in told.forecast:
-        used[one.node] += pods[int(one.pod.name[1:])]
+    for placement in told.forecast:
+        used[placement.node] += pods[int(placement.pod.name[1:])]
     room = {f"s{n}": cpu for n, cpu in enumerate(cpus)} | {"stay": stay, "od": 0}
     assert all(used[name] <= room[name] for name in used)
     assert told.robust is False or len(told.forecast) == len(plan.placements)

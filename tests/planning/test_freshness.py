@@ -1,4 +1,4 @@
-"""What the watched state lacks of a consistent read."""
+"""Tests of differences between the watched state and a consistent read."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from predicates.objects import Node, PodDisruptionBudget
 from rescheduler.planning.freshness import Fresh, FreshPod, lag
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod, snapshot
 
-#: A cluster by the names of its objects.
+#: The objects of a cluster by name.
 Objects = dict[str, Manifest | None]
 
 BASE: Objects = {
@@ -23,16 +23,16 @@ BASE: Objects = {
 
 
 def fresh(objects: Objects) -> Fresh:
-    """*objects* as a read for a drain of ``od``, with ``spot`` as its target, would show them."""
-    there = snapshot([one for one in objects.values() if one is not None and one["kind"] != "Pod"])
-    pods = [one for one in objects.values() if one is not None and one["kind"] == "Pod"]
+    """Return *objects* as a consistent read for a drain of ``od`` with the target ``spot``."""
+    there = snapshot([manifest for manifest in objects.values() if manifest is not None and manifest["kind"] != "Pod"])
+    pods = [manifest for manifest in objects.values() if manifest is not None and manifest["kind"] == "Pod"]
     budgets = there.of("PodDisruptionBudget")
     return Fresh(
         node="od",
         asked=frozenset({"od", "spot"}),
-        nodes={one.name: one for one in there.nodes if isinstance(one, Node) and one.name != "other"},
-        pods={one["metadata"]["uid"]: fresh_pod(one) for one in pods},
-        budgets={key: one for key, one in budgets.items() if isinstance(one, PodDisruptionBudget)},
+        nodes={node.name: node for node in there.nodes if isinstance(node, Node) and node.name != "other"},
+        pods={pod["metadata"]["uid"]: fresh_pod(pod) for pod in pods},
+        budgets={key: budget for key, budget in budgets.items() if isinstance(budget, PodDisruptionBudget)},
     )
 
 
@@ -48,7 +48,7 @@ def fresh_pod(pod: Manifest) -> FreshPod:
 
 
 def again(name: str, on: str, **fields: Any) -> Manifest:
-    """Another pod of that name."""
+    """Return a different pod with the same name."""
     made = pod(name, on, **fields)
     return made | {"metadata": made["metadata"] | {"uid": "uid-of-another"}}
 
@@ -56,37 +56,37 @@ def again(name: str, on: str, **fields: Any) -> Manifest:
 ENDED = {"phase": "Succeeded"}
 TAINT = {"key": "full", "effect": "NoSchedule"}
 
-#: What was listed, what is watched, and what is told; all else is as in BASE on both sides.
+#: Changes to BASE in the read, changes to BASE in the watched state, and the reported difference.
 CASES: dict[str, tuple[Objects, Objects, str]] = {
     "the same": ({}, {}, ""),
-    "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not watched yet"),
+    "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not in the cache yet"),
     "a pod on a target is gone": ({"web-2": None}, {}, ""),
-    "a pod on a target has ended": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
+    "a pod on a target has finished": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
     "a pod on a target is watched elsewhere": (
         {},
         {"web-2": pod("web-2")},
-        "pod default/web-2 is not watched on node spot yet",
+        "pod default/web-2 is not bound to node spot in the cache yet",
     ),
-    "another pod of that name is watched": (
+    "a different pod of the same name is watched": (
         {},
         {"web-2": again("web-2", "spot")},
-        "pod default/web-2 is not watched yet",
+        "pod default/web-2 is not in the cache yet",
     ),
-    "a pending pod is not watched": ({}, {"new": None}, "pod default/new is not watched yet"),
+    "a pending pod is not watched": ({}, {"new": None}, "pod default/new is not in the cache yet"),
     "a pending pod was bound since": ({}, {"new": pod("new", "other")}, ""),
-    "a pending pod came since": ({"new": None}, {}, ""),
-    "a pod on the drained node is not watched": ({}, {"web-1": None}, "pod default/web-1 is not watched yet"),
+    "a pending pod was created since": ({"new": None}, {}, ""),
+    "a pod on the drained node is not watched": ({}, {"web-1": None}, "pod default/web-1 is not in the cache yet"),
     "a pod on the drained node is gone": (
         {"web-1": None},
         {},
-        "pod default/web-1 is watched on node od, and is not there",
+        "pod default/web-1 is gone, but is still on node od in the cache",
     ),
-    "a pod on the drained node has ended": (
+    "a pod on the drained node has finished": (
         {"web-1": pod("web-1", "od", status=ENDED)},
         {},
-        "pod default/web-1 is watched on node od, and is not there",
+        "pod default/web-1 is gone, but is still on node od in the cache",
     ),
-    "a pod on the drained node has ended, and that is watched": (
+    "a pod on the drained node has finished, which is observed": (
         {"web-1": pod("web-1", "od", status=ENDED)},
         {"web-1": pod("web-1", "od", status=ENDED)},
         "",
@@ -94,40 +94,48 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
     "a deletion is not watched": (
         {"web-1": pod("web-1", "od", deleted=True)},
         {},
-        "the deletion of pod default/web-1 is not watched yet",
+        "the deletion of pod default/web-1 is not in the cache yet",
     ),
     "a deletion since": ({}, {"web-1": pod("web-1", "od", deleted=True)}, ""),
-    "a target is gone": ({"spot": None}, {}, "node spot is watched, and does not exist"),
+    "a target is gone": ({"spot": None}, {}, "node spot was deleted, but is still in the cache"),
     "a target is gone, and that is watched": ({"spot": None}, {"spot": None}, ""),
-    "a target is not watched": ({}, {"spot": None}, "node spot is not watched yet"),
+    "a target is not watched": ({}, {"spot": None}, "node spot is not in the cache yet"),
     "a target was cordoned": (
         {"spot": node("spot", unschedulable=True)},
         {},
-        "a change of node spot is not watched yet",
+        "a change of node spot is not in the cache yet",
     ),
-    "a target was tainted": ({"spot": node("spot", taints=[TAINT])}, {}, "a change of node spot is not watched yet"),
-    "a target is not Ready": ({"spot": node("spot", ready="False")}, {}, "a change of node spot is not watched yet"),
-    "a target shrank": ({"spot": node("spot", cpu="1")}, {}, "a change of node spot is not watched yet"),
-    "a label of a target": ({"spot": node("spot", zone="b")}, {}, "a change of node spot is not watched yet"),
+    "a target was tainted": (
+        {"spot": node("spot", taints=[TAINT])},
+        {},
+        "a change of node spot is not in the cache yet",
+    ),
+    "a target is not Ready": (
+        {"spot": node("spot", ready="False")},
+        {},
+        "a change of node spot is not in the cache yet",
+    ),
+    "a target shrank": ({"spot": node("spot", cpu="1")}, {}, "a change of node spot is not in the cache yet"),
+    "a label of a target": ({"spot": node("spot", zone="b")}, {}, "a change of node spot is not in the cache yet"),
     "an annotation of a target": ({"spot": node("spot", annotations={"a": "b"})}, {}, ""),
     "the taint of the drained node": (
         {"od": node("od", ON_DEMAND, taints=[TAINT])},
         {},
-        "a change of node od is not watched yet",
+        "a change of node od is not in the cache yet",
     ),
-    "a node that nobody asked for": ({}, {"other": None}, ""),
+    "a node that was not requested": ({}, {"other": None}, ""),
     "a budget is used up": (
         {"web": budget("web", "web", allowed=0)},
         {},
-        "a change of PodDisruptionBudget default/web is not watched yet",
+        "a change of PodDisruptionBudget default/web is not in the cache yet",
     ),
     "a budget has another selector": (
         {"web": budget("web", "api", allowed=1)},
         {},
-        "a change of PodDisruptionBudget default/web is not watched yet",
+        "a change of PodDisruptionBudget default/web is not in the cache yet",
     ),
     "a budget counts other pods": ({"web": budget("web", "web", allowed=1, healthy=7)}, {}, ""),
-    "a budget is not watched": ({}, {"web": None}, "PodDisruptionBudget default/web is not watched yet"),
+    "a budget is not watched": ({}, {"web": None}, "PodDisruptionBudget default/web is not in the cache yet"),
     "a budget is gone": ({"web": None}, {}, ""),
 }
 

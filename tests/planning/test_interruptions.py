@@ -1,4 +1,4 @@
-"""Which taints and conditions say that a machine is about to go, and what follows from them."""
+"""Tests of taints and conditions that announce the removal of a machine, and of their effect."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def conditioned(name: str, status: str = "True") -> dict[str, Any]:
     return {"conditions": [{"type": name, "status": status}]}
 
 
-#: Taint → how it is told.
+#: By taint: its description.
 TAINTS: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -57,7 +57,10 @@ TAINTS: dict[str, str] = {
 @pytest.mark.parametrize("key", TAINTS)
 def test_taints_are_signals(key: str) -> None:
     made, told = spot(**tainted(key)), f"taint {TAINTS[key]}"
-    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (
+        [told],
+        f"it will be removed soon ({told})",
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,10 +68,13 @@ def test_taints_are_signals(key: str) -> None:
 )
 def test_conditions_are_signals(name: str) -> None:
     made, told = spot(**conditioned(name)), f"condition {name} of AKS"
-    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == ([told], f"it is about to go ({told})")
+    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (
+        [told],
+        f"it will be removed soon ({told})",
+    )
 
 
-#: fact: the node → its signals, and why no pods are sent there
+#: case: node → its signals, and why it is not a target
 NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
     "a healthy node": ({}, [], None),
     "Azure's taint of all spot nodes": (tainted("kubernetes.azure.com/scalesetpriority"), [], None),
@@ -83,7 +89,7 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
             "taint karpenter.sh/disrupted of Karpenter",
             "condition PreemptScheduled of AKS",
         ],
-        "it is about to go (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
+        "it will be removed soon (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)",
     ),
     "underused, by Cluster Autoscaler": (
         {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1", "effect": "PreferNoSchedule"}]},
@@ -93,7 +99,7 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
     "not registered with Karpenter yet": (
         tainted("karpenter.sh/unregistered"),
         [],
-        "it may be about to go (taint karpenter.sh/unregistered)",
+        "it may be removed soon (taint karpenter.sh/unregistered)",
     ),
     "cordoned": ({"unschedulable": True}, [], "it is cordoned"),
     "not Ready": ({"ready": "False"}, [], "it is not Ready"),
@@ -103,4 +109,4 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
 @pytest.mark.parametrize(("given", "signals", "why"), NODES.values(), ids=NODES)
 def test_a_spot_node(given: dict[str, Any], signals: list[str], why: str | None) -> None:
     made = spot(**given)
-    assert ([str(one) for one in signals_on(made)], why_not_target(made)) == (signals, why)
+    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (signals, why)

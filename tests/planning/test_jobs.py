@@ -1,4 +1,4 @@
-"""When the eviction of its pods could fail a Job, by the Job controller's own counts."""
+"""Tests of evictions that could fail a Job, according to the Job controller's counts."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TOLERANT, ALWAYS, NEVER = MoveJobs.TOLERANT, MoveJobs.ALWAYS, MoveJobs.NEVER
 
 
 def pods(*index_failures: str | None) -> list[Pod]:
-    """One pod of a Job for each; its annotation says how often its index has failed, None: it has no index."""
+    """Return one pod of a Job for each number of earlier failures of its index; None means no index."""
     made = snapshot(
         pod(f"p-{n}", "od", owner="batch/v1/Job", annotations={} if count is None else {INDEX_FAILURES: count})
         for n, count in enumerate(index_failures)
@@ -23,12 +23,12 @@ def pods(*index_failures: str | None) -> list[Pod]:
 
 ONE, TWO = pods(None), pods(None, None)
 
-#: fact: what the Job says, its pods here, --move-jobs → the pod that must stay
+#: case: facts of the Job, its pods on the node, --move-jobs → the pod that must stay
 FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     "no failure is allowed": (JobFacts(backoff_limit=0), ONE, TOLERANT, "default/p-0"),
     "one failure is left": (JobFacts(backoff_limit=1), ONE, TOLERANT, None),
-    "one failure is left, two pods are here": (JobFacts(backoff_limit=1), TWO, TOLERANT, "default/p-0"),
-    "two failures are left, two pods are here": (JobFacts(backoff_limit=2), TWO, TOLERANT, None),
+    "one failure is left, two pods on the node": (JobFacts(backoff_limit=1), TWO, TOLERANT, "default/p-0"),
+    "two failures are left, two pods on the node": (JobFacts(backoff_limit=2), TWO, TOLERANT, None),
     "all failures are used up": (JobFacts(backoff_limit=3, failures=3), ONE, TOLERANT, "default/p-0"),
     "all but one are": (JobFacts(backoff_limit=3, failures=2), ONE, TOLERANT, None),
     "it has failed already": (JobFacts(backoff_limit=3, failures=4), ONE, TOLERANT, "default/p-0"),
@@ -49,7 +49,7 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
         "default/p-0",
     ),
     "an index may fail once": (JobFacts(backoff_limit=2**31 - 1, backoff_limit_per_index=1), pods("0"), TOLERANT, None),
-    "an index has failed once of one": (
+    "an index has failed once, one failure allowed": (
         JobFacts(backoff_limit=2**31 - 1, backoff_limit_per_index=1),
         pods("1"),
         TOLERANT,
@@ -63,13 +63,13 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     ),
     "a count that is none": (JobFacts(backoff_limit_per_index=1), pods("many"), TOLERANT, None),
     "a pod without a count": (JobFacts(backoff_limit_per_index=0), ONE, TOLERANT, "default/p-0"),
-    "the whole Job's limit holds beside the index'": (
+    "the Job's limit also applies to an Indexed Job": (
         JobFacts(backoff_limit=1, backoff_limit_per_index=5),
         pods("0", "0"),
         TOLERANT,
         "default/p-0",
     ),
-    "none of its pods are here": (JobFacts(backoff_limit=0), [], TOLERANT, None),
+    "none of its pods are on this node": (JobFacts(backoff_limit=0), [], TOLERANT, None),
     "always": (JobFacts(backoff_limit=0, backoff_limit_per_index=0), TWO, ALWAYS, None),
     "never is a rule of its own": (JobFacts(backoff_limit=0), TWO, NEVER, None),
 }
@@ -81,7 +81,7 @@ def test_a_job(facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str
     assert (blocker and (blocker.reason, blocker.pod)) == (stays and (Reason.JOB_WOULD_FAIL, stays))
 
 
-def test_a_node_s_pods_by_their_job() -> None:
+def test_pods_of_a_node_by_job() -> None:
     made = snapshot(
         [
             pod("p-0", "od", owner="batch/v1/Job"),
@@ -96,15 +96,16 @@ def test_a_node_s_pods_by_their_job() -> None:
     assert {uid: [one.name for one in ones] for uid, ones in found.items()} == {"uid-of-p": ["p-0", "p-1"]}
 
 
-def test_the_counts_and_the_ways_out_are_told() -> None:
-    advice = "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, would let it go"
+def test_details_contain_the_counts_and_the_remedies() -> None:
+    advice = "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, allows eviction"
     assert job_blocker(JobFacts(3, failures=2), TWO, TOLERANT) == Blocker(
         Reason.JOB_WOULD_FAIL,
-        "its Job fails after more than 3 pod failures (backoffLimit): it has 2, and 2 of its pods are here; " + advice,
+        "its Job fails after more than 3 pod failures (backoffLimit): it has 2, and 2 of its pods are on this node; "
+        + advice,
         "default/p-0",
     )
     assert job_blocker(JobFacts(9, 1), pods("0", "1"), TOLERANT) == Blocker(
         Reason.JOB_WOULD_FAIL,
-        "its index of the Job fails with its next failure: 1 of 1 (backoffLimitPerIndex); " + advice,
+        "its next failure fails its index of the Job: 1 of 1 (backoffLimitPerIndex); " + advice,
         "default/p-1",
     )

@@ -1,11 +1,11 @@
-"""Where replacement pods landed, compared with the forecast."""
+"""Tests of where replacement pods landed, compared with the forecast."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from predicates.objects import Pod
-from rescheduler.planning.landing import Landed, Outcome, compare, expect
+from rescheduler.planning.landing import Landed, LandingOutcome, compare, expect
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.planning.builders import pod, snapshot
 
@@ -15,7 +15,7 @@ def made(name: str, on: str) -> Pod:
 
 
 def plan(*nodes: str) -> tuple[Plan, list[Pod]]:
-    """A plan that moves one pod to each of *nodes*."""
+    """Return a plan that moves one pod to each of *nodes*."""
     pods = [made(f"w-{n}", "od") for n in range(len(nodes))]
     refs = [PodRef("default", f"w-{n}", f"uid-w-{n}") for n in range(len(nodes))]
     return Plan("od", tuple(map(Placement, refs, nodes))), pods
@@ -25,19 +25,23 @@ def is_spot(node: str) -> bool:
     return node.startswith("s")
 
 
-CASES: dict[str, tuple[Sequence[str], Sequence[str], dict[Outcome, int]]] = {
-    "as forecast": (["s1", "s2"], ["s2", "s1"], {Outcome.AS_FORECAST: 2}),
-    "on other spot nodes": (["s1", "s1"], ["s1", "s3"], {Outcome.AS_FORECAST: 1, Outcome.OTHER_SPOT: 1}),
-    "back on demand": (["s1", "s1"], ["s1", "od2"], {Outcome.AS_FORECAST: 1, Outcome.RETURNED: 1}),
-    "a return that was foreseen": (["s1", "od2"], ["s1", "od2"], {Outcome.AS_FORECAST: 1, Outcome.FORESEEN_RETURN: 1}),
-    "a return foreseen elsewhere": (["od2"], ["od3"], {Outcome.FORESEEN_RETURN: 1}),
-    "more pods than were moved": (["s1"], ["s1", "s1"], {Outcome.AS_FORECAST: 1}),
-    "a replacement that is missing": (["s1", "s1"], ["s1"], {Outcome.AS_FORECAST: 1, Outcome.MISSING: 1}),
+CASES: dict[str, tuple[Sequence[str], Sequence[str], dict[LandingOutcome, int]]] = {
+    "as forecast": (["s1", "s2"], ["s2", "s1"], {LandingOutcome.AS_FORECAST: 2}),
+    "on other spot nodes": (["s1", "s1"], ["s1", "s3"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.OTHER_SPOT: 1}),
+    "back on demand": (["s1", "s1"], ["s1", "od2"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}),
+    "a return that was foreseen": (
+        ["s1", "od2"],
+        ["s1", "od2"],
+        {LandingOutcome.AS_FORECAST: 1, LandingOutcome.FORESEEN_RETURN: 1},
+    ),
+    "a return foreseen elsewhere": (["od2"], ["od3"], {LandingOutcome.FORESEEN_RETURN: 1}),
+    "more pods than were moved": (["s1"], ["s1", "s1"], {LandingOutcome.AS_FORECAST: 1}),
+    "a replacement that is missing": (["s1", "s1"], ["s1"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.MISSING: 1}),
 }
 
 
 @pytest.mark.parametrize(("forecast", "landed", "outcomes"), CASES.values(), ids=CASES)
-def test_outcomes(forecast: Sequence[str], landed: Sequence[str], outcomes: dict[Outcome, int]) -> None:
+def test_outcomes(forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]) -> None:
     expected = expect(*plan(*forecast))
     compared = compare(expected, [made(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
     assert {outcome: pods for outcome, pods in compared.outcomes.items() if pods} == outcomes
@@ -47,17 +51,19 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
     planned, pods = plan("s1")
     sibling = made("w-sibling", "s1")
     expected = expect(planned, [*pods, sibling])
-    assert compare(expected, [sibling], is_spot).outcomes[Outcome.MISSING] == 1
+    assert compare(expected, [sibling], is_spot).outcomes[LandingOutcome.MISSING] == 1
 
 
 @pytest.mark.parametrize(
     ("outcomes", "badly"),
     [
-        pytest.param({Outcome.AS_FORECAST: 3, Outcome.RETURNED: 1}, False, id="most pods are on spot"),
-        pytest.param({Outcome.AS_FORECAST: 1, Outcome.RETURNED: 1}, False, id="half of the pods came back"),
-        pytest.param({Outcome.OTHER_SPOT: 1, Outcome.RETURNED: 2}, True, id="most pods came back"),
-        pytest.param({Outcome.FORESEEN_RETURN: 1}, True, id="a return that was foreseen is one, too"),
+        pytest.param({LandingOutcome.AS_FORECAST: 3, LandingOutcome.RETURNED: 1}, False, id="most pods are on spot"),
+        pytest.param(
+            {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}, False, id="half of the pods returned"
+        ),
+        pytest.param({LandingOutcome.OTHER_SPOT: 1, LandingOutcome.RETURNED: 2}, True, id="most pods returned"),
+        pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a forecast return counts, too"),
     ],
 )
-def test_a_drain_whose_pods_mostly_came_back_landed_badly(outcomes: dict[Outcome, int], *, badly: bool) -> None:
+def test_a_drain_most_of_whose_pods_returned_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:
     assert Landed("od", outcomes).badly is badly

@@ -1,4 +1,4 @@
-"""The stored form of the memory: whole, small, and refused where it is broken."""
+"""Tests of the memory's stored form: complete, small, and rejected if it is damaged."""
 
 import base64
 import datetime as dt
@@ -75,12 +75,12 @@ memories = st.builds(
 
 
 @given(memories)
-def test_what_is_stored_is_read_again(memory: Memory) -> None:
+def test_round_trip(memory: Memory) -> None:
     assert load(dump(memory)) == memory
 
 
 @given(memories, nows)
-def test_nothing_that_is_stored_breaks_what_reads_it(memory: Memory, now: dt.datetime) -> None:
+def test_every_stored_value_can_be_used_after_reading(memory: Memory, now: dt.datetime) -> None:
     bounded = memory.bounded(now, WAITS)
     assert bounded.bounded(now, WAITS) == bounded
     assert bounded.current(now, WAITS).current(now, WAITS) == bounded.current(now, WAITS)
@@ -92,16 +92,16 @@ def test_equal_memories_give_equal_bytes() -> None:
     first = Cooldowns({name: Cooldown("u", 1, NOW) for name in ("a", "b", "c")})
     second = Cooldowns({name: Cooldown("u", 1, NOW) for name in ("c", "a", "b")})
     assert dump(Memory(cooldowns=first)) == dump(Memory(cooldowns=second))
-    assert dump(FULL)[4:8] == bytes(4)  # gzip's time of change
+    assert dump(FULL)[4:8] == bytes(4)  # gzip's MTIME field
 
 
-def test_it_is_gzip_of_json() -> None:
+def test_the_format_is_gzip_compressed_json() -> None:
     stored = json.loads(gzip.decompress(dump(FULL)))
     assert stored["version"] == 1
     assert stored["memory"]["drained_at"] == "2026-01-01T12:00:00Z"
 
 
-def test_what_newer_versions_add_is_ignored() -> None:
+def test_fields_of_newer_versions_are_ignored() -> None:
     stored = json.loads(gzip.decompress(dump(FULL)))
     stored["version"], stored["more"], stored["memory"]["more"] = 7, 1, {"x": []}
     stored["memory"]["debts"][0]["debt"]["more"] = True
@@ -142,14 +142,14 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "told"), BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_refused(content: bytes, told: str) -> None:
+def test_damaged_content_is_rejected(content: bytes, told: str) -> None:
     with pytest.raises(InputError) as error:
         load(content)
     assert told in str(error.value)
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_whatever_is_stored_is_read_or_refused(content: bytes, zipped: bool) -> None:
+def test_any_content_is_read_or_rejected(content: bytes, zipped: bool) -> None:
     with pytest.raises(InputError):
         load(gzip.compress(content) if zipped else content)
 
@@ -158,13 +158,13 @@ def test_whatever_is_stored_is_read_or_refused(content: bytes, zipped: bool) -> 
 
 
 def config_map(memory: Memory) -> int:
-    """Bytes of a ConfigMap with *memory*, in JSON."""
+    """Return the size in bytes of a ConfigMap with *memory*, in JSON."""
     content = base64.b64encode(dump(memory)).decode()
     return len(msgspec.json.encode({"binaryData": {"memory": content}, "data": {"summary": memory.summary(NOW)}}))
 
 
-def test_a_day_of_drains_with_the_default_delay_is_kept_whole() -> None:
-    """144 drains, each of 30 pods of 30 controllers that are moved once; a tenth of 5,000 nodes cool down."""
+def test_a_day_of_drains_with_the_default_delay_is_stored_completely() -> None:
+    """144 drains of 30 pods each, from 30 controllers that are moved once; a tenth of 5,000 nodes is in cooldown."""
     memory = large(500, 144 * 30)
     memory = msgspec.structs.replace(
         memory,
@@ -177,7 +177,7 @@ def test_a_day_of_drains_with_the_default_delay_is_kept_whole() -> None:
     assert config_map(memory) < 256 * 1024
 
 
-def test_at_5000_nodes_what_is_oldest_is_dropped_and_no_debt() -> None:
+def test_at_5000_nodes_the_oldest_entries_are_dropped_but_no_debts() -> None:
     memory = large(5_000, 20_000)
     assert config_map(memory) <= 256 * 1024
     kept = load(dump(memory))
@@ -193,7 +193,7 @@ def test_at_5000_nodes_what_is_oldest_is_dropped_and_no_debt() -> None:
 
 
 def noise(n: int) -> str:
-    """Text that cannot be packed, another for each *n*."""
+    """Return text that cannot be compressed, different for each *n*."""
     return base64.b85encode(random.Random(n).randbytes(64)).decode()
 
 
@@ -207,11 +207,11 @@ SMALL = Memory(
     ),
     debts=(owed(noise(21), NOW - 2 * HOUR), owed(noise(22), NOW - HOUR)),
 )
-#: From the oldest: moves, the end of a cooldown, the end of a controller's wait, the end of a cooldown; then debts.
+#: Oldest first: moves, the end of a cooldown, the end of a controller's wait, the end of a cooldown; then debts.
 DROPPED = [(2, 2, 2), (2, 1, 2), (1, 1, 2), (1, 0, 2), (0, 0, 2), (0, 0, 1), (0, 0, 0)]
 
 
-def test_the_order_in_which_things_are_dropped() -> None:
+def test_entries_are_dropped_in_order() -> None:
     limit = len(dump(SMALL))
     seen: list[tuple[int, int, int]] = []
     while not seen or seen[-1] != (0, 0, 0):
@@ -230,18 +230,18 @@ def test_the_limit_is_kept() -> None:
         assert len(dump(SMALL, limit)) <= limit
 
 
-# What it means
+# Behaviour
 
 
-def test_a_waiver_forgets_the_debts_to_a_controller() -> None:
+def test_a_waiver_removes_the_debts_to_a_controller() -> None:
     memory = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("web", node="od-2")))
     assert memory.waived({"default/Deployment/web", "default/Deployment/other"}) == Memory(
         drained_at=NOW, debts=(owed("db"),)
     )
 
 
-def test_what_others_added_is_taken_and_what_they_had_is_not() -> None:
-    """*db* was paid here; *api* is owed by the word of another leader, which also drained later."""
+def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
+    """The debt to *db* was paid here; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
     ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
     theirs = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
@@ -250,7 +250,7 @@ def test_what_others_added_is_taken_and_what_they_had_is_not() -> None:
     assert Memory().merged(Memory(), base) == Memory()
 
 
-def test_nothing_waits_for_longer_than_the_flags_allow() -> None:
+def test_waits_are_limited_to_the_flags() -> None:
     ahead = Memory(
         drained_at=NOW + 100 * HOUR,
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 100 * HOUR)}),
@@ -268,7 +268,7 @@ def test_nothing_waits_for_longer_than_the_flags_allow() -> None:
     assert FULL.bounded(NOW, WAITS) == FULL
 
 
-def test_the_summary_is_for_people() -> None:
+def test_the_summary_is_readable_text() -> None:
     assert FULL.summary(NOW) == (
         "2 controllers are owed replacement pods; no drain begins before they run\n"
         "  default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"

@@ -1,4 +1,4 @@
-"""Which on-demand nodes count for --min-on-demand-nodes, and that the minimum holds in every verdict."""
+"""Tests of which on-demand nodes count towards --min-on-demand-nodes, and that every verdict respects it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, brief, node, pod, short, snapshot
+from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, node, pod, short, snapshot, summary
 
 FEW = ["min-on-demand-nodes"]
 MARK = {"key": DRAIN_TAINT.key, "value": "somebody", "effect": DRAIN_TAINT.effect}
@@ -19,10 +19,10 @@ def od(name: str, **more: Any) -> Manifest:
     return node(name, ON_DEMAND, **more)
 
 
-#: With a minimum of 1: what the node "od1", which runs a pod, has beside it → whether od1 counts on it.
+#: With a minimum of 1: other objects than node "od1" and its pod → whether od1 may be drained because of them.
 BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
     "a node with a pod": ([od("od2"), pod("b", "od2")], CIRCUMSTANCES, True),
-    "a node with a pod that may not go": ([od("od2"), pod("b", "od2", owner=None)], CIRCUMSTANCES, True),
+    "a node with a pod that may not be evicted": ([od("od2"), pod("b", "od2", owner=None)], CIRCUMSTANCES, True),
     "a cordoned node with a pod": ([od("od2", unschedulable=True), pod("b", "od2")], CIRCUMSTANCES, True),
     "a node that Cluster Autoscaler may remove some day": (
         [
@@ -43,14 +43,14 @@ BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
     "a terminating pod": ([od("od2"), pod("b", "od2", deleted=True)], CIRCUMSTANCES, False),
     "a finished pod": ([od("od2"), pod("b", "od2", status={"phase": "Succeeded"})], CIRCUMSTANCES, False),
     "a node that is not Ready": ([od("od2", ready="False"), pod("b", "od2")], CIRCUMSTANCES, False),
-    "a node of which nothing is heard": ([od("od2", ready="Unknown"), pod("b", "od2")], CIRCUMSTANCES, False),
+    "a node with an unknown Ready condition": ([od("od2", ready="Unknown"), pod("b", "od2")], CIRCUMSTANCES, False),
     "a node with the drain taint": ([od("od2", taints=[MARK]), pod("b", "od2")], CIRCUMSTANCES, False),
     "a node with the drain annotation": (
         [od("od2", annotations={"spot-rescheduler/drain": "{}"}), pod("b", "od2")],
         CIRCUMSTANCES,
         False,
     ),
-    "a node whose machine was ordered away": ([od("od2"), pod("b", "od2")], ORDERED, False),
+    "a node whose machine termination was requested": ([od("od2"), pod("b", "od2")], ORDERED, False),
     "a node that Cluster Autoscaler removes": (
         [od("od2", taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]), pod("b", "od2")],
         CIRCUMSTANCES,
@@ -69,20 +69,20 @@ BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
 
 
 @pytest.mark.parametrize(("beside", "circumstances", "counts"), BESIDE.values(), ids=BESIDE)
-def test_what_counts(beside: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
+def test_which_nodes_count(beside: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
     cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *beside])
     planner = Planner(cluster, Policy(min_on_demand_nodes=1))
     expected = {"a": "s"} if counts else FEW
     verdicts = {
         "alone": short(planner.plan_node("od1", circumstances)),
-        "each": brief(planner.plan_each(circumstances))["od1"],
+        "each": summary(planner.plan_each(circumstances))["od1"],
         "with the taint on": short(planner.look_again("od1", circumstances)),
     }
     assert verdicts == dict.fromkeys(verdicts, expected)
 
 
 def test_the_node_that_is_drained_does_not_count_for_itself() -> None:
-    """It carries our taint: with two others a minimum of two holds, with one it does not."""
+    """The node has our taint. A minimum of two holds if there are two others, but not if there is one."""
     drained = od("od1", taints=[MARK])
     objects = [drained, pod("a", "od1"), od("od2"), pod("b", "od2"), od("od3"), pod("c", "od3"), node("s", cpu="32")]
     told = [
@@ -92,25 +92,25 @@ def test_the_node_that_is_drained_does_not_count_for_itself() -> None:
     assert told == [{"a": "s"}, FEW]
 
 
-def test_a_node_without_pods_may_always_go() -> None:
+def test_a_node_without_pods_may_always_be_drained() -> None:
     objects = [od("empty"), od("daemons"), pod("d", "daemons", owner="DaemonSet"), od("od"), pod("a", "od"), node("s")]
     planner = Planner(snapshot(objects), Policy(min_on_demand_nodes=1))
     expected = {"empty": {}, "daemons": {}, "od": FEW}
-    assert brief(planner.plan_each(CIRCUMSTANCES)) == expected
-    assert brief(planner.plan_all(CIRCUMSTANCES)) == expected
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == expected
+    assert summary(planner.plan_all(CIRCUMSTANCES)) == expected
     assert short(planner.look_again("empty", CIRCUMSTANCES)) == {}
 
 
-def test_the_daemon_passes_over_what_the_minimum_keeps() -> None:
+def test_the_daemon_skips_nodes_that_are_needed_for_the_minimum() -> None:
     objects = [od("full"), pod("a", "full", cpu="10m"), od("empty"), pod("d", "empty", owner="DaemonSet"), node("s")]
     planner = Planner(snapshot(objects), Policy(min_on_demand_nodes=1))
     planning = planner.first_plan(CIRCUMSTANCES, take_empty=lambda _: True)
-    assert brief(planning) == {"full": FEW, "empty": {}}
+    assert summary(planning) == {"full": FEW, "empty": {}}
 
 
 @pytest.mark.parametrize(("least", "emptied"), [(0, 6), (1, 5), (2, 4), (3, 3), (4, 2), (5, 2), (9, 2)])
-def test_nodes_emptied_one_after_the_other_leave_the_minimum(least: int, emptied: int) -> None:
-    """Four nodes that count and one that does not (it is not Ready, so it stays), and two without pods."""
+def test_drains_in_sequence_keep_the_minimum(least: int, emptied: int) -> None:
+    """Four nodes count; one does not because it is not Ready, so it is not drained; two have no pods."""
     nodes = [od(f"od{n}") for n in range(4)] + [od("empty1"), od("empty2"), od("gone", ready="False")]
     pods = [pod(f"p{n}", f"od{n}") for n in range(4)] + [pod("q", "gone")]
     for effort in (0.0, 0.5):
@@ -121,24 +121,24 @@ def test_nodes_emptied_one_after_the_other_leave_the_minimum(least: int, emptied
         assert (len(planning.plans), planning.upper_bound) == (emptied, emptied), effort
 
 
-def test_many_nodes_leave_the_minimum_too() -> None:
-    """So many candidates that not every choice of them is tried."""
+def test_drains_of_many_nodes_keep_the_minimum() -> None:
+    """There are too many candidates to try every subset of them."""
     nodes = [od(f"od{n:02}") for n in range(30)] + [od(f"empty{n}") for n in range(5)]
     objects = [*nodes, *(pod(f"p{n}", f"od{n:02}", cpu="100m") for n in range(30)), node("s", cpu="32")]
     planning = Planner(snapshot(objects), Policy(min_on_demand_nodes=20, planning_timeout=0.2)).plan_all(CIRCUMSTANCES)
     kept = [plan for plan in planning.plans if plan.placements]
     assert (len(kept), len(planning.plans)) == (10, 15)
-    assert {tuple(short(one)) for one in planning.rejected} == {tuple(FEW)}
+    assert {tuple(short(verdict)) for verdict in planning.rejected} == {tuple(FEW)}
 
 
-def test_the_minimum_is_told_beside_everything_else() -> None:
+def test_the_minimum_is_reported_with_all_other_blockers() -> None:
     cluster = snapshot([od("od"), pod("a", "od", owner=None), node("s")])
     verdict = Planner(cluster, Policy(min_on_demand_nodes=2)).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert [(one.reason, one.pod) for one in verdict.blockers] == [
+    assert [(blocker.reason, blocker.pod) for blocker in verdict.blockers] == [
         ("no-controller", "default/a"),
         ("min-on-demand-nodes", None),
     ]
     assert verdict.blockers[1].detail == (
-        "--min-on-demand-nodes=2: 0 other on-demand nodes are Ready, keep pods, and are neither drained nor removed"
+        "--min-on-demand-nodes=2: 0 other on-demand nodes are Ready, run pods, and are neither drained nor removed"
     )

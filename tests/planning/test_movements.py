@@ -1,4 +1,4 @@
-"""Controllers whose pods come back wait longer and longer, and no replica moves too often."""
+"""Tests of movements: controllers whose pods return wait longer each time, and no replica moves too often."""
 
 import datetime as dt
 import itertools
@@ -27,14 +27,14 @@ def state(wanted: int | None = 1, controller: Controller = WEB) -> ControllerSta
     return ControllerState(controller, frozenset({"rs"}), wanted)
 
 
-def made(name: str, on: str, at: dt.datetime = NOW) -> Pod:
-    """A pod that was created *at* this time; the API server cuts off fractions of seconds."""
+def created_pod(name: str, on: str, at: dt.datetime = NOW) -> Pod:
+    """Return a pod created *at* this time. The API server truncates to whole seconds."""
     [found] = snapshot([pod(name, on)]).pods.values()
     return msgspec.structs.replace(found, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def moves(*at: dt.datetime, **more: object) -> Movements:
-    """Moves of one pod of WEB each."""
+    """Return moves of one pod of WEB each."""
     record = ControllerMoves(tuple(Move(one, 1) for one in at))
     return Movements({WEB.uid: msgspec.structs.replace(record, **more)})
 
@@ -52,108 +52,109 @@ class Case:
     waits: Waits = field(default=WAITS)
 
 
-BACK = "its pods came back to on-demand nodes once; it is not moved before 2026-01-01T12:10:00Z"
+BACK = "its pods returned to on-demand nodes once; they are not moved before 2026-01-01T12:10:00Z"
 LONG_AGO = NOW - 2 * HOUR
 CASES = {
-    "never moved": Case(Movements(), {state(): [made("w-1", "od")]}),
-    "moved, and not back": Case(moves(LONG_AGO), {state(): [made("w-1", "od", LONG_AGO - HOUR)]}),
+    "never moved": Case(Movements(), {state(): [created_pod("w-1", "od")]}),
+    "moved, and not back": Case(moves(LONG_AGO), {state(): [created_pod("w-1", "od", LONG_AGO - HOUR)]}),
     "back on the candidate": Case(
         moves(LONG_AGO),
-        {state(): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        {state(): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
         blocked(BACK),
         moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
     ),
     "back in the second of the move": Case(
         moves(LONG_AGO + timedelta(milliseconds=700)),
-        {state(): [made("w-1", "od", LONG_AGO)]},
+        {state(): [created_pod("w-1", "od", LONG_AGO)]},
         blocked(BACK),
         moves(LONG_AGO + timedelta(milliseconds=700), returns=1, returned=True, until=NOW + 10 * MINUTE),
     ),
     "back on another node": Case(
-        moves(LONG_AGO), {state(2): [made("w-1", "od", LONG_AGO - HOUR), made("w-2", "spot", LONG_AGO + MINUTE)]}
+        moves(LONG_AGO),
+        {state(2): [created_pod("w-1", "od", LONG_AGO - HOUR), created_pod("w-2", "spot", LONG_AGO + MINUTE)]},
     ),
-    "no pod on the candidate": Case(moves(LONG_AGO), {state(): [made("w-1", "spot", LONG_AGO + MINUTE)]}),
+    "no pod on the candidate": Case(moves(LONG_AGO), {state(): [created_pod("w-1", "spot", LONG_AGO + MINUTE)]}),
     "a return is counted once": Case(
-        moves(LONG_AGO, returns=1, returned=True, until=NOW), {state(): [made("w-1", "od", LONG_AGO + MINUTE)]}
+        moves(LONG_AGO, returns=1, returned=True, until=NOW), {state(): [created_pod("w-1", "od", LONG_AGO + MINUTE)]}
     ),
     "the wait of a counted return": Case(
         moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
-        {state(): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        {state(): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
         blocked(BACK),
     ),
     "each further return doubles the wait": Case(
         moves(LONG_AGO, returns=3, until=NOW - HOUR),
-        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
-        blocked("its pods came back to on-demand nodes 4 times; it is not moved before 2026-01-01T13:20:00Z"),
+        {state(9): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked("its pods returned to on-demand nodes 4 times; they are not moved before 2026-01-01T13:20:00Z"),
         moves(LONG_AGO, returns=4, returned=True, until=NOW + 80 * MINUTE),
     ),
     "up to the longest wait": Case(
         moves(LONG_AGO, returns=60, until=NOW - HOUR),
-        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
-        blocked("its pods came back to on-demand nodes 61 times; it is not moved before 2026-01-02T12:00:00Z"),
+        {state(9): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
+        blocked("its pods returned to on-demand nodes 61 times; they are not moved before 2026-01-02T12:00:00Z"),
         moves(LONG_AGO, returns=61, returned=True, until=NOW + 24 * HOUR),
     ),
-    "returns are forgotten a longest wait after the last one": Case(
+    "returns are forgotten after the longest wait": Case(
         moves(LONG_AGO, returns=3, until=NOW - 24 * HOUR),
-        {state(9): [made("w-1", "od", LONG_AGO + MINUTE)]},
+        {state(9): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
         blocked(BACK),
         moves(LONG_AGO, returns=1, returned=True, until=NOW + 10 * MINUTE),
     ),
     "three moves of its only replica": Case(
         moves(*(NOW - hours * HOUR for hours in (20, 10, 5))),
-        {state(): [made("w-1", "od", NOW - 24 * HOUR)]},
+        {state(): [created_pod("w-1", "od", NOW - 24 * HOUR)]},
         blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-01T16:00:00Z"
         ),
     ),
     "three moves, the first of them a day ago": Case(
-        moves(*(NOW - hours * HOUR for hours in (24, 10, 5))), {state(): [made("w-1", "od", NOW - 30 * HOUR)]}
+        moves(*(NOW - hours * HOUR for hours in (24, 10, 5))), {state(): [created_pod("w-1", "od", NOW - 30 * HOUR)]}
     ),
     "three moves of three replicas": Case(
-        moves(*(NOW - hours * HOUR for hours in (20, 10, 5))), {state(3): [made("w-1", "od", NOW - 30 * HOUR)]}
+        moves(*(NOW - hours * HOUR for hours in (20, 10, 5))), {state(3): [created_pod("w-1", "od", NOW - 30 * HOUR)]}
     ),
     "as many as are allowed": Case(
-        moves(*[NOW - HOUR] * 4), {state(2): [made(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]}
+        moves(*[NOW - HOUR] * 4), {state(2): [created_pod(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]}
     ),
-    "one more than is allowed": Case(
+    "one move more than allowed": Case(
         moves(*[NOW - HOUR] * 5),
-        {state(2): [made(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]},
+        {state(2): [created_pod(f"w-{n}", "od", NOW - 30 * HOUR) for n in (1, 2)]},
         blocked(
-            "5 of its pods were moved in the last 24 h; 2 more would be too many for 2 replicas "
+            "5 of its pods were moved in the last 24 h; 2 more would exceed the limit for 2 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),
     "a kind that cannot be read counts its pods": Case(
         moves(*[NOW - HOUR] * 5),
-        {state(None): [made("w-1", "od", NOW - 30 * HOUR), made("w-2", "spot", NOW - HOUR)]},
+        {state(None): [created_pod("w-1", "od", NOW - 30 * HOUR), created_pod("w-2", "spot", NOW - HOUR)]},
     ),
-    "one that is scaled to zero counts as one": Case(
+    "a controller scaled to zero counts as one replica": Case(
         moves(*[NOW - HOUR] * 3),
-        {state(0): [made("w-1", "od", NOW - 30 * HOUR)]},
+        {state(0): [created_pod("w-1", "od", NOW - 30 * HOUR)]},
         blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),
     "a limit below one": Case(
         Movements(),
-        {state(): [made("w-1", "od")]},
+        {state(): [created_pod("w-1", "od")]},
         blocked(
-            "0 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
-            "(--max-moves-per-pod-per-day=0.5); its pods on the node are too many for one day"
+            "0 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
+            "(--max-moves-per-pod-per-day=0.5); its pods on the node exceed the limit of a whole day"
         ),
         waits=Waits(moves_per_pod=0.5),
     ),
     "no limit": Case(
-        moves(*[NOW - HOUR] * 50), {state(): [made("w-1", "od", NOW - 30 * HOUR)]}, waits=UNLIMITED
+        moves(*[NOW - HOUR] * 50), {state(): [created_pod("w-1", "od", NOW - 30 * HOUR)]}, waits=UNLIMITED
     ),
     "both rules, each by its name": Case(
         moves(*[NOW - HOUR] * 3, returns=1, returned=True, until=NOW + 10 * MINUTE),
-        {state(): [made("w-1", "od", NOW)]},
+        {state(): [created_pod("w-1", "od", NOW)]},
         blocked(BACK)
         + blocked(
-            "3 of its pods were moved in the last 24 h; 1 more would be too many for 1 replicas "
+            "3 of its pods were moved in the last 24 h; 1 more would exceed the limit for 1 replicas "
             "(--max-moves-per-pod-per-day=3); not before 2026-01-02T11:00:00Z"
         ),
     ),
@@ -161,15 +162,15 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_keeps_pods_where_they_are(case: Case) -> None:
+def test_when_pods_may_not_be_moved(case: Case) -> None:
     after, blockers = case.before.judge("od", case.pods, NOW, case.waits)
     assert blockers == case.blockers
     assert after == (case.before if case.after is None else case.after)
 
 
-def test_each_controller_is_judged_by_itself() -> None:
+def test_each_controller_is_evaluated_separately() -> None:
     other = Controller("default", "StatefulSet", "db", "uid-db")
-    pods = {state(): [made("w-1", "od")], state(controller=other): [made("d-1", "od")]}
+    pods = {state(): [created_pod("w-1", "od")], state(controller=other): [created_pod("d-1", "od")]}
     record = ControllerMoves((Move(LONG_AGO, 1),))
     _, blockers = Movements({WEB.uid: record, other.uid: record}).judge("od", pods, NOW, WAITS)
     assert [(blocker.pod, blocker.detail.partition(":")[0]) for blocker in blockers] == [
@@ -178,19 +179,19 @@ def test_each_controller_is_judged_by_itself() -> None:
     ]
 
 
-def test_a_drain_tells_its_evictions_one_by_one() -> None:
+def test_evictions_of_one_drain_are_recorded_one_by_one() -> None:
     before = moves(LONG_AGO, returns=1, returned=True, until=NOW)
     first = before.moved(WEB, 1, NOW)
     assert first == moves(LONG_AGO, NOW, returns=1, until=NOW)
-    noticed, _ = first.judge("od", {state(9): [made("w-1", "od", NOW)]}, NOW + MINUTE, WAITS)
+    noticed, _ = first.judge("od", {state(9): [created_pod("w-1", "od", NOW)]}, NOW + MINUTE, WAITS)
     again = noticed.moved(WEB, 2, NOW)
     assert again.by_uid[WEB.uid] == ControllerMoves(
         (Move(LONG_AGO, 1), Move(NOW, 3)), returns=2, returned=True, until=NOW + 21 * MINUTE
     )
 
 
-def test_the_number_of_moves_that_are_kept_is_bounded() -> None:
-    """No move is lost; the oldest ones count for longer than a day, at most until the next ones do not count."""
+def test_the_number_of_stored_moves_is_limited() -> None:
+    """No move is lost. The oldest moves count for longer than a day, at most until the following ones expire."""
     movements = Movements()
     for minute in range(300):
         movements = movements.moved(WEB, 2, NOW + minute * MINUTE)
@@ -203,7 +204,7 @@ CURRENT: dict[str, tuple[Movements, Movements]] = {
     "a day has passed": (moves(NOW - 24 * HOUR), Movements()),
     "less than a day": (moves(NOW - 23 * HOUR), moves(NOW - 23 * HOUR)),
     "the older of two": (moves(NOW - 25 * HOUR, NOW - HOUR), moves(NOW - HOUR)),
-    "a wait outlasts its moves, and the last one tells what came back": (
+    "during a wait the last move is kept to detect returns": (
         moves(NOW - 50 * HOUR, NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
         moves(NOW - 49 * HOUR, returns=9, until=NOW - 23 * HOUR),
     ),
@@ -212,11 +213,11 @@ CURRENT: dict[str, tuple[Movements, Movements]] = {
 
 
 @pytest.mark.parametrize(("before", "after"), CURRENT.values(), ids=CURRENT)
-def test_what_no_longer_counts_is_forgotten(before: Movements, after: Movements) -> None:
+def test_expired_entries_are_removed(before: Movements, after: Movements) -> None:
     assert before.current(NOW, WAITS.returned) == after
 
 
-def test_times_of_a_wrong_clock_are_cut() -> None:
+def test_times_of_a_wrong_clock_are_limited() -> None:
     far = NOW + 10000 * HOUR
     assert moves(NOW - HOUR, far, returns=2, until=far).bounded(NOW, WAITS.returned) == moves(
         NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR
@@ -226,12 +227,12 @@ def test_times_of_a_wrong_clock_are_cut() -> None:
 
 
 def pushed_back(waits: Waits, hours: int) -> list[int]:
-    """The minutes at which a pod is moved that something puts back at once; its node is looked at each minute."""
+    """Return the minutes at which a pod is moved, if it returns immediately and its node is planned every minute."""
     movements, moved = Movements(), []
     created = NOW - HOUR
     for minute in range(60 * hours):
         now = NOW + minute * MINUTE
-        movements, blockers = movements.judge("od", {state(): [made("w-1", "od", created)]}, now, waits)
+        movements, blockers = movements.judge("od", {state(): [created_pod("w-1", "od", created)]}, now, waits)
         if not blockers:
             movements = movements.moved(WEB, 1, now)
             created = now + timedelta(seconds=1)
@@ -239,12 +240,12 @@ def pushed_back(waits: Waits, hours: int) -> list[int]:
     return moved
 
 
-def test_pods_that_something_pushes_back_move_less_and_less() -> None:
+def test_pods_that_keep_returning_are_moved_less_and_less_often() -> None:
     moved = pushed_back(UNLIMITED, 30)
     assert [later - earlier for earlier, later in itertools.pairwise(moved)] == [
         1 + wait for wait in (10, 20, 40, 80, 160, 320, 640)
     ]
 
 
-def test_and_no_more_than_three_times_a_day() -> None:
+def test_pods_that_keep_returning_are_moved_at_most_three_times_a_day() -> None:
     assert pushed_back(WAITS, 24) == [0, 11, 32]

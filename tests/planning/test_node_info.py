@@ -1,4 +1,4 @@
-"""NodeInfo maps of on-demand and spot nodes."""
+"""Tests of the NodeInfo maps of on-demand and spot nodes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_labels_with_values() -> None:
     assert (list(maps.on_demand), list(maps.spot)) == (["x"], ["y"])
 
 
-def test_what_is_requested_and_free() -> None:
+def test_requested_and_free_amounts() -> None:
     pods = [pod("a", "od", cpu="500m"), pod("d", "od", cpu="250m", owner="DaemonSet"), pod("p", cpu="1")]
     info = infos(node("od", ON_DEMAND), *pods).on_demand["od"]
     assert sorted(each.key for each in info.pods) == ["default/a", "default/d"]

@@ -13,14 +13,14 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapsho
 
 CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 
-#: A pod on the on-demand node → the guard that keeps the node, None where none does.
+#: Pod on the on-demand node → the guard that blocks the node, or None.
 PODS: dict[str, tuple[dict[str, Any], str | None]] = {
     "an emptyDir": ({"name": "web-1", **CACHE}, "local-storage"),
     "a pod of kube-system": ({"name": "kube-system/dns-1"}, "kube-system-pod"),
-    "another scheduler's": ({"name": "web-1", "schedulerName": "mine"}, "other-scheduler"),
-    "one that moves": ({"name": "web-1"}, None),
-    "one without a controller": ({"name": "web", "owner": None}, None),
-    "an emptyDir where there is no room": ({"name": "web-1", "cpu": "8", **CACHE}, None),
+    "a pod of another scheduler": ({"name": "web-1", "schedulerName": "mine"}, "other-scheduler"),
+    "a pod that may move": ({"name": "web-1"}, None),
+    "a pod without a controller": ({"name": "web", "owner": None}, None),
+    "an emptyDir without room for the pod": ({"name": "web-1", "cpu": "8", **CACHE}, None),
 }
 
 

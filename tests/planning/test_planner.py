@@ -1,4 +1,4 @@
-"""Plans over whole clusters: order, room, neighbours, minima; and that planning leaves no trace."""
+"""Tests of plans for whole clusters: order, room, affinity, minimum; planning leaves the snapshot unchanged."""
 
 import random
 from datetime import timedelta
@@ -19,18 +19,18 @@ from tests.planning.builders import (
     ON_DEMAND,
     SPOT,
     ZONE,
-    brief,
     node,
     pod,
     repels,
     seeks,
     short,
     snapshot,
+    summary,
 )
 
 Objects = list[dict[str, Any]]
 
-#: Cluster Autoscaler's soft taint of a node that it finds underused.
+#: Cluster Autoscaler's soft taint on underused nodes.
 UNDERUSED: dict[str, Any] = {
     "taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1700000000", "effect": "PreferNoSchedule"}]
 }
@@ -48,7 +48,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         [node("s1", cpu="3"), node("s2", cpu="2"), pod("a", "od", cpu="2"), pod("b", "od", cpu="3")],
         {"a": "s2", "b": "s1"},
     ),
-    "three into two only one way": (
+    "three pods fit on two nodes in one way only": (
         [
             node("s1", cpu="5"),
             node("s2", cpu="5"),
@@ -56,11 +56,11 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         {"p0": "s1", "p1": "s2", "p2": "s2", "p3": "s1"},
     ),
-    "a neighbour that is named later comes first": (
+    "a pod that another one needs is placed first": (
         [node("s"), pod("a", "od", affinity=seeks("z")), pod("z", "od")],
         {"z": "s", "a": "s"},
     ),
-    "pods that repel each other go apart": (
+    "pods with anti-affinity are separated": (
         [
             node("s1"),
             node("s2"),
@@ -69,7 +69,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         {"w-1": "s1", "w-2": "s2"},
     ),
-    "spot nodes on their way out take nothing": (
+    "spot nodes that will be removed are not targets": (
         [
             node("s1", unschedulable=True),
             node("s2", ready="False"),
@@ -78,23 +78,23 @@ ALONE: dict[str, tuple[Objects, Any]] = {
         ],
         ["no-room-on-spot"],
     ),
-    "an underused spot node takes pods where there is no other": (
+    "an underused spot node is used if there is no other": (
         [node("s", **UNDERUSED), pod("a", "od")],
         {"a": "s"},
     ),
-    "an underused spot node comes after all others, however full it is": (
+    "an underused spot node is the last target, regardless of its load": (
         [node("s1", **UNDERUSED), node("s2"), pod("x", "s1", cpu="2"), pod("a", "od")],
         {"a": "s2"},
     ),
-    "of two underused spot nodes the fuller one is filled first": (
+    "the fuller of two underused spot nodes is used first": (
         [node("s1", **UNDERUSED), node("s2", **UNDERUSED), pod("x", "s2"), pod("a", "od")],
         {"a": "s2"},
     ),
-    "what does not fit the other spot nodes goes to an underused one": (
+    "pods that do not fit on other spot nodes use an underused one": (
         [node("s1", **UNDERUSED), node("s2", cpu="1"), pod("a", "od"), pod("b", "od")],
         {"a": "s2", "b": "s1"},
     ),
-    "an empty node has nothing to move": ([node("s")], {}),
+    "an empty node has no pods to move": ([node("s")], {}),
 }
 
 
@@ -133,19 +133,19 @@ def test_underused_spot_nodes_are_where_pods_land_when_on_demand_nodes_carry_a_s
 
     def planned(**on_demand: Any) -> Any:
         nodes = [*(node(f"od{number}", ON_DEMAND, **on_demand) for number in (1, 2)), node("s", **UNDERUSED)]
-        return brief(Planner(snapshot([*nodes, *pods]), Policy()).first_plan(CIRCUMSTANCES))["od1"]
+        return summary(Planner(snapshot([*nodes, *pods]), Policy()).first_plan(CIRCUMSTANCES))["od1"]
 
     assert [planned(**soft), planned()] == [{"a": "s"}, ["returns-to-on-demand"]]
 
 
-def test_least_requested_cpu_goes_first_then_the_name() -> None:
+def test_nodes_are_drained_in_order_of_requested_cpu_then_name() -> None:
     pods = [pod("a", "od1", cpu="2"), pod("b", "od3"), pod("c", "od2")]
     cluster = snapshot([*(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)), node("s", cpu="32"), *pods])
     planning = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
     assert [verdict.node for verdict in planning.verdicts] == ["od2", "od3", "od1"]
 
 
-def test_emptied_one_after_the_other_they_share_the_room() -> None:
+def test_drains_in_sequence_share_the_room() -> None:
     cluster = snapshot(
         [node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s", cpu="1"), pod("a", "od1"), pod("b", "od2")]
     )
@@ -153,8 +153,8 @@ def test_emptied_one_after_the_other_they_share_the_room() -> None:
     assert [len(planner.plan_each(CIRCUMSTANCES).plans), len(planner.plan_all(CIRCUMSTANCES).plans)] == [2, 1]
 
 
-def test_two_light_nodes_are_worth_more_than_the_first() -> None:
-    """The node with least cpu takes most memory: going by cpu alone would free one node where two can go."""
+def test_two_light_nodes_are_preferred_to_the_first() -> None:
+    """The node with the least requested CPU needs the most memory: draining it first frees one node instead of two."""
 
     def asks(cpu: str, memory: str) -> dict[str, Any]:
         return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
@@ -178,15 +178,15 @@ MINIMA = {0: 3, 1: 2, 2: 1, 3: 0, 9: 0}
 
 
 @pytest.mark.parametrize(("minimum", "emptied"), MINIMA.items())
-def test_some_on_demand_nodes_must_remain(minimum: int, emptied: int) -> None:
+def test_the_minimum_of_on_demand_nodes_is_kept(minimum: int, emptied: int) -> None:
     nodes = [node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)]
     cluster = snapshot([*nodes, node("s", cpu="32"), *(pod(f"p{n}", f"od{n}") for n in (1, 2, 3))])
     planning = Planner(cluster, Policy(min_on_demand_nodes=minimum)).plan_all(CIRCUMSTANCES)
     assert len(planning.plans) == emptied
-    assert {str(one.reason) for one in planning.rejected} <= {"min-on-demand-nodes"}
+    assert {str(verdict.reason) for verdict in planning.rejected} <= {"min-on-demand-nodes"}
 
 
-def test_the_daemon_gets_the_first_node_that_has_something_to_move() -> None:
+def test_the_daemon_gets_the_first_node_with_pods_to_move() -> None:
     cluster = snapshot(
         [
             *(node(name, ON_DEMAND) for name in ("empty", "full", "later")),
@@ -196,35 +196,35 @@ def test_the_daemon_gets_the_first_node_that_has_something_to_move() -> None:
         ]
     )
     planning = Planner(cluster, Policy()).first_plan(CIRCUMSTANCES)
-    assert brief(planning) == {"empty": {}, "full": {"a": "s"}}
-    assert brief(Planner(cluster, Policy()).first_plan(CIRCUMSTANCES, take_empty=lambda _: True)) == {"empty": {}}
+    assert summary(planning) == {"empty": {}, "full": {"a": "s"}}
+    assert summary(Planner(cluster, Policy()).first_plan(CIRCUMSTANCES, take_empty=lambda _: True)) == {"empty": {}}
 
 
 COOLING = {
     "without a reason": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5)),
-        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; no new attempt before 2026-01-01T12:05:00Z"),
     ),
     "with the failure's own reason": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5), "eviction-refused", "a webhook refuses default/a"),
-        Blocker(Reason.EVICTION_REFUSED, "a webhook refuses default/a; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.EVICTION_REFUSED, "a webhook refuses default/a; no new attempt before 2026-01-01T12:05:00Z"),
     ),
     "with a reason that this version does not know": (
         Cooldown("uid", 1, NOW + timedelta(minutes=5), "strike", "of the guild"),
-        Blocker(Reason.COOLING_DOWN, "its last drain failed; it is left alone until 2026-01-01T12:05:00Z"),
+        Blocker(Reason.COOLING_DOWN, "its last drain failed; no new attempt before 2026-01-01T12:05:00Z"),
     ),
 }
 
 
 @pytest.mark.parametrize(("cooldown", "blocker"), COOLING.values(), ids=COOLING)
-def test_a_cooling_node_is_left_alone_until_its_time(cooldown: Cooldown, blocker: Blocker) -> None:
+def test_a_node_in_cooldown_is_not_drained(cooldown: Cooldown, blocker: Blocker) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("a", "od")])
     planner = Planner(cluster, Policy())
     assert planner.plan_node("od", Circumstances(NOW, {"od": cooldown})) == Rejected("od", (blocker,))
     assert short(planner.plan_node("od", Circumstances(cooldown.until, {"od": cooldown}))) == {"a": "s"}
 
 
-def test_the_node_that_we_run_on_stays() -> None:
+def test_the_node_that_this_program_runs_on_is_not_drained() -> None:
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), pod("a", "od")]), Policy())
     assert short(planner.plan_node("od", Circumstances(NOW, own="od"))) == ["hosts-the-leader"]
     assert short(planner.plan_node("od", Circumstances(NOW, own="s"))) == {"a": "s"}
@@ -240,7 +240,7 @@ def test_labels_with_values_and_both_labels() -> None:
         ]
     )
     planning = Planner(cluster, policy).plan_each(CIRCUMSTANCES)
-    assert ([one.node for one in planning.verdicts], planning.spot_nodes) == (["o"], 1)
+    assert ([verdict.node for verdict in planning.verdicts], planning.spot_nodes) == (["o"], 1)
     both = snapshot([node("b", ON_DEMAND, labels={SPOT: ""})])
     planning = Planner(both, Policy()).plan_each(CIRCUMSTANCES)
     assert (planning.on_demand_nodes, planning.spot_nodes) == (0, 1)
@@ -254,7 +254,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
     [("1", "2026-01-01T11:55:00Z", True), ("1", "2026-01-01T11:00:00Z", False), ("99", "2026-01-01T11:55:00Z", False)],
     ids=["a spot node could take it", "it pends for long", "none ever could"],
 )
-def test_pending_pods_hold_up_only_while_spot_could_take_them(cpu: str, since: str, *, waits: bool) -> None:
+def test_pending_pods_delay_drains_only_if_spot_nodes_could_run_them(cpu: str, since: str, *, waits: bool) -> None:
     condition = UNSCHEDULABLE | {"lastTransitionTime": since}
     pending = pod("p", cpu=cpu, status={"conditions": [condition]})
     cluster = snapshot([node("s", cpu="2"), pod("x", "s", cpu="2"), pending])
@@ -275,21 +275,21 @@ def random_cluster(seed: int) -> Objects:
             more["affinity"] = repels(app, rng.choice([ZONE, "kubernetes.io/hostname"]))
         elif kind < 0.25:
             more["affinity"] = seeks(rng.choice(["red", "blue"]), ZONE)
-        on = rng.choice([one["metadata"]["name"] for one in objects if one["kind"] == "Node"])
+        on = rng.choice([manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "Node"])
         objects.append(pod(f"{app}-{number}", on, cpu=f"{rng.randint(2, 20) * 100}m", **more))
     return objects
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_placement_passes_the_filters_one_after_the_other(seed: int) -> None:
-    """Plans are replayed on a fresh snapshot, by a fresh set of filters."""
+    """Plans are replayed on a new snapshot with new filters."""
     objects = random_cluster(seed)
     planning = Planner(snapshot(objects), Policy(planning_timeout=0.2)).plan_all(CIRCUMSTANCES)
     fresh = snapshot(objects)
     filters = Filters(fresh, DEFAULT)
     with fresh.trial() as trial:
         for plan in planning.plans:
-            moving = [fresh.pods[str(one.pod)] for one in plan.placements]
+            moving = [fresh.pods[str(placement.pod)] for placement in plan.placements]
             for one in moving:
                 trial.evict(one)
             trial.drain(fresh.nodes.row[plan.node])
@@ -309,7 +309,7 @@ def test_more_effort_never_frees_fewer_nodes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_planning_leaves_the_snapshot_as_it_was_and_answers_the_same_again(seed: int) -> None:
+def test_planning_leaves_the_snapshot_unchanged_and_is_repeatable(seed: int) -> None:
     cluster = snapshot(random_cluster(seed))
     planner = Planner(cluster, Policy(planning_timeout=0.2))
     before = cluster.nodes.requested.copy()
@@ -327,8 +327,8 @@ def test_no_plan_frees_more_nodes_than_the_bound() -> None:
         assert len(planning.plans) <= planning.upper_bound
 
 
-def test_the_plan_names_each_pod_of_the_node_once() -> None:
+def test_a_plan_contains_each_pod_of_the_node_once() -> None:
     cluster = snapshot(random_cluster(7))
     for plan in Planner(cluster, Policy()).plan_each(CIRCUMSTANCES).plans:
         assert isinstance(plan, Plan)
-        assert sorted(str(one.pod) for one in plan.placements) == sorted(cluster.pods_on[plan.node])
+        assert sorted(str(placement.pod) for placement in plan.placements) == sorted(cluster.pods_on[plan.node])

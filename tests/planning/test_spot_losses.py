@@ -1,4 +1,4 @@
-"""When losses of spot nodes are a burst, what is no loss, and how long drains wait then."""
+"""Tests of bursts of lost spot nodes: when they are detected, what is not a loss, and how long drains wait."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -50,7 +50,7 @@ def test_a_node_that_is_being_deleted_is_withdrawn() -> None:
 
 
 def spot(count: int, changed: dict[int, dict[str, Any]] | None = None, gone: Iterable[int] = ()) -> list[Node]:
-    """So many spot nodes, without those that are *gone*; those of *changed* carry more."""
+    """Return *count* spot nodes without those in *gone*. *changed* gives additional fields by node."""
     left = [number for number in range(count) if number not in set(gone)]
     return list(snapshot(node(f"s{number}", **(changed or {}).get(number, {})) for number in left).nodes)
 
@@ -58,8 +58,8 @@ def spot(count: int, changed: dict[int, dict[str, Any]] | None = None, gone: Ite
 Look = tuple[float, list[Node]]
 
 
-def told(looks: list[Look], settle: timedelta = SETTLE) -> list[float | None]:
-    """For each look (minutes, spot nodes): until which minute drains wait."""
+def waits_until(looks: list[Look], settle: timedelta = SETTLE) -> list[float | None]:
+    """Return for each call (minutes, spot nodes) until which minute drains wait."""
     watch = SpotWatch(settle)
     answers = (watch.look(nodes, NOW + timedelta(minutes=at)) for at, nodes in looks)
     return [_minutes(until) for until in answers]
@@ -69,23 +69,23 @@ def _minutes(until: datetime | None) -> float | None:
     return None if until is None else (until - NOW) / timedelta(minutes=1)
 
 
-#: fact: looks → until which minute drains wait, for each
+#: case: calls → until which minute drains wait, for each call
 STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
     "nothing happens": ([(0, spot(4)), (1, spot(4))], [None, None]),
-    "the first look knows no losses": ([(0, spot(4, {0: ITN, 1: ITN}))], [None]),
-    "one of four is gone": ([(0, spot(4)), (1, spot(4, gone=[0]))], [None, None]),
+    "the first call detects no losses": ([(0, spot(4, {0: ITN, 1: ITN}))], [None]),
+    "one node of four is gone": ([(0, spot(4)), (1, spot(4, gone=[0]))], [None, None]),
     "two of four are gone": ([(0, spot(4)), (1, spot(4, gone=[0, 1]))], [None, 11]),
     "all are gone": ([(0, spot(2)), (1, [])], [None, 11]),
     "two of four are interrupted": ([(0, spot(4)), (1, spot(4, {0: ITN, 1: PREEMPTED}))], [None, 11]),
-    "one is gone, one is not Ready": ([(0, spot(4)), (1, spot(4, {1: NOT_READY}, gone=[0]))], [None, 11]),
+    "one node is gone, one is not Ready": ([(0, spot(4)), (1, spot(4, {1: NOT_READY}, gone=[0]))], [None, 11]),
     "two of twenty": ([(0, spot(20)), (1, spot(20, gone=[0, 1]))], [None, 11]),
-    "two of twenty-one": ([(0, spot(21)), (1, spot(21, gone=[0, 1]))], [None, None]),
+    "two nodes of twenty-one": ([(0, spot(21)), (1, spot(21, gone=[0, 1]))], [None, None]),
     "three of thirty": ([(0, spot(30)), (1, spot(30, gone=[0, 1, 2]))], [None, 11]),
     "one after the other within five minutes": (
         [(0, spot(4)), (1, spot(4, gone=[0])), (6, spot(4, gone=[0, 1]))],
         [None, None, 16],
     ),
-    "one after the other, farther apart": (
+    "one after the other, in more than five minutes": (
         [(0, spot(4)), (1, spot(4, gone=[0])), (6.1, spot(4, gone=[0, 1]))],
         [None, None, None],
     ),
@@ -105,7 +105,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
         [(0, spot(4)), (1, spot(4, {0: ITN})), (2, spot(4, gone=[0]))],
         [None, None, None],
     ),
-    "a node that flaps is lost once": (
+    "a flapping node counts as one loss": (
         [(0, spot(4)), (1, spot(4, {0: NOT_READY})), (2, spot(4)), (3, spot(4, {0: NOT_READY}))],
         [None] * 4,
     ),
@@ -113,11 +113,11 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
         [(0, spot(20)), (1, [*spot(20, gone=[0, 1]), *spot(29, gone=range(20))])],
         [None, 11],
     ),
-    "taken away by Cluster Autoscaler": (
+    "removed by Cluster Autoscaler": (
         [(0, spot(4)), (1, spot(4, {0: REMOVED, 1: REMOVED})), (2, spot(4, gone=[0, 1]))],
         [None] * 3,
     ),
-    "taken away by Karpenter": (
+    "removed by Karpenter": (
         [(0, spot(4)), (1, spot(4, {0: DISRUPTED, 1: DISRUPTED})), (2, spot(4, gone=[0, 1]))],
         [None] * 3,
     ),
@@ -139,16 +139,16 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
 
 @pytest.mark.parametrize(("looks", "expected"), STORIES.values(), ids=STORIES)
 def test_looks(looks: list[Look], expected: list[float | None]) -> None:
-    assert told(looks) == expected
+    assert waits_until(looks) == expected
 
 
-def test_other_machines_under_the_same_names_are_losses() -> None:
+def test_machines_replaced_under_the_same_name_are_losses() -> None:
     others = [
         msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=f"other-{one.name}"))
         for one in spot(2)
     ]
-    assert told([(0, spot(2)), (1, others)]) == [None, 11]
+    assert waits_until([(0, spot(2)), (1, others)]) == [None, 11]
 
 
-def test_without_a_time_to_settle_nothing_waits() -> None:
-    assert told([(0, spot(4)), (1, [])], timedelta()) == [None, None]
+def test_without_a_settle_time_nothing_waits() -> None:
+    assert waits_until([(0, spot(4)), (1, [])], timedelta()) == [None, None]

@@ -1,4 +1,4 @@
-"""Budgets that let only some of a node's pods go at a time: whether a step ends before the eviction time-out."""
+"""Tests of budgets that allow only some of a node's pods to be evicted at a time, and of the step duration."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ SLOW = ["budget-too-slow"]
 
 
 def taking(name: str, seconds: float | None, on: str = "s", **more: Any) -> Manifest:
-    """A pod of the budget that was Ready so many seconds after its creation; None: it is not Ready."""
+    """Return a pod of the budget that became Ready this many seconds after its creation, or never (None)."""
     ready = {"type": "Ready", "status": "True"}
     if seconds is None:
         ready = {"type": "Ready", "status": "False", "lastTransitionTime": f"{CREATED:%Y-%m-%dT%H:%M:%SZ}"}
@@ -40,7 +40,7 @@ def policy(timeout: float, grace: float = 120, *, in_steps: bool = True) -> Poli
     return Policy(budgets_in_steps=in_steps, pod_eviction_timeout=timeout, max_graceful_termination=grace)
 
 
-#: With a budget "b" of the pods "w": the objects, the policy → the plan, or why there is none.
+#: With a budget "b" for the pods "w": objects, policy → the plan, or the reasons.
 CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
     "shorter than the time-out": (here(30), policy(100), MOVED),
     "as long as the time-out": (here(70), policy(100), MOVED),
@@ -55,7 +55,11 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
     ),
     "no data: half a minute": ([pod(f"w-{n}", "od") for n in (1, 2)], policy(60), MOVED),
     "no data: longer than the time-out": ([pod(f"w-{n}", "od") for n in (1, 2)], policy(59), SLOW),
-    "one of ten is slow": ([*here(5), *(taking(f"o-{n}", 5) for n in range(7)), taking("x", 999)], policy(40), MOVED),
+    "one pod of ten is slow": (
+        [*here(5), *(taking(f"o-{n}", 5) for n in range(7)), taking("x", 999)],
+        policy(40),
+        MOVED,
+    ),
     "two of ten are": (
         [*here(5), *(taking(f"o-{n}", 5) for n in range(6)), taking("x", 999), taking("y", 999)],
         policy(40),
@@ -94,18 +98,18 @@ def test_only_more_pods_than_are_allowed_at_once_need_steps(allowed: int, expect
 
 
 def test_steps_that_another_node_of_the_plan_needs_do_not_count() -> None:
-    """Each node has one pod, and the budget allows one: the second node is drained when the first one's pod is back."""
+    """Each node has one pod, and the budget allows one: the second node is drained after the first pod runs again."""
     pods = [taking("w-1", 500, "od1"), taking("w-2", 500, "od2")]
     cluster = snapshot([node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s"), *pods, budget("b", "w", allowed=1)])
     assert len(Planner(cluster, policy(100)).plan_all(CIRCUMSTANCES).plans) == 2
 
 
-def test_the_times_are_told() -> None:
+def test_the_detail_contains_the_times() -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *here(95), budget("b", "w", allowed=1)])
     verdict = Planner(cluster, policy(120)).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
     told = (
-        "PodDisruptionBudget default/b allows 1 evictions at a time, 2 of its pods are here, and a step takes 125 s "
-        "(30 s to terminate, 95 s until the replacement pod is Ready); --pod-eviction-timeout is 120 s"
+        "PodDisruptionBudget default/b allows 1 evictions at a time, 2 of its pods are on this node, and a step "
+        "takes 125 s (30 s to terminate, 95 s until the replacement pod is Ready); --pod-eviction-timeout is 120 s"
     )
-    assert [(one.pod, one.detail) for one in verdict.blockers] == [("default/w-1", told)]
+    assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [("default/w-1", told)]

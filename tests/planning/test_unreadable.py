@@ -1,4 +1,4 @@
-"""What objects that cannot be decoded forbid, and what they leave alone."""
+"""Tests of objects that cannot be decoded: which nodes they block."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from predicates.unreadable import Unreadable, node_of
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, brief, node, pod, snapshot
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot, summary
 
 STAYS = ["unreadable-object"]
 A, B, BOTH = {"a": "s2"}, {"b": "s2"}, {"od1": {"a": "s2"}, "od2": {"b": "s2"}, "od3": {}}
 
 
 def cluster(*unreadable: Unreadable) -> Snapshot:
-    """A pod of the namespace default on od1, one of shop on od2, none on od3; s2 is the fuller spot node."""
+    """Return a cluster: od1 has a pod of namespace default, od2 one of shop, od3 none; s2 is the fuller spot node."""
     made = snapshot(
         [
             *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)),
@@ -52,27 +52,27 @@ CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
 @pytest.mark.parametrize(("unreadable", "expected"), CASES.values(), ids=CASES)
 def test_nodes(unreadable: Unreadable, expected: dict[str, Any]) -> None:
     planner = Planner(cluster(unreadable), Policy())
-    assert brief(planner.plan_each(CIRCUMSTANCES)) == expected
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == expected
 
 
-def test_a_snapshot_that_changes_under_the_planner_is_judged_as_it_is() -> None:
+def test_changes_of_the_snapshot_between_calls_are_respected() -> None:
     changing = cluster()
     planner = Planner(changing, Policy())
-    assert brief(planner.plan_each(CIRCUMSTANCES)) == BOTH
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == BOTH
     changing.unreadable = (Unreadable("Pod", "default/p", "no", "od1"),)
-    assert brief(planner.plan_each(CIRCUMSTANCES)) == BOTH | {"od1": STAYS}
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == BOTH | {"od1": STAYS}
 
 
-def test_the_object_and_its_fault_are_told_and_many_are_cut_short() -> None:
+def test_objects_and_errors_are_reported_up_to_a_limit() -> None:
     many = [Unreadable("Pod", f"default/p{n}", f"Pod default/p{n}: no object", "od1") for n in range(9)]
     verdict = Planner(cluster(*many), Policy()).plan_node("od1", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    assert [(one.pod, one.detail) for one in verdict.blockers] == [
+    assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [
         (None, f"it cannot be decoded: Pod default/p{n}: no object") for n in range(5)
     ]
 
 
-#: A Pod in JSON → its node: "" where it has none or has finished, None where it cannot be told.
+#: Pod in JSON → its node: "" if it is unbound or finished, None if the node is unknown.
 NODES: dict[str, tuple[bytes, str | None]] = {
     "on a node": (b'{"spec":{"nodeName":"n","containers":7}}', "n"),
     "status is broken": (b'{"spec":{"nodeName":"n"},"status":7}', "n"),

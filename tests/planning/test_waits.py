@@ -1,4 +1,4 @@
-"""Waits that double; cooldowns of nodes."""
+"""Tests of waits that double, and of cooldowns of nodes."""
 
 from datetime import timedelta
 
@@ -20,12 +20,12 @@ WAIT = Doubling(5 * MINUTE, 30 * MINUTE)
         (Doubling(MINUTE, MINUTE), [1, 1, 1, 1, 1]),
     ],
 )
-def test_waits_double_up_to_the_longest(wait: Doubling, expected: list[int]) -> None:
+def test_waits_double_up_to_the_maximum(wait: Doubling, expected: list[int]) -> None:
     assert [wait.after(times) for times in range(1, 6)] == [minutes * MINUTE for minutes in expected]
     assert wait.after(10**9) == (wait.longest if wait.first else timedelta())
 
 
-def test_a_pause_lasts_until_its_time() -> None:
+def test_a_pause_is_active_until_its_end() -> None:
     first = Pause().lengthened(NOW, WAIT)
     second = first.lengthened(NOW, WAIT)
     assert (first, second) == (Pause(1, NOW + 5 * MINUTE), Pause(2, NOW + 10 * MINUTE))
@@ -34,13 +34,13 @@ def test_a_pause_lasts_until_its_time() -> None:
     assert first.active(NOW + 5 * MINUTE) is None
 
 
-def test_a_pause_of_a_wrong_clock_lasts_no_longer_than_the_longest() -> None:
+def test_a_pause_of_a_wrong_clock_is_limited_to_the_maximum() -> None:
     assert Pause(3, NOW + 1000 * MINUTE).bounded(NOW, WAIT) == Pause(3, NOW + 30 * MINUTE)
     assert Pause(3, NOW + 30 * MINUTE).bounded(NOW, WAIT) == Pause(3, NOW + 30 * MINUTE)
     assert Pause().bounded(NOW, WAIT) == Pause()
 
 
-def test_a_node_that_fails_again_is_left_alone_for_longer() -> None:
+def test_a_further_failure_extends_the_cooldown() -> None:
     once = Cooldowns().failed("a", "uid", NOW, WAIT)
     twice = once.failed("a", "uid", NOW + MINUTE, WAIT, "eviction-refused", "x" * 1000)
     assert once.by_node == {"a": Cooldown("uid", 1, NOW + 5 * MINUTE)}
@@ -49,7 +49,7 @@ def test_a_node_that_fails_again_is_left_alone_for_longer() -> None:
     assert twice.active(NOW + 10 * MINUTE) == twice.by_node
 
 
-def test_another_node_of_the_same_name_starts_at_the_first_wait() -> None:
+def test_a_new_node_of_the_same_name_starts_with_the_first_wait() -> None:
     again = Cooldowns().failed("a", "uid", NOW, WAIT).failed("a", "another", NOW, WAIT)
     assert again.by_node == {"a": Cooldown("another", 1, NOW + 5 * MINUTE)}
 
@@ -60,13 +60,13 @@ def test_a_success_ends_the_cooldown() -> None:
     assert failed.succeeded("c") is failed
 
 
-def test_nodes_that_are_gone_or_replaced_are_forgotten() -> None:
+def test_cooldowns_of_deleted_or_replaced_nodes_are_removed() -> None:
     failed = Cooldowns().failed("a", "uid-a", NOW, WAIT).failed("b", "uid-b", NOW, WAIT).failed("c", "uid-c", NOW, WAIT)
     assert failed.kept({"a": "uid-a", "b": "another", "d": "uid-d"}) == Cooldowns().failed("a", "uid-a", NOW, WAIT)
     assert failed.kept({"a": "uid-a", "b": "uid-b", "c": "uid-c"}) is failed
 
 
-def test_a_cooldown_of_a_wrong_clock_lasts_no_longer_than_the_longest() -> None:
+def test_a_cooldown_of_a_wrong_clock_is_limited_to_the_maximum() -> None:
     failed = Cooldowns().failed("a", "uid", NOW + 1000 * MINUTE, WAIT)
     assert failed.bounded(NOW, WAIT).by_node == {"a": Cooldown("uid", 1, NOW + 30 * MINUTE)}
     assert Cooldowns().failed("a", "uid", NOW, WAIT).bounded(NOW, WAIT).by_node == {

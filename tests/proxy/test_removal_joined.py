@@ -8,7 +8,7 @@ from rescheduler.proxy.removal import Outcome, Removal, Way
 
 def test_a_drain_that_another_tool_finishes() -> None:
     limits = Limits(eviction=120, grace=60, headroom=30, release=20)
-    told = "another tool removes it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
+    told = "another tool is removing it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
     drain = Drain("od-1", limits, Phase.DONE, released=True, removed_by=told)
     removal = Removal()
     outcome = removal.drain(Plan("od-1", ()), Way(lambda _: drain, lambda ordered: ordered.drain, NoProvider()))

@@ -527,7 +527,7 @@ def test_what_was_ordered_away_before_counts_and_the_pool_chooses_nobody() -> No
     with world(settings(pool_update=60)) as made:
         made.going = ["pool-2"]
         with pytest.raises(
-            UpdateFailed, match="node pool-2: its machine was ordered away, and is not gone yet"
+            UpdateFailed, match="node pool-2: machine termination requested, not yet confirmed"
         ) as caught:
             made.updates.set_size(2)
         assert caught.value.status == 504
@@ -546,7 +546,7 @@ def test_a_machine_that_may_be_ordered_away_is_not_ordered_again() -> None:
             lambda: made.updates.detach(machine, decrement=True),
         ]
         for update in updates:
-            with pytest.raises(UpdateFailed, match="its machine was ordered away") as caught:
+            with pytest.raises(UpdateFailed, match="machine termination requested") as caught:
                 update()
             assert caught.value.status == 504
         assert (made.drained, made.desired) == ([], 3)

@@ -28,7 +28,7 @@ PATIENCE: Final = 240.0
 
 
 def workloads() -> list[Json]:
-    """Nodes with many and few pods; on one of them a pod that nothing would make anew, so that it has to stay."""
+    """Nodes with many and few pods; on one of them a pod that no controller would recreate, so that it has to stay."""
     return [
         daemonset("agent", cpu="50m"),
         deployment("web", 4, affinity=scene.prefers(1)),
@@ -59,7 +59,7 @@ def main() -> None:
             console.print(places(f"With {FEW} machines", plane))
             console.print(change(f"The cloudpool, {MANY} → {FEW}", whole, small))
             trouble += _differs(small, FEW)
-            trouble += [] if _uid_of_debug(plane) == bare else ["the pod that nothing would make anew is gone"]
+            trouble += [] if _uid_of_debug(plane) == bare else ["the pod that no controller would recreate is gone"]
             say(f"4. Its client asks for {MANY} again")
             trouble += _resize(plane, url, pool, MANY)
             large = census(plane, pool)

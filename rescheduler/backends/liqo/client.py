@@ -161,7 +161,7 @@ class First:
         *,
         deadline: float,  # noqa: ARG002
     ) -> float:
-        raise NotSupported("liqo: the node manager has one price for all pods, which says nothing")
+        raise NotSupported("liqo: per-pod prices are not available")
 
     def _get(self, path: str, shape: type[T], params: Mapping[str, str], deadline: float) -> T | None:
         """`None` where it answers null, which is how it says that there is nothing."""

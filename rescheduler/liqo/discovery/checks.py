@@ -87,7 +87,7 @@ def kubeconfig(text: str) -> str:
     for item in ("cluster", "user", "context"):
         _check_entries(document, item)
     if foreign := next(_foreign(document, "kubeconfig"), None):
-        raise UsageError(f"{foreign}: expected it not to be there")
+        raise UsageError(f"{foreign}: this field is not allowed")
     return text
 
 

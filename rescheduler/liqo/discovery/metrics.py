@@ -11,7 +11,7 @@ class Metrics:
         )
         self._expired = Counter(
             "spot_rescheduler_liqo_expired_total",
-            "How often what an agent said of its cluster was not said again in time.",
+            "Cluster registrations that expired without renewal.",
             registry=registry,
         )
 
