@@ -53,7 +53,7 @@ def _away_from_shared(claims: Sequence[PersistentVolumeClaim], takers: Sequence[
 def _takers(snapshot: Snapshot) -> list[Taker]:
     """The waiting claims of the pods that the trial has placed, and where."""
     known = snapshot.index(ClaimsOfPods)
-    waiting = ((known.of(pod), row) for (pod, row), count in snapshot.claimants.items() if count > 0)
+    waiting = ((known.of(pod), row) for (pod, row), count in snapshot.assumed_claims.items() if count > 0)
     return [(claims.waiting, row) for claims, row in waiting if claims.waiting]
 
 

@@ -10,7 +10,7 @@ from typing import Final, cast
 import numpy as np
 from msgspec.structs import replace
 
-from predicates.framework import Refusal
+from predicates.framework import Rejections
 from predicates.nodes import Flags, Rows
 from predicates.objects import (
     Claim,
@@ -95,9 +95,9 @@ def capacity(volume: PersistentVolume) -> Quantity:
     return ZERO if size is None else parse(size)
 
 
-def rejected(reason: str, snapshot: Snapshot, rows: Rows) -> Refusal:
+def rejected(reason: str, snapshot: Snapshot, rows: Rows) -> Rejections:
     """The pod is refused before any node is looked at."""
-    return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: (reason,), prefilter=True)
+    return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: (reason,), prefilter=True)
 
 
 def failed(plugin: str, error: str) -> str:

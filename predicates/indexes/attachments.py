@@ -88,15 +88,15 @@ class Attachments:
         snapshot = self._snapshot
         versions = (snapshot.versions[kind] for kind in _RESOLVED)
         made_of = (*versions, snapshot.generation, len(snapshot.nodes))
-        (epoch, facts), self._seen = self._seen, (snapshot.epoch, len(snapshot.facts))
+        (epoch, facts), self._seen = self._seen, (snapshot.epoch, len(snapshot.node_changes))
         if made_of != self._made_of:
             self._made_of = made_of
             self._rebuild()
         elif epoch != snapshot.epoch:
             for row in [*self._of_objects, *snapshot.nodes.row.values()]:
                 self._read_objects(row)
-        elif facts != len(snapshot.facts):
-            for row in set(snapshot.facts[facts:]):
+        elif facts != len(snapshot.node_changes):
+            for row in set(snapshot.node_changes[facts:]):
                 self._read_objects(row)
         return self
 
@@ -113,7 +113,7 @@ class Attachments:
         self.counts, self.pods, self.spoiled = {}, {}, {}
         for pod in snapshot.classes():
             if (watchers := self.watch(pod)) is not None:
-                snapshot.catch_up(watchers, pod)
+                snapshot.replay_placements(watchers, pod)
         for row in snapshot.nodes.row.values():
             self._read_objects(row)
 

@@ -31,16 +31,16 @@ class CSINodes:
         """Bring the columns up to date; itself. Costs O(nodes that changed), O(nodes) after other changes."""
         snapshot = self._snapshot
         if self._epoch != snapshot.epoch:
-            self._epoch, self._facts = snapshot.epoch, len(snapshot.facts)
+            self._epoch, self._facts = snapshot.epoch, len(snapshot.node_changes)
             size = len(snapshot.nodes)
             self.present, self.limited = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
             self.limits, self.migrated = {}, {}
             for row in snapshot.nodes.row.values():
                 self._read(row)
-        elif self._facts != len(snapshot.facts):
-            for row in set(snapshot.facts[self._facts :]):
+        elif self._facts != len(snapshot.node_changes):
+            for row in set(snapshot.node_changes[self._facts :]):
                 self._read(row)
-            self._facts = len(snapshot.facts)
+            self._facts = len(snapshot.node_changes)
         return self
 
     def _read(self, row: int) -> None:

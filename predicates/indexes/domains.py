@@ -43,7 +43,7 @@ class Domains:
         self.occupied: Slots = self.slots  #: the domains with a node whose pods count
         tolerations = topology.tolerations
         #: Whether a node that a trial drains no longer counts.
-        self.shuns_ghosts = tolerations is not None and not tolerated(DRAIN_TAINT, tolerations)
+        self.excludes_draining = tolerations is not None and not tolerated(DRAIN_TAINT, tolerations)
         self._snapshot = snapshot
         self._stamp = (-1, 0)
         self._nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
@@ -51,20 +51,20 @@ class Domains:
 
     def refresh(self) -> int:
         """Take over what changed about the nodes, at O(nodes) if anything did; the version."""
-        stamp = (self._snapshot.epoch, len(self._snapshot.facts))
+        stamp = (self._snapshot.epoch, len(self._snapshot.node_changes))
         if stamp != self._stamp:
             self._stamp = stamp
             self._read()
         return self.version
 
-    def occupied_without(self, ghosts: Mapping[int, None]) -> Slots:
-        """The domains with a node whose pods count beside *ghosts* (of a trial: rows are only added to them)."""
+    def occupied_without(self, draining_rows: Mapping[int, None]) -> Slots:
+        """The domains with a node whose pods count beside *draining_rows* (of a trial: rows are only added to them)."""
         seen, length, occupied = self._without
-        if seen is not ghosts or length != len(ghosts):
+        if seen is not draining_rows or length != len(draining_rows):
             nodes = self._nodes.copy()
-            np.subtract.at(nodes, self.counted[np.fromiter(ghosts, np.intp, len(ghosts))], 1)
+            np.subtract.at(nodes, self.counted[np.fromiter(draining_rows, np.intp, len(draining_rows))], 1)
             occupied = np.flatnonzero(nodes[:-1] > 0)
-            self._without = ghosts, len(ghosts), occupied
+            self._without = draining_rows, len(draining_rows), occupied
         return occupied
 
     def pick(self, verdicts: npt.NDArray[np.int8], rows: Rows) -> npt.NDArray[np.int8]:

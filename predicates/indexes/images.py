@@ -27,10 +27,10 @@ class Images:
     def sync(self) -> "Images":
         """Take over what changed about the nodes, at the cost of the images that did; itself."""
         snapshot = self._snapshot
-        stamp = (snapshot.epoch, len(snapshot.facts))
+        stamp = (snapshot.epoch, len(snapshot.node_changes))
         if stamp != self._stamp:
             same_epoch = stamp[0] == self._stamp[0]
-            for row in set(snapshot.facts[self._stamp[1] :]) if same_epoch else range(len(snapshot.nodes)):
+            for row in set(snapshot.node_changes[self._stamp[1] :]) if same_epoch else range(len(snapshot.nodes)):
                 self._read(row)
             self._stamp = stamp
         return self

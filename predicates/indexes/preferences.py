@@ -85,4 +85,4 @@ class Preferences:
         self._clear()
         for pod in self._snapshot.classes():
             if (watchers := self.watch(pod)) is not None:
-                self._snapshot.catch_up(watchers, pod)
+                self._snapshot.replay_placements(watchers, pod)

@@ -41,7 +41,7 @@ class Offer(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """A claim's own volumes, which rule out all others, and what will do where it has none. Equal ones end alike."""
+    """A claim's own volumes, which rule out all others, and what will do where it has none. Equal ones end same_content."""
 
     demand: Demand
     own: tuple[Offer, ...]
@@ -106,9 +106,9 @@ class Shelf:
 
     def sync(self) -> None:
         """Find out anew who reaches what, if a node has changed."""
-        if self._facts == len(self._snapshot.facts):
+        if self._facts == len(self._snapshot.node_changes):
             return
-        self._facts = len(self._snapshot.facts)
+        self._facts = len(self._snapshot.node_changes)
         self._bindable = {}
         self._rows = [np.flatnonzero(reached(one, self._snapshot, ALL)) for one in self._groups]
         none = np.zeros(0, np.intp)
@@ -188,11 +188,11 @@ class Shelf:
         for group in sorted(groups):
             for row in self._rows[group].tolist():
                 in_reach[row].append(group)
-        alike: defaultdict[tuple[Group, ...], list[int]] = defaultdict(list)
+        same_content: defaultdict[tuple[Group, ...], list[int]] = defaultdict(list)
         for row, some in in_reach.items():
-            alike[tuple(some)].append(row)
+            same_content[tuple(some)].append(row)
         bound: list[Flags] = [np.zeros(len(self._snapshot.nodes), np.bool_) for _ in wishes]
-        for reach, rows in alike.items():
+        for reach, rows in same_content.items():
             for flags, true in zip(bound, _choose(wishes, matches, reach), strict=True):
                 flags[rows] = true
         return bound

@@ -1,4 +1,4 @@
-"""What a topology spread constraint counts; filter and score read it alike (``podtopologyspread/common.go``)."""
+"""What a topology spread constraint counts; filter and score read it same_content (``podtopologyspread/common.go``)."""
 
 from collections.abc import Mapping
 
@@ -40,10 +40,14 @@ def topology(pod: PodClass, one: TopologySpreadConstraint, keys: frozenset[str])
     return found
 
 
-def without_ghosts(found: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
+def without_draining(found: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
     """The counts without the pods that are left on nodes under drain."""
-    rows, ghosts = found.counter.rows, snapshot.ghosts
-    left = [row for row in ghosts if row in rows] if len(ghosts) < len(rows) else [row for row in rows if row in ghosts]
+    rows, draining_rows = found.counter.rows, snapshot.draining_rows
+    left = (
+        [row for row in draining_rows if row in rows]
+        if len(draining_rows) < len(rows)
+        else [row for row in rows if row in draining_rows]
+    )
     if left:
         counts = counts.copy()
         np.subtract.at(counts, found.domains.counted[left], [rows[row] for row in left])

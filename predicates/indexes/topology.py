@@ -1,7 +1,7 @@
 """Pods that matter to other pods, counted by topology domain: topology spread, pod affinity and anti-affinity.
 
 One index serves both plugins. Counters are made when they are first asked for, and kept right from there on by
-every placement; nothing is counted twice for two classes that ask alike.
+every placement; nothing is counted twice for two classes that ask same_content.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -129,12 +129,12 @@ class TopologyIndex:
         if repelled := affinity_terms(pod).anti_affinity:
             # A term that stands twice repels no more than one that stands once.
             counters += [self._carriers(term) for term in dict.fromkeys(repelled)]
-        route.told = tuple([counter.shift for counter in counters])
+        route.callbacks = tuple([counter.shift for counter in counters])
 
     def _meet_again(self, pod: PodClass, route: Watchers, row: int, by: int) -> None:
         """A pod comes of a class that was dropped."""
         self._meet(pod, route)
-        for told in route.told:
+        for told in route.callbacks:
             told(row, by)
 
     def _carriers(self, term: AffinityTerm) -> Counter:
@@ -150,7 +150,7 @@ class TopologyIndex:
         self._kinds.add((kind, counter), first)
         for pod in self._classes.matching(first):
             if kind.matches(pod):
-                self._routes[pod].told += (counter.shift,)
+                self._routes[pod].callbacks += (counter.shift,)
                 counter.start(self._snapshot.rows_of(pod))
         return counter
 
@@ -181,6 +181,6 @@ class TopologyIndex:
         for pod, route in routes.items():
             if self._snapshot.rows_of(pod):
                 self._meet(pod, route)
-                self._snapshot.catch_up(route, pod)
+                self._snapshot.replay_placements(route, pod)
             else:
-                route.told = (partial(self._meet_again, pod, route),)
+                route.callbacks = (partial(self._meet_again, pod, route),)

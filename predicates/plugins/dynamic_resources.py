@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from predicates.devices import CLASS_PREFIX, device_resources
-from predicates.framework import Codes, Plugin, Refusal, Scope
+from predicates.framework import Codes, Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import Amounts, PodClass, PodResourceClaim, ResourceClaim
 from predicates.requests import is_extended
-from predicates.selectors import node_selector_mask, parses
+from predicates.selectors import all_terms_valid, node_selector_mask
 from predicates.snapshot import Snapshot
 
 UNPROVEN: Final = "cannot tell whether the devices of the pod's resource claims will be free"
@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
     resources: tuple[str, ...]  #: that a DeviceClass may stand behind
 
 
-def _reads(pod: PodClass) -> _Asked | None:
+def _pre_filter(pod: PodClass) -> _Asked | None:
     resources = _given_by_devices(pod.requests)
     if not (pod.spec.resource_claims or resources):
         return None
@@ -49,18 +49,18 @@ def _given_by_devices(requests: Amounts) -> tuple[str, ...]:
     return tuple(name for name, _ in requests if is_extended(name) or name.startswith(CLASS_PREFIX))
 
 
-def _reads_claims(pod: PodClass) -> _Asked | None:
-    return _reads(pod) if pod.spec.resource_claims else None
+def _pre_filter_claims(pod: PodClass) -> _Asked | None:
+    return _pre_filter(pod) if pod.spec.resource_claims else None
 
 
-def _refuse_early(asked: _Asked, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _pre_enqueue(asked: _Asked, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     """Before the pod enters the queue: its claims must be there (PreEnqueue)."""
     if (sentence := _missing(asked, snapshot)) is None:
         return None
     return _everywhere(sentence, snapshot, rows)
 
 
-def _refuse(asked: _Asked, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(asked: _Asked, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     backed = device_resources(snapshot).intersection(asked.resources)
     if not (asked.claims or backed) or _missing(asked, snapshot) is not None:
         return None
@@ -71,12 +71,12 @@ def _refuse(asked: _Asked, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     codes = _of_claims(claims, snapshot, rows)
     if backed:
         _of_resources(asked, backed, snapshot, rows, codes)
-    return Refusal(codes, lambda code: (_SENTENCES[code],)) if codes.any() else None
+    return Rejections(codes, lambda code: (_SENTENCES[code],)) if codes.any() else None
 
 
-def _everywhere(sentence: str, snapshot: Snapshot, rows: Rows) -> Refusal:
+def _everywhere(sentence: str, snapshot: Snapshot, rows: Rows) -> Rejections:
     codes = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
-    return Refusal(codes, lambda _: (sentence,), prefilter=True)
+    return Rejections(codes, lambda _: (sentence,), prefilter=True)
 
 
 def _missing(asked: _Asked, snapshot: Snapshot) -> str | None:
@@ -105,7 +105,7 @@ def _claims(asked: _Asked, snapshot: Snapshot) -> list[ResourceClaim]:
 def _refused_claim(claim: ResourceClaim, snapshot: Snapshot) -> str | None:
     """What the scheduler says of a claim that no node can help; None where it goes on to look at nodes."""
     if (allocation := claim.status.allocation) is not None:
-        broken = allocation.node_selector is not None and not parses(allocation.node_selector)
+        broken = allocation.node_selector is not None and not all_terms_valid(allocation.node_selector)
         return f"{_ERROR}the node selector of the allocation is invalid" if broken else None
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
@@ -157,5 +157,5 @@ def _of_resources(asked: _Asked, backed: frozenset[str], snapshot: Snapshot, row
                 codes[position] = _UNPROVEN
 
 
-EARLY: Final = Plugin("DynamicResources", Scope.NODE, _reads_claims, _refuse_early)
-PLUGIN: Final = Plugin("DynamicResources", Scope.NODE, _reads, _refuse)
+EARLY: Final = Plugin("DynamicResources", Scope.NODE, _pre_filter_claims, _pre_enqueue)
+PLUGIN: Final = Plugin("DynamicResources", Scope.NODE, _pre_filter, _filter)

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Judge, Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.terms import affinity_terms
@@ -58,24 +58,24 @@ def _grouped(counts: Iterable[DomainCounts]) -> _Grouped:
     return groups
 
 
-def _reads(pod: PodClass) -> PodClass:
+def _pre_filter(pod: PodClass) -> PodClass:
     return pod
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     found = _neighbours(pod, snapshot.index(TopologyIndex))
     if found.error:
         reasons = (found.error,)
-        return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
+        return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
     codes = _unattracted(found, rows) if found.sought else None
     if found.shunned:
         codes = _where_any(found.shunned, _REPELLING, rows, codes)
     if found.repelled:
         codes = _where_any(found.repelled, _REPELLED, rows, codes)
-    return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
+    return None if codes is None else Rejections(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
+def _rejects_row(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
     def refuses(row: int) -> bool:
@@ -145,4 +145,4 @@ def _first(codes: _Codes | None, more: _Codes) -> _Codes:
     return more if codes is None else np.where(codes, codes, more)
 
 
-PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse, _judge)
+PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _pre_filter, _filter, _rejects_row)

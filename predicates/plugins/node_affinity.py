@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import NodeSelector, NodeSelectorTerm, PodClass
 from predicates.selectors import Pair, node_labels_mask, node_selector_mask
@@ -19,7 +19,7 @@ CONFLICT: Final = "pod affinity terms conflict"
 Wanted: TypeAlias = tuple[tuple[Pair, ...], NodeSelector | None]
 
 
-def _reads(pod: PodClass) -> Wanted | None:
+def _pre_filter(pod: PodClass) -> Wanted | None:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required if affinity else None
     if required is None and not pod.spec.node_selector:
@@ -27,17 +27,17 @@ def _reads(pod: PodClass) -> Wanted | None:
     return tuple(sorted(pod.spec.node_selector.items())), required
 
 
-def _refuse(wanted: Wanted, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(wanted: Wanted, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     labels, required = wanted
     if required is not None and _conflicting(required):
         everywhere = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
-        return Refusal(everywhere, lambda _: (CONFLICT,), prefilter=True)
+        return Rejections(everywhere, lambda _: (CONFLICT,), prefilter=True)
     suits = node_labels_mask(labels, snapshot, rows)
     if required is not None:
         suits &= node_selector_mask(required, snapshot, rows)
     if suits.all():
         return None
-    return Refusal((~suits).astype(np.int64), lambda _: (REASON,))
+    return Rejections((~suits).astype(np.int64), lambda _: (REASON,))
 
 
 def _conflicting(required: NodeSelector) -> bool:
@@ -55,4 +55,4 @@ def _names(term: NodeSelectorTerm) -> frozenset[str] | None:
     return asked[0].intersection(*asked) if asked else None
 
 
-PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, _pre_filter, _filter)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import PodClass, PodSpec
 from predicates.snapshot import Snapshot
@@ -29,7 +29,7 @@ _KNOWN: Final = (
 )
 
 
-def _reads(pod: PodClass) -> frozenset[str] | None:
+def _pre_filter(pod: PodClass) -> frozenset[str] | None:
     needed = []
     if _restarts_all(pod.spec):
         needed.append(RESTART_ALL)
@@ -43,13 +43,13 @@ def _restarts_all(spec: PodSpec) -> bool:
     return any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules)
 
 
-def _refuse(needed: frozenset[str], snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(needed: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejections | None:
     table = snapshot.nodes.nodes
     nodes = table[rows] if isinstance(rows, slice) else [table[row] for row in rows.tolist()]
     lacking = np.array(
         [node is not None and not needed <= _known(node.status.declared_features) for node in nodes], np.int64
     )
-    return Refusal(lacking, lambda _: (REASON,)) if lacking.any() else None
+    return Rejections(lacking, lambda _: (REASON,)) if lacking.any() else None
 
 
 @lru_cache(maxsize=1024)
@@ -65,4 +65,4 @@ def _known(declared: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-PLUGIN: Final = Plugin("NodeDeclaredFeatures", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("NodeDeclaredFeatures", Scope.NODE, _pre_filter, _filter)

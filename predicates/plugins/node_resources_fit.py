@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from predicates.devices import device_resources
-from predicates.framework import Judge, Plugin, Reasons, Refusal, Scope
+from predicates.framework import Plugin, Reasons, Rejections, RejectsRow, Scope
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, PodClass
 from predicates.snapshot import Snapshot
@@ -23,7 +23,7 @@ _ORDER: Final = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
 _BITS: Final = 62
 
 
-def _reads(pod: PodClass) -> Amounts:
+def _pre_filter(pod: PodClass) -> Amounts:
     return _in_order(pod.requests)
 
 
@@ -34,7 +34,7 @@ def _in_order(requests: Amounts) -> Amounts:
     return tuple(sorted(asked, key=lambda one: (_ORDER.get(one[0], len(_ORDER)), one[0])))
 
 
-def _refuse(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     """A code has one bit a shortage: the lowest for the number of pods, then the resources in order."""
     table = snapshot.nodes
     codes = (table.free[rows, PODS] < 1).astype(np.int64)
@@ -45,15 +45,15 @@ def _refuse(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
             # Where no device plugin gives the resource DynamicResources answers for it.
             short &= table.allocatable[rows, column] > 0 if column is not None else False
         codes[short] |= 1 << min(bit, _BITS)
-    return Refusal(codes, lambda code: _reasons(code, asked)) if codes.any() else None
+    return Rejections(codes, lambda code: _reasons(code, asked)) if codes.any() else None
 
 
-def _judge(asked: Amounts, snapshot: Snapshot) -> Judge:
+def _rejects_row(asked: Amounts, snapshot: Snapshot) -> RejectsRow:
     table = snapshot.nodes
     columns = table.resources
 
     def refuses(row: int) -> bool:
-        free = table.lines[row].tolist()
+        free = table.free_rows[row].tolist()
         if free[PODS] < 1:
             return True
         for resource, amount in asked:
@@ -74,4 +74,4 @@ def _reasons(code: int, asked: Amounts) -> Reasons:
     return tuple(sentence for bit, sentence in enumerate(sentences) if code >> min(bit, _BITS) & 1)
 
 
-PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse, _judge)
+PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _pre_filter, _filter, _rejects_row)

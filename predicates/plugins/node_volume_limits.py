@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from predicates.csi_translation import CSIVolume, plugin_of
-from predicates.framework import Codes, Plugin, Refusal, Scope
+from predicates.framework import Codes, Plugin, Rejections, Scope
 from predicates.indexes.attachments import Attachments, VolumeError
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
@@ -25,13 +25,13 @@ REASON: Final = "node(s) exceed max volume count"
 _EXCEEDED, _BROKEN, _BROKEN_WITHOUT_CSI, _SPOILED = 1, 2, 3, 4
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     if pod.claims or any(plugin_of(one) for one in pod.disks):
         return pod
     return None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     attachments = snapshot.index(Attachments).sync()
     wanted = attachments.wanted(pod)
     if not (wanted.volumes or wanted.error or wanted.error_without_csi):
@@ -52,7 +52,7 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
             texts |= _spoil(codes, attachments, nodes.limited, rows)
     if not codes.any():
         return None
-    return Refusal(codes, lambda code: (texts[code],))
+    return Rejections(codes, lambda code: (texts[code],))
 
 
 def _worded(error: VolumeError | None) -> str:
@@ -93,4 +93,4 @@ def _spoil(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -
     return {number: failed(NAME, text) for text, number in numbers.items()}
 
 
-PLUGIN: Final = Plugin(NAME, Scope.PODS, _reads, _refuse)
+PLUGIN: Final = Plugin(NAME, Scope.PODS, _pre_filter, _filter)

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Judge, Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import Counts, DomainCounts
-from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
+from predicates.indexes.spreading import counted, narrowed, topology, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
@@ -54,9 +54,9 @@ class _Constraint:
         counts = self.counts.current()
         domains = self.counts.domains
         occupied = domains.occupied
-        if snapshot.ghosts and domains.shuns_ghosts:
-            counts = without_ghosts(self.counts, counts, snapshot)
-            occupied = domains.occupied_without(snapshot.ghosts)
+        if snapshot.draining_rows and domains.excludes_draining:
+            counts = without_draining(self.counts, counts, snapshot)
+            occupied = domains.occupied_without(snapshot.draining_rows)
         limit = self.max_skew + self._least(counts, occupied) - self.own
         return counts, max(-1, min(limit, _MAX_INT32))
 
@@ -71,26 +71,26 @@ class _Constraint:
         return min(some.tolist()) if domains < _FEW else int(some.min())
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     constraints = pod.spec.topology_spread_constraints
     return pod if constraints and any(map(_is_hard, constraints)) else None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     constraints = snapshot.index(TopologyIndex).current(_prepare)[pod]
     if isinstance(constraints, str):
         reasons = (constraints,)
-        return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
+        return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
     codes: npt.NDArray[np.int8] | None = None
     for one in constraints:
         if (verdicts := one.verdicts(snapshot)) is not None:
             found = one.counts.domains.pick(verdicts, rows)
             # The scheduler names the first constraint that does not hold.
             codes = found if codes is None else np.where(codes, codes, found)
-    return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
+    return None if codes is None else Rejections(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
+def _rejects_row(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
     def refuses(row: int) -> bool:
@@ -129,4 +129,4 @@ def _is_hard(one: TopologySpreadConstraint) -> bool:
     return one.when_unsatisfiable == "DoNotSchedule"
 
 
-PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse, _judge)
+PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _pre_filter, _filter, _rejects_row)

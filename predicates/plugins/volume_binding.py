@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from predicates.framework import Codes, Plugin, Reasons, Refusal, Scope
+from predicates.framework import Codes, Plugin, Reasons, Rejections, Scope
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.indexes.pod_claims import BoundVolume, ClaimsOfPods, PodClaims, selected_node
 from predicates.indexes.shelves import Shelves
@@ -35,7 +35,7 @@ _REASONS: Final = {
 }
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     return pod if pod.claims else None
 
 
@@ -52,7 +52,7 @@ class _Asked(NamedTuple):
         self.codes[where] = _ERROR + len(self.errors) - 1
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     claims = snapshot.index(ClaimsOfPods).of(pod)
     if claims.rejection is not None:
         return rejected(claims.rejection, snapshot, rows)
@@ -68,7 +68,7 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
             return (asked.errors[code - _ERROR],)
         return tuple(reason for bit, reason in _REASONS.items() if code & bit)
 
-    return Refusal(asked.codes, reasons)
+    return Rejections(asked.codes, reasons)
 
 
 # Bound claims
@@ -126,14 +126,14 @@ def _bindable(claims: tuple[PersistentVolumeClaim, ...], snapshot: Snapshot) -> 
         yield from zip(wishes, shelf.bindable(tuple(wishes.values())), strict=True)
 
 
-def _refuse_taken(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter_assumed(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     """What the trial's own placements have taken."""
     claims = snapshot.index(ClaimsOfPods).of(pod)
-    if not snapshot.claimants or not claims.waiting:
+    if not snapshot.assumed_claims or not claims.waiting:
         return None
     codes = np.where(taken(claims.waiting, snapshot), BIND_CONFLICT, 0)[rows]
-    return Refusal(codes, lambda code: (_REASONS[code],)) if codes.any() else None
+    return Rejections(codes, lambda code: (_REASONS[code],)) if codes.any() else None
 
 
-PLUGIN: Final = Plugin(NAME, Scope.NODE, _reads, _refuse)
-TAKEN: Final = Plugin(NAME, Scope.CLUSTER, _reads, _refuse_taken)
+PLUGIN: Final = Plugin(NAME, Scope.NODE, _pre_filter, _filter)
+TAKEN: Final = Plugin(NAME, Scope.CLUSTER, _pre_filter, _filter_assumed)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.indexes.volumes import PodDisks, disks_of
 from predicates.nodes import Rows
 from predicates.objects import PodClass
@@ -23,11 +23,11 @@ CLAIM_IN_USE: Final = (
 _REASONS: Final = {1: DISK_CONFLICT, 2: CLAIM_IN_USE}
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     return pod if pod.claims or pod.disks else None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     used = snapshot.index(PodDisks)
     exclusive = []
     for claim in pod.claims:
@@ -44,7 +44,7 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
         return None
     codes = np.full(len(snapshot.nodes), 2 if in_use else 0)
     codes[taken] = 1
-    return Refusal(codes[rows], lambda code: (_REASONS[code],))
+    return Rejections(codes[rows], lambda code: (_REASONS[code],))
 
 
 def _conflicts(pod: PodClass, used: PodDisks) -> Iterator[int]:
@@ -52,4 +52,4 @@ def _conflicts(pod: PodClass, used: PodDisks) -> Iterator[int]:
         yield from used.conflicts(disk)
 
 
-PLUGIN: Final = Plugin("VolumeRestrictions", Scope.CLUSTER, _reads, _refuse)
+PLUGIN: Final = Plugin("VolumeRestrictions", Scope.CLUSTER, _pre_filter, _filter)

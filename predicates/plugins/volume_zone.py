@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from predicates.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_DELIMITER
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import MISSING, Flags, Ids, NodeTable, Rows
 from predicates.objects import PersistentVolume, PodClass
 from predicates.snapshot import Snapshot
@@ -38,11 +38,11 @@ class _RejectedError(Exception):
     """The pod is refused before any node is looked at; the message is the reason."""
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     return pod if pod.claims else None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     try:
         wanted = [one for volume in _volumes(pod, snapshot) for one in _topologies(volume)]
     except _RejectedError as rejection:
@@ -60,7 +60,7 @@ def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
     for key in _KEYS:
         labelled |= table.label(key).ids[rows] != MISSING
     refused &= labelled
-    return Refusal(refused.astype(np.int64), lambda _: (REASON,))
+    return Rejections(refused.astype(np.int64), lambda _: (REASON,))
 
 
 def _volumes(pod: PodClass, snapshot: Snapshot) -> Iterator[PersistentVolume]:
@@ -120,4 +120,4 @@ def _among(ids: Ids, number: dict[str, int], values: frozenset[str]) -> Flags:
     return verdicts[ids]
 
 
-PLUGIN: Final = Plugin("VolumeZone", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("VolumeZone", Scope.NODE, _pre_filter, _filter)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from predicates.indexes.counts import DomainCounts
-from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
+from predicates.indexes.spreading import counted, narrowed, topology, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
 from predicates.objects import Pod, PodClass, TopologySpreadConstraint
@@ -84,8 +84,8 @@ def _pods(one: _Soft, question: Question, counting: Flags) -> tuple[Numbers, int
     domains = one.counts.domains
     if one.by_node:
         return _on_nodes(one.counts, snapshot)[rows], int(counting.sum())
-    if snapshot.ghosts and domains.shuns_ghosts:
-        counts = without_ghosts(one.counts, counts, snapshot)
+    if snapshot.draining_rows and domains.excludes_draining:
+        counts = without_draining(one.counts, counts, snapshot)
     slots = domains.slots.take(rows)
     return counts.take(slots).astype(np.int64), len(np.unique(slots[counting]))
 

@@ -92,7 +92,7 @@ class Forecaster:
         """One play: pods that find no place wait for the others and try again, as long as that helps."""
         dice = np.random.default_rng([zlib.crc32(node.encode()), number])
         arrivals = Arrivals(self._snapshot, self._filters, self._order, dice)
-        mark = trial.mark()
+        mark = trial.savepoint()
         waiting, rows = _in_order(pods, number, dice), dict[str, int]()
         while waiting:
             left = []
@@ -105,7 +105,7 @@ class Forecaster:
             if len(left) == len(waiting):
                 break
             waiting = left
-        trial.back(mark)
+        trial.revert(mark)
         return rows
 
     def _summed_up(self, pods: Sequence[Pod], seen: Sequence[Mapping[str, int]]) -> Forecast:

@@ -123,7 +123,7 @@ class Planner:
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
-        self._filters.settle(pod.cls for pod in (*left, *due))
+        self._filters.refresh(pod.cls for pod in (*left, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still hold a claim or a port
             self._empty(replace(candidate, movers=left), trial)
@@ -228,7 +228,7 @@ class Planner:
         candidate = self._examined(node, ground)
         if isinstance(candidate, Rejected):
             return candidate
-        self._filters.settle(pod.cls for pod in candidate.movers)
+        self._filters.refresh(pod.cls for pod in candidate.movers)
         with self._snapshot.trial() as trial:
             return self._drained(candidate, ground, purse, self._effort(len(ground.groups.on_demand)), trial)
 
@@ -236,11 +236,11 @@ class Planner:
         """Empty the candidate's node within *trial*; where that does not succeed the trial is as before."""
         if blockers := purse.pay(candidate.movers):
             return Rejected(candidate.node, tuple(blockers))
-        mark = trial.mark()
+        mark = trial.savepoint()
         self._empty(candidate, trial)
         placed = pack(ground.room, trial, candidate.movers, effort)
         if isinstance(placed, Stuck):
-            trial.back(mark)
+            trial.revert(mark)
             trial.undrain(candidate.row)
             return Rejected(candidate.node, (_no_room(placed, ground),))
         return self._plan(candidate, placed)
@@ -318,7 +318,7 @@ class Planner:
     def _ground(self, circumstances: Circumstances) -> Ground:
         """What answers under these *circumstances* stand on; the same for all of them while nothing changes."""
         snapshot = self._snapshot
-        logs = len(snapshot.facts), len(snapshot.changed)
+        logs = len(snapshot.node_changes), len(snapshot.pod_changes)
         moment = snapshot.epoch, logs, Budgets.version(snapshot), snapshot.unreadable
         if self._last is None or self._last[0] is not circumstances or self._last[1] != moment:
             self._last = circumstances, moment, self._new_ground(circumstances)

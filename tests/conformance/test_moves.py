@@ -47,11 +47,11 @@ def _moves(snapshot: Json, rng: Random) -> list[Json]:
 
 
 def _move(filters: Filters, trial: Trial, pod: Pod, rng: Random) -> int | None:
-    before = trial.mark()
+    before = trial.savepoint()
     trial.evict(pod)
     rows = np.flatnonzero(filters.feasible(pod.cls))
     if not len(rows):
-        trial.back(before)
+        trial.revert(before)
         return None
     row = int(rng.choice(rows))
     trial.place(pod.cls, row)

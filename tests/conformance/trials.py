@@ -52,9 +52,9 @@ class Live:
         """
         in_trial = bool(self.table.touched)
         theirs = of_oracle(oracle.explain(given))
-        ghosts = {self.table.nodes.names[row] for row in self.table.ghosts}
+        ghosts = {self.table.nodes.names[row] for row in self.table.draining_rows}
         rows = np.array(
-            [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.ghosts], np.intp
+            [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.draining_rows], np.intp
         )
         pods = [pod for name, pod in self.table.pods.items() if name not in moved]
         # The planner's answers first: they are kept from question to question, and must not need the others.

@@ -222,7 +222,7 @@ def test_a_forecast_leaves_no_trace_and_fits(cpus: list[int], pods: list[int], s
         return
     told = planner.forecast(plan, CIRCUMSTANCES)
     assert np.array_equal(cluster.nodes.requested, before)
-    assert (dict(cluster.touched), dict(cluster.ghosts)) == ({}, {})
+    assert (dict(cluster.touched), dict(cluster.draining_rows)) == ({}, {})
     used = dict.fromkeys(cluster.nodes.row, 0)
     for one in told.forecast:
         used[one.node] += pods[int(one.pod.name[1:])]

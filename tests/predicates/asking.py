@@ -22,15 +22,15 @@ def reasons(plugin: Plugin, pod: PodClass, table: Snapshot) -> dict[str, str]:
     rows = np.flatnonzero(table.nodes.alive)
     together = _asked(plugin, pod, table, rows)
     assert together == [_asked(plugin, pod, table, rows[i : i + 1])[0] for i in range(len(rows))]
-    if (part := plugin.reads(pod)) is not None:
-        refuses = plugin.judging(part, table)
+    if (part := plugin.pre_filter(pod)) is not None:
+        refuses = plugin.rejects_row(part, table)
         assert [bool(why) for why in together] == [refuses(row) for row in rows.tolist()]
     return dict(zip([table.nodes.names[row] for row in rows], together, strict=True))
 
 
 def _asked(plugin: Plugin, pod: PodClass, table: Snapshot, rows: np.typing.NDArray[np.intp]) -> list[str]:
-    part = plugin.reads(pod)
-    refusal = None if part is None else plugin.refuse(part, table, rows)
+    part = plugin.pre_filter(pod)
+    refusal = None if part is None else plugin.filter(part, table, rows)
     if refusal is None:
         return [""] * len(rows)
-    return [", ".join(refusal.sentences(code)) if code else "" for code in refusal.codes.tolist()]
+    return [", ".join(refusal.reasons(code)) if code else "" for code in refusal.codes.tolist()]

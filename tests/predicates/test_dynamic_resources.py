@@ -102,10 +102,10 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
 def _said(objects: list[Json], one: Json) -> dict[str, list[str]]:
     table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), *objects, one)
     rows = np.array([table.nodes.row["a"], table.nodes.row["b"]])
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, rows)
+    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, rows)
     return {
         name: [
-            ", ".join(one.sentences(int(one.codes[i])))
+            ", ".join(one.reasons(int(one.codes[i])))
             for one in refused
             if one.codes[i] and one.plugin == "DynamicResources"
         ]
@@ -124,7 +124,7 @@ def test_what_is_missing_is_told_before_anything_else() -> None:
     required = {"nodeSelectorTerms": [{"matchFields": conflict}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     table = load(node("a"), pod("p", resourceClaims=[BY_NAME], affinity=affinity))
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
     assert [one.plugin for one in refused] == ["DynamicResources", "NodeAffinity"]
 
 
@@ -143,8 +143,8 @@ def test_a_resource_that_devices_stand_behind(
     objects: list[Json], offer: Json, asked: Json, expected: list[str]
 ) -> None:
     table = load(node("n", allocatable=offer), *objects, pod("p", requests=asked))
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
     found = [
-        sentence for one in refused if one.plugin == "DynamicResources" for sentence in one.sentences(int(one.codes[0]))
+        sentence for one in refused if one.plugin == "DynamicResources" for sentence in one.reasons(int(one.codes[0]))
     ]
     assert found == expected

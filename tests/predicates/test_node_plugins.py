@@ -175,9 +175,9 @@ def test_a_gated_pod_goes_nowhere_and_its_gates_are_named_before_anything_else()
     table = load(node("a"), node("b", unschedulable=True), pod("p", schedulingGates=[{"name": "x"}, {"name": "y"}]))
     waiting = "waiting for scheduling gates: [x y]"
     cls = table.pods["default/p"].cls
-    first, second = Filters(table, DEFAULT).refusals(cls, np.flatnonzero(table.nodes.alive))
+    first, second = Filters(table, DEFAULT).rejections(cls, np.flatnonzero(table.nodes.alive))
     assert reasons(scheduling_gates.PLUGIN, cls, table) == {"a": waiting, "b": waiting}
-    assert (first.plugin, first.prefilter, first.sentences(1)) == ("SchedulingGates", True, (waiting,))
+    assert (first.plugin, first.prefilter, first.reasons(1)) == ("SchedulingGates", True, (waiting,))
     assert (second.plugin, second.prefilter) == ("NodeUnschedulable", False)
 
 

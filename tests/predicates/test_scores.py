@@ -273,7 +273,7 @@ def test_trials_leave_the_sums_right(
     sums = {one.key: _sums(table.index(Preferences), one) for one in everyone}
     taken = table.index(NonZero).requested()
     with table.trial() as trial:
-        standing, mark = {one.key: one for one in everyone}, trial.mark()
+        standing, mark = {one.key: one for one in everyone}, trial.savepoint()
         for what, which, where in steps:
             one = everyone[which % len(everyone)]
             if what == "place":
@@ -282,7 +282,7 @@ def test_trials_leave_the_sums_right(
                 del standing[one.key]
                 trial.evict(one)
             elif what == "back":
-                trial.back(mark)
+                trial.revert(mark)
                 standing = {one.key: one for one in everyone}
         fresh, fresh_nonzero = Preferences(table), NonZero(table)
         table.add_index(fresh)

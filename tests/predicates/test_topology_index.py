@@ -124,7 +124,7 @@ class Cluster:
                 trial.place(self.classes[which], rows[where])
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
-                trial.displace(*placed.pop(which % len(placed)))
+                trial.unplace(*placed.pop(which % len(placed)))
             case ("evict", name, _) if (one := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
                 if one.node_name in rows and name not in evicted:
                     evicted.add(name)
@@ -152,7 +152,7 @@ class Cluster:
                     number += 1
                     fresh.table.upsert("Pod", _pod(f"n{number}", cls, self.table.nodes.names[row]))
         with fresh.table.trial() as trial:
-            for row in self.table.ghosts:
+            for row in self.table.draining_rows:
                 trial.drain(fresh.table.nodes.row[self.table.nodes.names[row]])
             for which in range(len(self.classes)):
                 assert _sorted(self.ask(which)) == _sorted(fresh.ask(which))

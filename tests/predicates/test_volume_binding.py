@@ -45,9 +45,9 @@ REJECTED: dict[str, tuple[list[Json], str]] = {
 @pytest.mark.parametrize(("objects", "expected"), REJECTED.values(), ids=REJECTED)
 def test_a_pod_is_refused_before_any_node_is_looked_at_for(objects: list[Json], expected: str) -> None:
     table = load(node("a"), *objects, mounting("c"))
-    refusal = volume_binding.PLUGIN.refuse(table.pods["default/p"].cls, table, slice(0, 1))
+    refusal = volume_binding.PLUGIN.filter(table.pods["default/p"].cls, table, slice(0, 1))
     assert refusal is not None
-    assert (refusal.prefilter, refusal.sentences(int(refusal.codes[0]))) == (True, (expected,))
+    assert (refusal.prefilter, refusal.reasons(int(refusal.codes[0]))) == (True, (expected,))
 
 
 def test_an_ephemeral_volume_waits_for_its_claim_and_then_has_somebody_else_s() -> None:

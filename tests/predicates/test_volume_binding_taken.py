@@ -57,7 +57,7 @@ def test_a_placed_pod_has_taken(table: Snapshot, expected: dict[str, str]) -> No
     with table.trial() as trial:
         trial.place(table.pods["default/p"].cls, table.nodes.row["n"])
         assert _taken(table, "q") == nothing | expected
-        trial.displace(table.pods["default/p"].cls, table.nodes.row["n"])
+        trial.unplace(table.pods["default/p"].cls, table.nodes.row["n"])
         assert _taken(table, "q") == nothing
     assert _taken(table, "q") == nothing
 

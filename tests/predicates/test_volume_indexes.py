@@ -119,7 +119,7 @@ class Cluster:
             for step in steps:
                 self._try(step, trial, placed, evicted)
             self.check()
-        assert self.table.claimants == {}
+        assert self.table.assumed_claims == {}
 
     def _try(self, step: Step, trial: Trial, placed: list[tuple[PodClass, int]], evicted: set[str]) -> None:
         rows = self.table.nodes.row
@@ -128,7 +128,7 @@ class Cluster:
                 trial.place(self.classes[which], rows[where])
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
-                trial.displace(*placed.pop(which % len(placed)))
+                trial.unplace(*placed.pop(which % len(placed)))
             case ("evict", name, _) if name not in evicted and (one := self.table.pods.get(f"default/{name}")):
                 if one.node_name in rows:
                     evicted.add(name)

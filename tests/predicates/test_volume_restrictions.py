@@ -88,9 +88,9 @@ def test_the_disk_is_named_before_the_claim() -> None:
 
 def test_a_claim_that_is_not_there_rejects_the_pod_itself() -> None:
     table = load(node("a"), mounting("c"))
-    refusal = volume_restrictions.PLUGIN.refuse(table.pods["default/p"].cls, table, slice(None))
+    refusal = volume_restrictions.PLUGIN.filter(table.pods["default/p"].cls, table, slice(None))
     assert refusal is not None
-    assert (refusal.prefilter, refusal.sentences(1)) == (True, ('persistentvolumeclaim "c" not found',))
+    assert (refusal.prefilter, refusal.reasons(1)) == (True, ('persistentvolumeclaim "c" not found',))
 
 
 def test_the_claim_of_an_ephemeral_volume_is_not_looked_at() -> None:

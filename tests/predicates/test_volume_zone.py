@@ -80,7 +80,7 @@ def test_a_claim(objects: list[Json], expected: str) -> None:
     table = load(node("n", labels={ZONE: "a"}), *objects, mounting("c"))
     pod = table.pods["default/p"].cls
     assert reasons(volume_zone.PLUGIN, pod, table) == {"n": expected}
-    refusal = volume_zone.PLUGIN.refuse(pod, table, slice(None))
+    refusal = volume_zone.PLUGIN.filter(pod, table, slice(None))
     assert (refusal is not None and refusal.prefilter) == bool(expected)
 
 
