@@ -247,7 +247,7 @@ class Decoder:
             try:
                 return self._decode(kind, raw)
             except msgspec.ValidationError:
-                # Possibly caused by nulls where the API writes none. They are rare, so only a second attempt removes them.
+                # The cause can be nulls where the API writes none. They are rare, so they are removed only now.
                 return self._decode(kind, self._without_nulls(kind, raw))
         except (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(unreadable(kind, raw, str(error))) from error

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node takes no other (``nodename/node_name.go``)."""
+"""NodeName: a pod with ``spec.nodeName`` fits only that node (``nodename/node_name.go``)."""
 
 from typing import Final
 
@@ -16,11 +16,11 @@ def _pre_filter(pod: PodClass) -> str | None:
     return pod.spec.node_name or None
 
 
-def _filter(wanted: str, snapshot: Snapshot, rows: Rows) -> Rejections:
-    others = np.ones(len(snapshot.nodes), np.int64)
-    if (row := snapshot.nodes.row.get(wanted)) is not None:
-        others[row] = 0
-    return Rejections(others[rows], lambda _: (REASON,))
+def _filter(node_name: str, snapshot: Snapshot, rows: Rows) -> Rejections:
+    codes = np.ones(len(snapshot.nodes), np.int64)
+    if (row := snapshot.nodes.row.get(node_name)) is not None:
+        codes[row] = 0
+    return Rejections(codes[rows], lambda _: (REASON,))
 
 
 PLUGIN: Final = Plugin("NodeName", Scope.NODE, _pre_filter, _filter)

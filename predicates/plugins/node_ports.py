@@ -1,4 +1,4 @@
-"""NodePorts: the host ports of the pod must be free on the node (``nodeports/node_ports.go``)."""
+"""NodePorts: the pod's host ports must be free on the node (``nodeports/node_ports.go``)."""
 
 from typing import Final
 
@@ -18,10 +18,10 @@ def _pre_filter(pod: PodClass) -> tuple[HostPort, ...] | None:
 
 
 def _filter(ports: tuple[HostPort, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    taken = snapshot.index(PortsIndex).conflicts(ports, rows)
-    if not taken.any():
+    conflicts = snapshot.index(PortsIndex).conflicts(ports, rows)
+    if not conflicts.any():
         return None
-    return Rejections(taken.astype(np.int64), lambda _: (REASON,))
+    return Rejections(conflicts.astype(np.int64), lambda _: (REASON,))
 
 
 PLUGIN: Final = Plugin("NodePorts", Scope.PODS, _pre_filter, _filter)

@@ -1,4 +1,7 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate it (``nodeunschedulable/node_unschedulable.go``)."""
+"""NodeUnschedulable: a cordoned node rejects pods that do not tolerate it.
+
+Source: ``nodeunschedulable/node_unschedulable.go``.
+"""
 
 from typing import Final
 
@@ -12,7 +15,7 @@ from predicates.tolerations import tolerated
 
 REASON: Final = "node(s) were unschedulable"
 
-_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def _pre_filter(pod: PodClass) -> tuple[Toleration, ...]:
@@ -21,7 +24,7 @@ def _pre_filter(pod: PodClass) -> tuple[Toleration, ...]:
 
 def _filter(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
     cordoned = snapshot.nodes.unschedulable[rows]
-    if not cordoned.any() or tolerated(_CORDON, tolerations):
+    if not cordoned.any() or tolerated(_UNSCHEDULABLE, tolerations):
         return None
     return Rejections(cordoned.astype(np.int64), lambda _: (REASON,))
 

@@ -1,4 +1,4 @@
-"""SchedulingGates: a gated pod waits, whatever the nodes are like (``schedulinggates/scheduling_gates.go``)."""
+"""SchedulingGates: a pod with scheduling gates is not scheduled (``schedulinggates/scheduling_gates.go``)."""
 
 from typing import Final
 
@@ -16,8 +16,8 @@ def _pre_filter(pod: PodClass) -> tuple[str, ...] | None:
 
 
 def _filter(gates: tuple[str, ...], snapshot: Snapshot, rows: Rows) -> Rejections:
-    everywhere = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
-    return Rejections(everywhere, lambda _: (f"waiting for scheduling gates: [{' '.join(gates)}]",), prefilter=True)
+    codes = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
+    return Rejections(codes, lambda _: (f"waiting for scheduling gates: [{' '.join(gates)}]",), prefilter=True)
 
 
 PLUGIN: Final = Plugin("SchedulingGates", Scope.NODE, _pre_filter, _filter)

@@ -18,12 +18,12 @@ def _pre_filter(pod: PodClass) -> tuple[Toleration, ...]:
 
 
 def _filter(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    """Judges each distinct set of taints once, whatever the number of nodes that carry it."""
+    """Evaluate each distinct set of taints once, regardless of the number of nodes that have it."""
     sets = snapshot.nodes.taint_sets
-    refused = np.array([first_untolerated(taints, tolerations) is not None for taints in sets], np.int64)
-    if not refused.any():
+    untolerated = np.array([first_untolerated(taints, tolerations) is not None for taints in sets], np.int64)
+    if not untolerated.any():
         return None
-    return Rejections(refused[snapshot.nodes.taint_set[rows]], lambda _: (REASON,))
+    return Rejections(untolerated[snapshot.nodes.taint_set[rows]], lambda _: (REASON,))
 
 
 PLUGIN: Final = Plugin("TaintToleration", Scope.NODE, _pre_filter, _filter)

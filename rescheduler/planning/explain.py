@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Filters
-from predicates.framework import Reasons, PluginRejections
+from predicates.framework import PluginRejections, Reasons
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker

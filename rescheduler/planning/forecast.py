@@ -18,8 +18,8 @@ from predicates.filters import Filters
 from predicates.nodes import Flags
 from predicates.objects import Pod
 from predicates.scores import totals
-from predicates.scores.frame import Question
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.packing import Effort
@@ -146,7 +146,7 @@ class Arrivals:
             return None
         if len(rows) == 1:
             return int(rows[0])
-        scores = totals(Question(self._snapshot, pod.cls, rows, kept_apart_from(pod)))
+        scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, default_spread_selector(pod)))
         best = rows[scores == scores.max()]
         return int(best[self._dice.integers(len(best))])
 

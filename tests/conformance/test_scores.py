@@ -7,8 +7,8 @@ from predicates import plugins, scores
 from predicates.devices import device_resources
 from predicates.filters import Filters
 from predicates.objects import Pod
-from predicates.scores.frame import Question
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.selectors import NOTHING, compile_selector, valid_term
 from predicates.snapshot import Snapshot
 from tests.conformance.generate.world import Json
@@ -70,9 +70,9 @@ def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict
         rows = np.flatnonzero(filters.feasible(pod.cls))
         if not len(rows):
             return {}
-        question = Question(table, pod.cls, rows, kept_apart_from(pod) if owned else NOTHING)
-        by_plugin = {one.name: scores.totals(question, (one,)).tolist() for one in scores.DEFAULT}
-        total = scores.totals(question).tolist()
+        request = ScoringRequest(table, pod.cls, rows, default_spread_selector(pod) if owned else NOTHING)
+        by_plugin = {one.name: scores.totals(request, (one,)).tolist() for one in scores.DEFAULT}
+        total = scores.totals(request).tolist()
     return {
         table.nodes.names[row]: {name: given[at] for name, given in by_plugin.items() if given[at]}
         | {"total": total[at]}

@@ -16,7 +16,7 @@ from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
 
-TAKEN = "node(s) didn't have free ports for the requested pod ports"
+ASSUMED = "node(s) didn't have free ports for the requested pod ports"
 
 
 def _port(number: int, ip: str | None = None, protocol: str | None = None) -> Json:
@@ -32,15 +32,15 @@ def _open(name: str, *ports: Json, on: str = "", init: Json | None = None) -> Js
 
 
 CASES: dict[str, tuple[Json, Json, str]] = {
-    "the same port": (_port(80), _port(80), TAKEN),
+    "the same port": (_port(80), _port(80), ASSUMED),
     "another port": (_port(80), _port(81), ""),
     "another protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
-    "no protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), TAKEN),
+    "no protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), ASSUMED),
     "another address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
-    "the same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), TAKEN),
-    "all addresses are taken": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), TAKEN),
-    "all addresses are wanted": (_port(80, "10.0.0.1"), _port(80), TAKEN),
-    "no address is all of them": (_port(80, ""), _port(80, "0.0.0.0"), TAKEN),
+    "the same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), ASSUMED),
+    "all addresses are taken": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), ASSUMED),
+    "all addresses are wanted": (_port(80, "10.0.0.1"), _port(80), ASSUMED),
+    "no address is all of them": (_port(80, ""), _port(80, "0.0.0.0"), ASSUMED),
     "all addresses of IPv6 are one address": (_port(80, "::"), _port(80, "::1"), ""),
     "a port of the container alone": ({"containerPort": 80}, _port(80), ""),
     "port zero": (_port(0), _port(0), ""),
@@ -60,7 +60,7 @@ def test_sidecars_hold_their_ports_and_other_init_containers_do_not() -> None:
     table = load(
         node("a"), node("b"), _open("q", on="a", init=sidecar), _open("r", on="b", init=starter), _open("p", _port(80))
     )
-    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": TAKEN, "b": ""}
+    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ASSUMED, "b": ""}
 
 
 def test_a_port_held_by_two_pods_is_free_when_both_are_gone() -> None:
@@ -71,7 +71,7 @@ def test_a_port_held_by_two_pods_is_free_when_both_are_gone() -> None:
             found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
             trial.evict(table.pods[name])
         found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
-    assert (found, reasons(node_ports.PLUGIN, cls, table)) == ([TAKEN, TAKEN, ""], {"a": TAKEN})
+    assert (found, reasons(node_ports.PLUGIN, cls, table)) == ([ASSUMED, ASSUMED, ""], {"a": ASSUMED})
 
 
 def test_a_pod_does_not_conflict_with_itself() -> None:

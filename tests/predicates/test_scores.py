@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from predicates import scores
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.nonzero import NonZero
-from predicates.indexes.preferences import Preferences
+from predicates.indexes.preferences import AffinityWeights
 from predicates.objects import Pod
-from predicates.scores.frame import Question
-from predicates.scores.image_locality import full_name
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.image_locality import normalized_image_name
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.snapshot import Snapshot
 from tests.planning.builders import ZONE, Manifest, node, pod, repels, seeks, snapshot
 
@@ -217,14 +217,14 @@ def test_scores(plugin: str, cluster: list[Manifest], pod: Manifest, expected: d
     table = snapshot([*cluster, pod])
     one = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)
-    found = scorer.score(_question(table, one))
+    found = scorer.score(_request(table, one))
     assert (None if found is None else _by_name(table, found)) == expected
 
 
 def test_the_total_is_weighted() -> None:
     """300 for no soft taint, 75 for what stays free, 75 for balance."""
     table = snapshot([node("a"), avoided("b", "x"), asking(cpu="1", memory="4Gi", owner=None)])
-    found = scores.totals(_question(table, next(iter(table.pods_on[""].values()))))
+    found = scores.totals(_request(table, next(iter(table.pods_on[""].values()))))
     assert _by_name(table, found) == {"a": 450, "b": 150}
 
 
@@ -238,16 +238,16 @@ def test_the_total_is_weighted() -> None:
     ],
 )
 def test_images_have_a_tag(image: str, name: str) -> None:
-    assert full_name(image) == name
+    assert normalized_image_name(image) == name
 
 
 def test_images_come_and_go_with_their_nodes() -> None:
     table = snapshot([images("a", app=500), images("b"), asking()])
-    question = _question(table, next(iter(table.pods_on[""].values())))
+    request = _request(table, next(iter(table.pods_on[""].values())))
     locality = next(one for one in scores.DEFAULT if one.name == "ImageLocality")
-    assert locality.score(question) is not None
+    assert locality.score(request) is not None
     table.upsert("Node", next(iter(snapshot([images("a")]).nodes)))
-    assert locality.score(question) is None
+    assert locality.score(request) is None
 
 
 APPS = ("web", "db", "io")
@@ -270,7 +270,7 @@ def test_trials_leave_the_sums_right(
     made = [using(f"{app}-{n}", on, cpu, affinity=likes_) for n, (app, on, likes_, cpu) in enumerate(pods)]
     table = snapshot([A, B, C, *made])
     everyone = list(table.pods.values())
-    sums = {one.key: _sums(table.index(Preferences), one) for one in everyone}
+    sums = {one.key: _sums(table.index(AffinityWeights), one) for one in everyone}
     taken = table.index(NonZero).requested()
     with table.trial() as trial:
         standing, mark = {one.key: one for one in everyone}, trial.savepoint()
@@ -284,23 +284,23 @@ def test_trials_leave_the_sums_right(
             elif what == "back":
                 trial.revert(mark)
                 standing = {one.key: one for one in everyone}
-        fresh, fresh_nonzero = Preferences(table), NonZero(table)
+        fresh, fresh_nonzero = AffinityWeights(table), NonZero(table)
         table.add_index(fresh)
         table.add_index(fresh_nonzero)
         for one in everyone:
-            assert _sums(table.index(Preferences), one) == _sums(fresh, one)
+            assert _sums(table.index(AffinityWeights), one) == _sums(fresh, one)
         assert np.array_equal(table.index(NonZero).requested(), fresh_nonzero.requested())
-    assert {one.key: _sums(table.index(Preferences), one) for one in everyone} == sums
+    assert {one.key: _sums(table.index(AffinityWeights), one) for one in everyone} == sums
     assert np.array_equal(table.index(NonZero).requested(), taken)
 
 
 def test_forgotten_classes_weigh_nothing_any_more() -> None:
     table = snapshot([A, B, using("db-1", "a", affinity=likes(5, "new")), asking()])
     one = table.pods["default/new-1"]
-    assert _sums(table.index(Preferences), one) == [[5, 0, 0]]
+    assert _sums(table.index(AffinityWeights), one) == [[5, 0, 0]]
     table.delete("Pod", "default/db-1")
     table.compact()
-    assert _sums(table.index(Preferences), one) == []
+    assert _sums(table.index(AffinityWeights), one) == []
 
 
 def test_nodes_that_come_later_are_counted() -> None:
@@ -314,15 +314,15 @@ def test_nodes_that_come_later_are_counted() -> None:
         assert table.index(NonZero).requested()[table.nodes.row["n39"]].tolist() == [100, 200 * MI]
 
 
-def _sums(index: Preferences, one: Pod) -> list[list[int]]:
+def _sums(index: AffinityWeights, one: Pod) -> list[list[int]]:
     def current(counts: DomainCounts) -> list[int]:
         return [int(each) for each in counts.current()]
 
-    return sorted(weights for weights in map(current, index.towards(one.cls, {})) if any(weights))
+    return sorted(weights for weights in map(current, index.for_pod(one.cls, {})) if any(weights))
 
 
-def _question(table: Snapshot, one: Pod) -> Question:
-    return Question(table, one.cls, np.flatnonzero(table.nodes.alive), kept_apart_from(one))
+def _request(table: Snapshot, one: Pod) -> ScoringRequest:
+    return ScoringRequest(table, one.cls, np.flatnonzero(table.nodes.alive), default_spread_selector(one))
 
 
 def _by_name(table: Snapshot, found: np.typing.NDArray[np.int64]) -> dict[str, int]:

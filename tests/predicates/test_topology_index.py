@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.indexes import topology
-from predicates.indexes.scopes import Directory, Register, Scope
+from predicates.indexes.scopes import ClassDirectory, PodSelector, SelectorRegistry
 from predicates.objects import Pod, PodClass
 from predicates.plugins import inter_pod_affinity, pod_topology_spread
 from predicates.selectors import Selector
@@ -248,7 +248,7 @@ def test_counters_that_nobody_asks_for_are_dropped(monkeypatch: pytest.MonkeyPat
         cluster.table.upsert("Pod", _pod("p", cls, "a"))
         cluster.table.invalidate()
         reasons(inter_pod_affinity.PLUGIN, cls, cluster.table)
-        sizes.append(index.terms)
+        sizes.append(index.term_count)
     assert max(sizes[10:]) < 10
 
 
@@ -263,7 +263,7 @@ _TESTS = st.lists(
 )
 _SELECTOR = st.builds(Selector, st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=2), _TESTS)
 _SCOPE = st.builds(
-    Scope, st.none() | st.frozensets(st.sampled_from(("1", "2", "3", "4", "5", "6")), max_size=6), _SELECTOR
+    PodSelector, st.none() | st.frozensets(st.sampled_from(("1", "2", "3", "4", "5", "6")), max_size=6), _SELECTOR
 )
 _CLASSES = st.lists(st.tuples(st.sampled_from(("1", "2", "6")), _LABELS), max_size=12)
 
@@ -281,8 +281,8 @@ def _classes(seen: list[tuple[str, Json]]) -> list[PodClass]:
 
 
 @given(_CLASSES, _SCOPE)
-def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: Scope) -> None:
-    directory, classes = Directory(), _classes(seen)
+def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: PodSelector) -> None:
+    directory, classes = ClassDirectory(), _classes(seen)
     for cls in classes:
         directory.add(cls)
     found = list(directory.matching(scope))
@@ -290,8 +290,8 @@ def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: Scope) -> None
 
 
 @given(st.lists(_SCOPE, max_size=8), _CLASSES)
-def test_a_register_knows_each_scope_that_may_match(scopes: list[Scope], seen: Any) -> None:
-    register: Register[int] = Register()
+def test_a_register_knows_each_scope_that_may_match(scopes: list[PodSelector], seen: Any) -> None:
+    register: SelectorRegistry[int] = SelectorRegistry()
     for number, scope in enumerate(scopes):
         register.add(number, scope)
     for cls in _classes(seen):

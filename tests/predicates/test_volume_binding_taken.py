@@ -12,7 +12,7 @@ from tests.predicates.volumes import ZONE, local, mounting, reaching, zoned
 
 
 def _taken(table: Snapshot, pod: str) -> dict[str, str]:
-    return reasons(volume_binding.TAKEN, table.pods[f"default/{pod}"].cls, table)
+    return reasons(volume_binding.ASSUMED, table.pods[f"default/{pod}"].cls, table)
 
 
 def _two_pods(*there: Json, of: Json = LOCAL, second: str = "d") -> Snapshot:
@@ -21,7 +21,7 @@ def _two_pods(*there: Json, of: Json = LOCAL, second: str = "d") -> Snapshot:
     return load(*nodes, of, *there, *claims, mounting("c"), mounting(second, name="q"))
 
 
-TAKEN: dict[str, tuple[Snapshot, dict[str, str]]] = {
+ASSUMED: dict[str, tuple[Snapshot, dict[str, str]]] = {
     "the only volume": (_two_pods(local("v", "n")), {"n": NONE}),
     "one of two": (_two_pods(local("v", "n"), local("w", "n")), {}),
     "one that another node has too": (_two_pods(local("v", "n", "m"), local("w", "o")), {"n": NONE, "m": NONE}),
@@ -49,7 +49,7 @@ TAKEN: dict[str, tuple[Snapshot, dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("table", "expected"), TAKEN.values(), ids=TAKEN)
+@pytest.mark.parametrize(("table", "expected"), ASSUMED.values(), ids=ASSUMED)
 def test_a_placed_pod_has_taken(table: Snapshot, expected: dict[str, str]) -> None:
     """No two pods of a plan are promised one volume, whichever of several the scheduler gives to the first."""
     nothing = dict.fromkeys(table.nodes.row, "")
