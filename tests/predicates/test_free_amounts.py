@@ -1,4 +1,4 @@
-"""What is left on a node, whatever came and went there, is what it has less what its pods take, in 64 bits."""
+"""Free resources are always allocatable minus the requests of the pods, in 64 bits, after any sequence of changes."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ _STEP: Final = st.one_of(
 
 
 @given(st.lists(_STEP, max_size=12), st.lists(_REQUEST, min_size=1, max_size=3))
-def test_what_is_free_is_what_nobody_takes(steps: list[tuple[object, ...]], asked: list[Json]) -> None:
+def test_free_is_allocatable_minus_requested(steps: list[tuple[object, ...]], asked: list[Json]) -> None:
     table, decoder = Snapshot(), Decoder(Interner())
     for step in steps:
         _do(step, table, decoder)
@@ -44,7 +44,7 @@ def test_what_is_free_is_what_nobody_takes(steps: list[tuple[object, ...]], aske
             for row in table.nodes.row.values():
                 trial.place(cls, row)
         for cls in classes:
-            reasons(node_resources_fit.PLUGIN, cls, table)  # rows together and one by one agree
+            reasons(node_resources_fit.PLUGIN, cls, table)  # all rows at once and single rows agree
     _check(table, classes)
 
 

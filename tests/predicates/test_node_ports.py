@@ -1,4 +1,4 @@
-"""NodePorts, and the index of taken ports under placements, evictions and trials that are taken back."""
+"""NodePorts, and its index under placements, evictions and trials."""
 
 from typing import Any
 
@@ -32,29 +32,29 @@ def _open(name: str, *ports: Json, on: str = "", init: Json | None = None) -> Js
 
 
 CASES: dict[str, tuple[Json, Json, str]] = {
-    "the same port": (_port(80), _port(80), ASSUMED),
-    "another port": (_port(80), _port(81), ""),
-    "another protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
-    "no protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), ASSUMED),
-    "another address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
-    "the same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), ASSUMED),
-    "all addresses are taken": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), ASSUMED),
-    "all addresses are wanted": (_port(80, "10.0.0.1"), _port(80), ASSUMED),
-    "no address is all of them": (_port(80, ""), _port(80, "0.0.0.0"), ASSUMED),
-    "all addresses of IPv6 are one address": (_port(80, "::"), _port(80, "::1"), ""),
-    "a port of the container alone": ({"containerPort": 80}, _port(80), ""),
-    "port zero": (_port(0), _port(0), ""),
-    "a negative port": (_port(-1), _port(-1), ""),
+    "same port": (_port(80), _port(80), ASSUMED),
+    "different port": (_port(80), _port(81), ""),
+    "different protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
+    "the default protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), ASSUMED),
+    "different address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
+    "same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), ASSUMED),
+    "wildcard address in use": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), ASSUMED),
+    "wildcard address requested": (_port(80, "10.0.0.1"), _port(80), ASSUMED),
+    "the default address is the wildcard": (_port(80, ""), _port(80, "0.0.0.0"), ASSUMED),
+    "the IPv6 wildcard is not a wildcard": (_port(80, "::"), _port(80, "::1"), ""),
+    "container port without a host port": ({"containerPort": 80}, _port(80), ""),
+    "port 0": (_port(0), _port(0), ""),
+    "negative port": (_port(-1), _port(-1), ""),
 }
 
 
 @pytest.mark.parametrize(("taken", "wanted", "expected"), CASES.values(), ids=CASES)
-def test_a_taken_port_keeps_off(taken: Json, wanted: Json, expected: str) -> None:
+def test_port_conflicts(taken: Json, wanted: Json, expected: str) -> None:
     table = load(node("a"), node("b"), _open("q", taken, on="a"), _open("p", wanted))
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
 
 
-def test_sidecars_hold_their_ports_and_other_init_containers_do_not() -> None:
+def test_sidecars_use_host_ports_and_other_init_containers_do_not() -> None:
     sidecar = {"name": "s", "ports": [_port(80)], "restartPolicy": "Always"}
     starter = {"name": "s", "ports": [_port(80)]}
     table = load(
@@ -63,7 +63,7 @@ def test_sidecars_hold_their_ports_and_other_init_containers_do_not() -> None:
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ASSUMED, "b": ""}
 
 
-def test_a_port_held_by_two_pods_is_free_when_both_are_gone() -> None:
+def test_port_used_by_two_pods_is_free_after_both_are_deleted() -> None:
     table = load(node("a"), _open("q", _port(80), on="a"), _open("r", _port(80), on="a"))
     cls, found = table.pods["default/q"].cls, []
     with table.trial() as trial:
@@ -79,14 +79,14 @@ def test_a_pod_does_not_conflict_with_itself() -> None:
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
 
 
-def test_many_rows_are_judged_as_few_are() -> None:
+def test_many_rows_give_the_same_result_as_few() -> None:
     nodes = [node(f"n{number}") for number in range(100)]
     table = load(*nodes, *(_open(f"q{number}", _port(80), on=f"n{number}") for number in range(0, 100, 7)))
     found = reasons(node_ports.PLUGIN, table.pods["default/q0"].cls, table)
     assert {name for name, why in found.items() if why} == {f"n{number}" for number in range(0, 100, 7)}
 
 
-# Whatever happened before, the index is as if made of what there is.
+# After any sequence of changes, the index equals one that is built from scratch.
 
 _PORTS = st.lists(
     st.builds(_port, st.sampled_from([0, 80, 81]), st.sampled_from([None, "", "10.0.0.1"]), st.just("TCP")), max_size=2
@@ -103,7 +103,7 @@ _STEPS = st.lists(
 
 
 class _Cluster:
-    """A snapshot whose index lives from the first step on."""
+    """A snapshot whose index exists from the first step on."""
 
     def __init__(self) -> None:
         self.table, self.decoder = Snapshot(), Decoder(Interner())
@@ -123,7 +123,7 @@ class _Cluster:
         self.table.upsert(one["kind"], self.decoder.decode(one["kind"], msgspec.json.encode(one)))
 
     def expected(self) -> dict[Any, int]:
-        """Counted from the pods themselves."""
+        """Count the ports from the pods."""
         found: dict[Any, int] = {}
         for one in self.table.pods.values():
             if (row := self.table.nodes.row.get(one.node_name)) is not None:
@@ -134,7 +134,7 @@ class _Cluster:
 
 @settings(max_examples=200)
 @given(_STEPS, _STEPS)
-def test_the_index_counts_what_is_there_after_events_and_after_trials(
+def test_index_is_correct_after_events_and_trials(
     before: list[tuple[str, int, str, list[Json]]], tried: list[tuple[str, int, str, list[Json]]]
 ) -> None:
     cluster = _Cluster()

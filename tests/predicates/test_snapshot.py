@@ -1,4 +1,4 @@
-"""A snapshot is the same whether its objects came at once or one by one."""
+"""A snapshot does not depend on whether its objects are added at once or one by one."""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def _assert_alike(objects: dict[str, dict[str, Object]]) -> Snapshot:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pods_that_come_at_once_are_as_those_that_come_one_by_one(seed: int) -> None:
+def test_pods_added_at_once_or_one_by_one(seed: int) -> None:
     _assert_alike(_objects(cluster(seed)["items"]))
 
 
@@ -51,14 +51,14 @@ def _resized(name: str, cpu: str) -> Json:
     return {**one, "status": {"phase": "Running", "containerStatuses": [given]}}
 
 
-def test_so_do_pods_being_resized_those_that_ended_and_those_without_a_node() -> None:
+def test_resizing_finished_and_unbound_pods_added_at_once_or_one_by_one() -> None:
     ended = {**pod("ended", "n", requests={"cpu": "1"}), "status": {"phase": "Failed"}}
     others = [pod("plain", "n", requests={"cpu": "1"}), pod("lost", "gone"), pod("pending")]
     snapshot = _assert_alike(_objects([node("n"), _resized("x", "3"), ended, *others, _resized("y", "2")]))
     assert [one.name for one in snapshot.pods.values()] == ["x", "plain", "lost", "pending", "y"]
 
 
-def test_pods_that_are_all_replaced_leave_nothing_behind() -> None:
+def test_replacing_all_pods_leaves_nothing_behind() -> None:
     objects = _objects([node("n"), *(pod(f"p{i}", "n", requests={"cpu": "1"}) for i in range(3))])
     snapshot = _assert_alike(objects)
     kept = next(one for one in objects["Pod"].values() if isinstance(one, Pod))

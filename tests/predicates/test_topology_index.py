@@ -1,4 +1,4 @@
-"""Whatever happened before, topology spread and pod affinity answer as on a snapshot that is made of what there is."""
+"""After any sequence of changes, topology spread and pod affinity give the same results as on a new snapshot."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -65,7 +65,7 @@ PODS: Final[tuple[Json, ...]] = (
     pod("", labels=DB, **_near(_term(ZONE, DB))),
     pod("", labels=WEB, **_near(_term(ZONE, DB, namespaceSelector=RED), _term(HOST, DB, namespaceSelector={}))),
 )
-#: (zone, pool, busy): what a node may look like.
+#: (zone, pool, busy): the possible nodes.
 LOOKS: Final = tuple((zone, pool, busy) for zone in ("1", "2", None) for pool in ("x", None) for busy in (False, True))
 BUSY: Final = {"key": "busy", "effect": "NoSchedule"}
 
@@ -73,7 +73,7 @@ Step: TypeAlias = tuple[Any, ...]
 
 
 class Cluster:
-    """A snapshot whose indexes live through everything, and the steps that may happen to it."""
+    """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
@@ -139,7 +139,7 @@ class Cluster:
                 self.ask(which)
 
     def check(self) -> None:
-        """Every class is judged as on a snapshot that never was anything else."""
+        """Check that all classes have the same results as on a new snapshot."""
         fresh = Cluster()
         fresh.classes = self.classes
         for kind, objects in (("Node", self.table.nodes), ("Namespace", self.table.of("Namespace").values())):
@@ -171,7 +171,7 @@ def _space(name: str) -> str:
 
 
 def _pod(name: str, cls: PodClass, where: str) -> Pod:
-    """The key of the pod says nothing about its class, so that a name can change class."""
+    """Return a pod whose name does not depend on its class, so that a pod can change class."""
     return Pod(namespace=_space(name), name=name, uid=name, node_name=where, cls=cls, load=cls.requests)
 
 
@@ -207,7 +207,7 @@ _STEP = st.one_of(
 
 
 @pytest.mark.parametrize("spare", [1000, -(10**6)], ids=["counters are kept", "counters are dropped each epoch"])
-def test_answers_are_those_of_a_fresh_snapshot(spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_equal_those_of_a_new_snapshot(spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_SPARE", spare)
 
     @settings(max_examples=60, deadline=None)
@@ -225,8 +225,8 @@ def test_answers_are_those_of_a_fresh_snapshot(spare: int, monkeypatch: pytest.M
     run()
 
 
-def test_more_rows_than_before_are_counted_in() -> None:
-    """The columns grow under counters that are already in use."""
+def test_rows_that_are_added_later_are_counted() -> None:
+    """The columns grow while counters are in use."""
     cluster = Cluster()
     for which in range(_COUNT):
         cluster.ask(which)
@@ -236,7 +236,7 @@ def test_more_rows_than_before_are_counted_in() -> None:
     cluster.check()
 
 
-def test_counters_that_nobody_asks_for_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_counters_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_SPARE", 0)
     cluster = Cluster()
     cluster.do(("node", "a", 0))
@@ -281,7 +281,7 @@ def _classes(seen: list[tuple[str, Json]]) -> list[PodClass]:
 
 
 @given(_CLASSES, _SCOPE)
-def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: PodSelector) -> None:
+def test_directory_finds_the_classes_that_a_selector_matches(seen: Any, scope: PodSelector) -> None:
     directory, classes = ClassDirectory(), _classes(seen)
     for cls in classes:
         directory.add(cls)
@@ -290,7 +290,7 @@ def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: PodSelector) -
 
 
 @given(st.lists(_SCOPE, max_size=8), _CLASSES)
-def test_a_register_knows_each_scope_that_may_match(scopes: list[PodSelector], seen: Any) -> None:
+def test_registry_finds_each_selector_that_may_match(scopes: list[PodSelector], seen: Any) -> None:
     register: SelectorRegistry[int] = SelectorRegistry()
     for number, scope in enumerate(scopes):
         register.add(number, scope)

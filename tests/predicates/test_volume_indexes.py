@@ -1,4 +1,4 @@
-"""Whatever happened before, the volume plugins answer as on a snapshot that is made of what there is."""
+"""After any sequence of changes, the volume plugins give the same results as on a new snapshot."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -34,7 +34,7 @@ PODS: Final[tuple[Json, ...]] = (
     with_volumes({"rbd": {"monitors": ["m", "n"], "image": "i", "pool": "p"}}),
     with_volumes({"emptyDir": {}}),
 )
-#: What there is at first: limits are so tight that one volume more or less shows.
+#: The initial objects. Limits are so tight that a single volume makes a difference.
 AT_FIRST: Final[tuple[Json, ...]] = (
     claim("shared", volume="vs"),
     claim("alone", volume="va"),
@@ -53,7 +53,7 @@ AT_FIRST: Final[tuple[Json, ...]] = (
     attachment("x", "a", "vs"),
     attachment("y", "b", "vo"),
 )
-#: What may come to take their place.
+#: Objects that can replace them.
 LATER: Final[tuple[Json, ...]] = (
     claim("shared", "made"),
     claim("alone", "local"),
@@ -72,7 +72,7 @@ Step: TypeAlias = tuple[Any, ...]
 
 
 class Cluster:
-    """A snapshot whose indexes live through everything, and the steps that may happen to it."""
+    """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
@@ -97,7 +97,7 @@ class Cluster:
                 self.table.upsert("Node", self._read(zoned(name, zone)))
             case ("node for node", old, new):
                 self.table.delete("Node", old)
-                self.do(("node", new, "1"))  # On the same row.
+                self.do(("node", new, "1"))  # The node gets the same row.
             case ("object", which):
                 self.table.upsert(OBJECTS[which]["kind"], self._read(OBJECTS[which]))
             case ("no object", which):
@@ -139,7 +139,7 @@ class Cluster:
                 self.ask(which)
 
     def check(self) -> None:
-        """Every class is judged as on a snapshot that never was anything else."""
+        """Check that all classes have the same results as on a new snapshot."""
         fresh = Cluster()
         fresh.classes = self.classes
         kinds = {one["kind"] for one in OBJECTS}
@@ -189,7 +189,7 @@ _STEP = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_STEP, min_size=4, max_size=25))
-def test_answers_are_those_of_a_fresh_snapshot(steps: list[Step]) -> None:
+def test_results_equal_those_of_a_new_snapshot(steps: list[Step]) -> None:
     cluster = Cluster()
     for name, zone in zip(NODES, ("1", "2", ""), strict=True):
         cluster.do(("node", name, zone))
@@ -202,8 +202,8 @@ def test_answers_are_those_of_a_fresh_snapshot(steps: list[Step]) -> None:
     cluster.check()
 
 
-def test_more_rows_than_before_are_counted_in() -> None:
-    """The columns grow under indexes that are already in use."""
+def test_rows_that_are_added_later_are_counted() -> None:
+    """The columns grow while indexes are in use."""
     cluster = Cluster()
     for which in range(len(OBJECTS)):
         cluster.do(("object", which))
