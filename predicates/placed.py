@@ -22,7 +22,7 @@ class Watchers:
         self.callbacks = callbacks
 
 
-class Index(Protocol):
+class PlacementIndex(Protocol):
     """A view of the placed pods that is updated with every placement: ports, volumes, counts by topology domain."""
 
     def watch(self, pod: PodClass) -> Watchers | None:
@@ -30,7 +30,7 @@ class Index(Protocol):
         ...
 
 
-_I = TypeVar("_I", bound=Index)
+_I = TypeVar("_I", bound=PlacementIndex)
 
 
 class Effects:
@@ -59,7 +59,7 @@ class PlacementState:
         self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
         self._effects: dict[PodClass, Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
-        self._indexes: list[Index] = []
+        self._indexes: list[PlacementIndex] = []
         self._indexes_by_kind: dict[object, Any] = {}
 
     def invalidate(self) -> None:
@@ -69,7 +69,7 @@ class PlacementState:
         self.node_changes.clear()
         self.pod_changes.clear()
 
-    def add_index(self, index: Index) -> None:
+    def add_index(self, index: PlacementIndex) -> None:
         """Notify *index* of all pods that are placed, and from now on of every change."""
         self._indexes.append(index)
         for pod, effects in self._effects.items():
@@ -101,7 +101,7 @@ class PlacementState:
                 callback(row, count)
 
     def vector(self, amounts: Amounts) -> Numbers:
-        """Return the requests of one pod, *amounts*, as a row of the node table."""
+        """Return *amounts*, the requests of one pod, as a row of the node table."""
         width = len(self.nodes.resources)
         vector = self._vectors.get(amounts)
         if vector is None or len(vector) != width:

@@ -32,7 +32,7 @@ class PodSelector(NamedTuple):
 
 
 class ClassDirectory:
-    """Pod classes by namespace and label, to find those that a selector matches."""
+    """A lookup of pod classes by namespace and label: finds the classes that a selector selects."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
@@ -66,7 +66,7 @@ class ClassDirectory:
 
 
 class SelectorRegistry(Generic[_T]):
-    """Items with a pod selector, to find those that may select a class. Costs O(labels of the class + candidates)."""
+    """A lookup of items by pod selector: finds the items that may select a class, at O(its labels + candidates)."""
 
     def __init__(self) -> None:
         self._items: defaultdict[_LookupKey, list[_T]] = defaultdict(list)

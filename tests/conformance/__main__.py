@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from tests.conformance.compare import Comparison, Difference, Tally, keep
+from tests.conformance.compare import Comparison, Difference, FamilyCounts, keep
 from tests.conformance.generate import FAMILIES, cluster
 from tests.conformance.oracle import Oracle
 from tests.conformance.plans import replay_cumulative, replay_independent
@@ -18,14 +18,14 @@ _ALL = ("all", *FAMILIES)
 @click.option("--family", "families", type=click.Choice(_ALL), multiple=True, help="May be repeated. [default: each]")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--only", metavar="PLUGIN", help="Compare only this plugin.")
-@click.option("--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes.")
 @click.option(
-    "--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases."
+    "--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes."
 )
+@click.option("--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases.")
 def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, plans: int, keeping: bool) -> None:
     """Compare our verdicts with those of the real scheduler's plugins on random clusters."""
     families = families or _ALL
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, FamilyCounts] = {}
     with Oracle() as oracle:
         comparison = Comparison(oracle, only=only)
         for family in families:
@@ -35,8 +35,8 @@ def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, 
     sys.exit(bool(rejected) or any(tally.disagreements for tally in tallies.values()))
 
 
-def _run(comparison: Comparison, family: str, seed: int, verdicts: int, *, keeping: bool) -> Tally:
-    tally, shown = Tally(), set[str]()
+def _run(comparison: Comparison, family: str, seed: int, verdicts: int, *, keeping: bool) -> FamilyCounts:
+    tally, shown = FamilyCounts(), set[str]()
     while tally.verdicts < verdicts:
         difference = comparison.run(family, seed, tally)
         if difference is not None and difference.kind not in shown:
@@ -78,7 +78,7 @@ def _progress(line: str) -> None:
         click.echo(f"\r\x1b[K{line}", nl=False, err=True)
 
 
-def _print_table(tallies: dict[str, Tally]) -> None:
+def _print_table(tallies: dict[str, FamilyCounts]) -> None:
     click.echo(f"{'family':22}{'clusters':>9}{'verdicts':>10}{'rejected':>9}{'first':>9}{'disagreements':>15}")
     for family, tally in tallies.items():
         click.echo(

@@ -22,7 +22,7 @@ Evaluate: TypeAlias = Callable[[Json], Mapping[str, PerNode]]
 
 
 @dataclass
-class Tally:
+class FamilyCounts:
     """The counts of one family."""
 
     clusters: int = 0
@@ -70,7 +70,7 @@ class Comparison:
     evaluate: Evaluate = ours.judge
     only: str | None = None
 
-    def run(self, family: str, seed: int, tally: Tally) -> Difference | None:
+    def run(self, family: str, seed: int, tally: FamilyCounts) -> Difference | None:
         """Compare the results for the cluster of *seed*; return None if they agree."""
         snapshot = cluster(seed, family)
         self.oracle.send(explain_request(snapshot))

@@ -14,7 +14,9 @@ def scored_cluster(seed: int, family: str) -> Json:
     rng, snapshot = random.Random(seed), cluster(seed, family)
     items = snapshot["items"]
     pods = [item for item in items if item["kind"] == "Pod"]
-    images = sorted({container["image"] for pod in pods for container in pod["spec"]["containers"] if container.get("image")})
+    images = sorted(
+        {container["image"] for pod in pods for container in pod["spec"]["containers"] if container.get("image")}
+    )
     for item in items:
         if item["kind"] == "Node":
             _add_images_and_taints(item, images, rng)
@@ -31,7 +33,9 @@ def scored_cluster(seed: int, family: str) -> Json:
 def _requests_all(spec: Json) -> bool:
     """Return whether the scheduler's default requests add nothing to the pod."""
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]
-    return all({"cpu", "memory"} <= set((container.get("resources") or {}).get("requests") or ()) for container in containers)
+    return all(
+        {"cpu", "memory"} <= set((container.get("resources") or {}).get("requests") or ()) for container in containers
+    )
 
 
 def _end_resize(status: Json) -> None:

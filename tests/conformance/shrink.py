@@ -55,7 +55,7 @@ def _drop_fields(items: list[Json], attempts: _Attempts) -> list[Json]:
 
 
 def _paths(items: list[Json]) -> Iterator[tuple[Any, ...]]:
-    """Every field that may go, big ones first; a list's last enattempts before its first, so that paths stay true."""
+    """Yield the paths of all removable fields, outer ones first; lists from the end, so that paths stay valid."""
     for i, item in enumerate(items):
         yield from ((i, *path) for path in _inside(item, ()) if path not in _REQUIRED_FIELDS)
 

@@ -68,10 +68,14 @@ class LiveSnapshot:
         for name, nodes in mine.items():
             fitting = {node for node, rejections in nodes.items() if not rejections}
             required = set() if in_trial else fitting - {self.table.pods[name].node_name}
-            if masks[name] - draining != fitting or not required <= in_order[name] <= fitting or single[name] != fitting:
+            if (
+                masks[name] - draining != fitting
+                or not required <= in_order[name] <= fitting
+                or single[name] != fitting
+            ):
                 yield (
-                    f"{name}: explain {sorted(fitting)}, mask {sorted(masks[name])}, in order {sorted(in_order[name])}, "
-                    f"single rows {sorted(single[name])}"
+                    f"{name}: explain {sorted(fitting)}, mask {sorted(masks[name])}, "
+                    f"in order {sorted(in_order[name])}, single rows {sorted(single[name])}"
                 )
             if not all(theirs[name][node] for node in draining - masks[name]):
                 yield f"{name}: rejected on the drained node, which the scheduler accepts"
@@ -136,7 +140,7 @@ class Moves:
 
 
 def _may_move(pod: Json, nodes: Collection[str]) -> bool:
-    """Return whether the pod can be moved. Pods with claims cannot: a state does not show the volumes assumed in a trial."""
+    """Return whether the pod can be moved; not with claims: a state does not show volumes assumed in a trial."""
     meta, spec = pod["metadata"], pod["spec"]
     unbound = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.get("volumes", ()))
     alive = pod["status"].get("phase") not in {"Succeeded", "Failed"} and "deletionTimestamp" not in meta
@@ -148,7 +152,7 @@ def _key(pod: Json) -> str:
 
 
 def through_changes(oracle: Oracle, given: Json, rng: Random) -> Iterator[str]:
-    """Yield differences in a trial, after it, after the same changes as events, and after deletions."""
+    """Make random moves in a trial, undo them, repeat them as events, and delete objects; yield all differences."""
     live, moves = LiveSnapshot(given), Moves(given, rng)
     with live.table.trial() as trial:
         moves.perform(live, trial)

@@ -17,11 +17,11 @@ GPU: Json = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"exten
 
 
 def _claim(status: Json | None = None, *requests: Json, **meta: Any) -> Json:
-    asked = list(requests) or [{"name": "one", "exactly": {"deviceClassName": "gpu"}}]
+    requested = list(requests) or [{"name": "one", "exactly": {"deviceClassName": "gpu"}}]
     return {
         "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "default", **meta},
-        "spec": {"devices": {"requests": asked}},
+        "spec": {"devices": {"requests": requested}},
         "status": status or {},
     }
 
@@ -38,8 +38,8 @@ def _allocated(*zones: str, users: int = 2, operator: str = "In", conditions: tu
 BY_NAME: Json = {"name": "r", "resourceClaimName": "c"}
 
 
-def _both(sentence: str) -> tuple[str, str]:
-    return sentence, sentence
+def _both(reason: str) -> tuple[str, str]:
+    return reason, reason
 
 
 #: The pod's claim, the objects, and the reasons for the nodes a and b in zones a and b.
@@ -103,24 +103,26 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
 }
 
 
-def _said(objects: list[Json], one: Json) -> dict[str, list[str]]:
-    table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), *objects, one)
+def _reasons_by_node(objects: list[Json], obj: Json) -> dict[str, list[str]]:
+    table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), *objects, obj)
     rows = np.array([table.nodes.row["a"], table.nodes.row["b"]])
-    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, rows)
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, rows)
     return {
         name: [
-            ", ".join(one.reasons(int(one.codes[i])))
-            for one in refused
-            if one.codes[i] and one.plugin == "DynamicResources"
+            ", ".join(rejections.reasons(int(rejections.codes[i])))
+            for rejections in rejected
+            if rejections.codes[i] and rejections.plugin == "DynamicResources"
         ]
         for i, name in enumerate("ab")
     }
 
 
-@pytest.mark.parametrize(("asked", "objects", "expected"), CASES.values(), ids=CASES)
-def test_pod_with_a_resource_claim(asked: Json, objects: list[Json], expected: tuple[str, str]) -> None:
-    one = pod("p", resourceClaims=[asked])
-    assert _said(objects, one) == {name: [why] if why else [] for name, why in zip("ab", expected, strict=True)}
+@pytest.mark.parametrize(("requested", "objects", "expected"), CASES.values(), ids=CASES)
+def test_pod_with_a_resource_claim(requested: Json, objects: list[Json], expected: tuple[str, str]) -> None:
+    obj = pod("p", resourceClaims=[requested])
+    assert _reasons_by_node(objects, obj) == {
+        name: [why] if why else [] for name, why in zip("ab", expected, strict=True)
+    }
 
 
 def test_missing_claims_are_reported_first() -> None:
@@ -128,8 +130,8 @@ def test_missing_claims_are_reported_first() -> None:
     required = {"nodeSelectorTerms": [{"matchFields": conflict}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     table = load(node("a"), pod("p", resourceClaims=[BY_NAME], affinity=affinity))
-    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
-    assert [one.plugin for one in refused] == ["DynamicResources", "NodeAffinity"]
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    assert [rejections.plugin for rejections in rejected] == ["DynamicResources", "NodeAffinity"]
 
 
 RESOURCES: dict[str, tuple[list[Json], Json, Json, list[str]]] = {
@@ -142,13 +144,16 @@ RESOURCES: dict[str, tuple[list[Json], Json, Json, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("objects", "offer", "asked", "expected"), RESOURCES.values(), ids=RESOURCES)
+@pytest.mark.parametrize(("objects", "offer", "requested", "expected"), RESOURCES.values(), ids=RESOURCES)
 def test_extended_resource_provided_by_devices(
-    objects: list[Json], offer: Json, asked: Json, expected: list[str]
+    objects: list[Json], offer: Json, requested: Json, expected: list[str]
 ) -> None:
-    table = load(node("n", allocatable=offer), *objects, pod("p", requests=asked))
-    refused = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
-    found = [
-        sentence for one in refused if one.plugin == "DynamicResources" for sentence in one.reasons(int(one.codes[0]))
+    table = load(node("n", allocatable=offer), *objects, pod("p", requests=requested))
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    actual = [
+        reason
+        for rejections in rejected
+        if rejections.plugin == "DynamicResources"
+        for reason in rejections.reasons(int(rejections.codes[0]))
     ]
-    assert found == expected
+    assert actual == expected

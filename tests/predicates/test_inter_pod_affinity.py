@@ -39,14 +39,14 @@ def _p(spec: Json, labels: Json = WEB) -> Json:
     return pod("p", labels=labels, **spec)
 
 
-def _in(namespace: str, one: Json) -> Json:
-    one["metadata"]["namespace"] = namespace
-    return one
+def _in(namespace: str, obj: Json) -> Json:
+    obj["metadata"]["namespace"] = namespace
+    return obj
 
 
-def _leaving(one: Json) -> Json:
-    one["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-    return one
+def _leaving(obj: Json) -> Json:
+    obj["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+    return obj
 
 
 def _namespace(name: str, **labels: str) -> Json:
@@ -209,5 +209,5 @@ def test_errors_in_preferred_terms_reject_the_pod() -> None:
     ]
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     table = load(B, pod("p", affinity=affinity))
-    said = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
-    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": said}
+    reason = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
+    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": reason}

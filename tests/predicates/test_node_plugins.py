@@ -21,8 +21,8 @@ from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
 
 
-def _class(one: Json) -> PodClass:
-    return load(one).pods["default/p"].cls
+def _class(obj: Json) -> PodClass:
+    return load(obj).pods["default/p"].cls
 
 
 def _p(**spec: Any) -> PodClass:
@@ -48,9 +48,9 @@ TOLERATING_CORDONS: dict[str, tuple[list[Json], str]] = {
 
 @pytest.mark.parametrize(("tolerations", "expected"), TOLERATING_CORDONS.values(), ids=TOLERATING_CORDONS)
 def test_cordoned_node(tolerations: list[Json], expected: str) -> None:
-    table = load(node("open"), node("shut", unschedulable=True))
-    found = reasons(node_unschedulable.PLUGIN, _p(tolerations=tolerations), table)
-    assert found == {"open": "", "shut": expected}
+    table = load(node("uncordoned"), node("cordoned", unschedulable=True))
+    actual = reasons(node_unschedulable.PLUGIN, _p(tolerations=tolerations), table)
+    assert actual == {"uncordoned": "", "cordoned": expected}
 
 
 # TaintToleration
@@ -100,8 +100,8 @@ TAINTS: dict[str, tuple[list[Json], list[Json], str]] = {
 @pytest.mark.parametrize(("taints", "tolerations", "expected"), TAINTS.values(), ids=TAINTS)
 def test_tainted_node(taints: list[Json], tolerations: list[Json], expected: str) -> None:
     table = load(node("plain"), node("tainted", taints=taints))
-    found = reasons(taint_toleration.PLUGIN, _p(tolerations=tolerations), table)
-    assert found == {"plain": "", "tainted": expected}
+    actual = reasons(taint_toleration.PLUGIN, _p(tolerations=tolerations), table)
+    assert actual == {"plain": "", "tainted": expected}
 
 
 # NodeAffinity
@@ -205,9 +205,9 @@ FEATURES: dict[str, tuple[Json, list[str], str]] = {
 
 @pytest.mark.parametrize(("spec", "declared", "expected"), FEATURES.values(), ids=FEATURES)
 def test_required_features_must_be_declared(spec: Json, declared: list[str], expected: str) -> None:
-    one = node("n")
-    one["status"]["declaredFeatures"] = declared
-    assert reasons(node_declared_features.PLUGIN, _p(**spec), load(one)) == {"n": expected}
+    obj = node("n")
+    obj["status"]["declaredFeatures"] = declared
+    assert reasons(node_declared_features.PLUGIN, _p(**spec), load(obj)) == {"n": expected}
 
 
 # NodeResourcesFit
@@ -243,14 +243,14 @@ def test_requests_must_fit_free_resources(offer: Json, request_: Json, expected:
 
 def test_requests_of_placed_pods_are_not_free() -> None:
     table = load(node("n", allocatable={"cpu": "2", "pods": "3"}), pod("a", "n", requests={"cpu": "1"}))
-    two, one = (_class(pod("p", requests={"cpu": cpu})) for cpu in ("1001m", "1"))
+    two, obj = (_class(pod("p", requests={"cpu": cpu})) for cpu in ("1001m", "1"))
     assert reasons(node_resources_fit.PLUGIN, two, table) == {"n": "Insufficient cpu"}
     with table.trial() as trial:
-        trial.place(one, table.nodes.row["n"])
-        assert reasons(node_resources_fit.PLUGIN, one, table) == {"n": "Insufficient cpu"}
+        trial.place(obj, table.nodes.row["n"])
+        assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": "Insufficient cpu"}
         trial.place(_class(pod("p")), table.nodes.row["n"])
-        assert reasons(node_resources_fit.PLUGIN, one, table) == {"n": "Too many pods, Insufficient cpu"}
-    assert reasons(node_resources_fit.PLUGIN, one, table) == {"n": ""}
+        assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": "Too many pods, Insufficient cpu"}
+    assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": ""}
 
 
 def test_node_without_allocatable_rejects_all_pods() -> None:
@@ -259,10 +259,10 @@ def test_node_without_allocatable_rejects_all_pods() -> None:
 
 
 def test_more_resources_than_bits_in_a_code() -> None:
-    asked = {f"example.com/r{number:03}": "1" for number in range(100)}
-    offer = dict.fromkeys(list(asked)[:-1], "1")
-    found = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests=asked)), load(node("n", allocatable=offer)))
-    assert "Insufficient example.com/r099" in found["n"]
+    requests = {f"example.com/r{number:03}": "1" for number in range(100)}
+    offer = dict.fromkeys(list(requests)[:-1], "1")
+    actual = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests=requests)), load(node("n", allocatable=offer)))
+    assert "Insufficient example.com/r099" in actual["n"]
 
 
 @pytest.mark.parametrize(
@@ -284,5 +284,5 @@ def test_resources_provided_by_devices_are_left_to_dynamic_resources(
         "spec": {"extendedResourceName": "example.com/gpu"},
     }
     table = load(device_class, node("n", allocatable={} if given is None else {resource: given}))
-    found = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests={resource: "2"})), table)
-    assert found == {"n": expected}
+    actual = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests={resource: "2"})), table)
+    assert actual == {"n": expected}

@@ -14,7 +14,7 @@ from tests.predicates.asking import load, reasons
 from tests.predicates.volumes import CSI, attachment, limited, mounting, with_metadata, with_volumes
 
 EBS_DRIVER, GCE_DRIVER = DRIVERS[EBS], DRIVERS[GCE_PD]
-BOUND: Final = [one for name in "abc" for one in (volume(f"v{name}"), claim(name, volume=f"v{name}"))]
+BOUND: Final = [item for name in "abc" for item in (volume(f"v{name}"), claim(name, volume=f"v{name}"))]
 
 
 def _judged(*objects: Json) -> str:
@@ -200,9 +200,9 @@ def test_new_pod_does_not_own_existing_claims() -> None:
 def test_limits_and_attachments_are_updated() -> None:
     table = load(node("n"), *BOUND, mounting("a"), limited("n", {CSI: 0}))
     assert _on(table) == REASON
-    for one, expected in ((limited("n", {CSI: 1}), ""), (attachment("x", "n", "vb"), REASON)):
-        again = load(one)
-        table.upsert(one["kind"], next(iter(again.of(one["kind"]).values())))
+    for obj, expected in ((limited("n", {CSI: 1}), ""), (attachment("x", "n", "vb"), REASON)):
+        again = load(obj)
+        table.upsert(obj["kind"], next(iter(again.of(obj["kind"]).values())))
         assert _on(table) == expected
     table.delete("CSINode", "n")
     assert _on(table) == ""
@@ -211,7 +211,7 @@ def test_limits_and_attachments_are_updated() -> None:
 def test_node_that_is_added_again_has_its_attachments() -> None:
     table = load(node("n"), node("m"), *BOUND, mounting("a"), limited("n", {CSI: 1}), attachment("x", "n", "vb"))
     assert _on(table) == REASON
-    again = next(one for one in table.nodes if one.name == "n")
+    again = next(item for item in table.nodes if item.name == "n")
     table.delete("Node", "n")
     table.upsert("Node", again)
     assert _on(table) == REASON

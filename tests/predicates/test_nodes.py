@@ -13,7 +13,7 @@ def _node(name: str, *taints: tuple[str, str]) -> Node:
 
 
 def _taints(table: NodeTable) -> dict[str, list[str]]:
-    return {name: [one.key for one in table.taint_sets[table.taint_set[row]]] for name, row in table.row.items()}
+    return {name: [taint.key for taint in table.taint_sets[table.taint_set[row]]] for name, row in table.row.items()}
 
 
 def test_taints_that_differ_only_in_time_share_a_set() -> None:

@@ -26,14 +26,14 @@ def _asking(*constraints: Json, **spec: Any) -> Json:
     return pod("p", labels=WEB, topologySpreadConstraints=list(constraints), **spec)
 
 
-def _leaving(one: Json) -> Json:
-    one["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-    return one
+def _leaving(obj: Json) -> Json:
+    obj["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+    return obj
 
 
-def _elsewhere(one: Json) -> Json:
-    one["metadata"]["namespace"] = "other"
-    return one
+def _elsewhere(obj: Json) -> Json:
+    obj["metadata"]["namespace"] = "other"
+    return obj
 
 
 A, B, C = (node(name, labels={ZONE: name}) for name in "abc")
@@ -182,14 +182,14 @@ def test_nodes_drained_one_after_another() -> None:
     """Two pods are in a and one in b: only if b and c are both drained, no domain has fewer pods than a."""
     others = (pod("r", "a", labels=WEB), pod("s", "b", labels=WEB))
     table = load(A, B, C, ON_A, *others, _asking(_constraint(nodeTaintsPolicy="Honor")))
-    cls, found = table.pods["default/p"].cls, []
+    cls, actual = table.pods["default/p"].cls, []
     for drained in ("cb", "bc"):
         with table.trial() as trial:
             for name in drained:
-                found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+                actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
                 trial.drain(table.nodes.row[name])
-            found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
-    assert found == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
+            actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+    assert actual == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
 
 
 def test_drain_taint_can_be_tolerated() -> None:

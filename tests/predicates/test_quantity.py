@@ -165,9 +165,9 @@ def test_value_and_milli_value_match_go(text: str, units: int, millis: int) -> N
 
 @pytest.mark.parametrize(("texts", "total", "largest"), SUMS)
 def test_sums_and_maxima_match_go(texts: tuple[str, ...], total: tuple[int, int], largest: tuple[int, int]) -> None:
-    found = reduce(Quantity.plus, map(parse, texts))
+    actual = reduce(Quantity.plus, map(parse, texts))
     most = reduce(Quantity.larger, map(parse, texts))
-    assert ((found.units, found.millis), (most.units, most.millis)) == (total, largest)
+    assert ((actual.units, actual.millis), (most.units, most.millis)) == (total, largest)
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
@@ -210,20 +210,20 @@ def _exact(number: str, suffix: str) -> Fraction:
 def test_positive_amount_is_rounded_up_to_billionths(number: str, suffix: str) -> None:
     exact = _exact(number, suffix)
     to_nanos = Fraction(-(-exact * 10**9 // 1), 10**9)
-    found = parse(number + suffix)
-    assert (found.units, found.millis) == (-(-to_nanos // 1), -(-to_nanos * 1000 // 1))
+    actual = parse(number + suffix)
+    assert (actual.units, actual.millis) == (-(-to_nanos // 1), -(-to_nanos * 1000 // 1))
 
 
 @given(st.lists(st.tuples(_NUMBERS, _SMALL), min_size=1, max_size=6))
 def test_sum_is_exact_and_rounded_once(parts: list[tuple[str, str]]) -> None:
     to_nanos = [Fraction(-(-_exact(*part) * 10**9 // 1), 10**9) for part in parts]
-    found = reduce(Quantity.plus, (parse(number + suffix) for number, suffix in parts))
-    assert (found.units, found.millis) == (-(-sum(to_nanos) // 1), -(-sum(to_nanos) * 1000 // 1))
+    actual = reduce(Quantity.plus, (parse(number + suffix) for number, suffix in parts))
+    assert (actual.units, actual.millis) == (-(-sum(to_nanos) // 1), -(-sum(to_nanos) * 1000 // 1))
 
 
 @given(st.tuples(_NUMBERS, _SMALL), st.tuples(_NUMBERS, _SMALL))
-def test_larger_returns_the_larger_number(one: tuple[str, str], other: tuple[str, str]) -> None:
-    first, second = (parse(number + suffix) for number, suffix in (one, other))
+def test_larger_returns_the_larger_number(left: tuple[str, str], right: tuple[str, str]) -> None:
+    first, second = (parse(number + suffix) for number, suffix in (left, right))
     most = max(map(_number, (first, second)))
     assert (_number(first.larger(second)), first < second) == (most, _number(first) < _number(second))
 
@@ -235,7 +235,7 @@ def _number(quantity: Quantity) -> Fraction:
 @given(st.text(alphabet="0123456789.+-eEinumkKMGTP x", max_size=12))
 def test_any_text_is_a_64_bit_quantity_or_a_quantity_error(text: str) -> None:
     try:
-        found = parse(text)
+        actual = parse(text)
     except QuantityError:
         return
-    assert all(-MAX_INT64 - 1 <= number <= MAX_INT64 for number in (found.units, found.millis))
+    assert all(-MAX_INT64 - 1 <= number <= MAX_INT64 for number in (actual.units, actual.millis))

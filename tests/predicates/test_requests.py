@@ -15,9 +15,9 @@ MI = 2**20
 def _c(
     cpu: str | None = None, memory: str | None = None, *, also: Json | None = None, name: str = "c", policy: str = ""
 ) -> Json:
-    asked = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
+    amounts = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
     restart = {"restartPolicy": policy} if policy else {}
-    return {"name": name, "resources": {"requests": asked | (also or {})}, **restart}
+    return {"name": name, "resources": {"requests": amounts | (also or {})}, **restart}
 
 
 def _sidecar(*amounts: str) -> Json:

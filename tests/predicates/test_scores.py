@@ -215,17 +215,17 @@ TABLE: dict[str, tuple[str, list[Manifest], Manifest, dict[str, int] | None]] = 
 @pytest.mark.parametrize(("plugin", "cluster", "pod", "expected"), TABLE.values(), ids=TABLE)
 def test_scores(plugin: str, cluster: list[Manifest], pod: Manifest, expected: dict[str, int] | None) -> None:
     table = snapshot([*cluster, pod])
-    one = next(iter(table.pods_on[""].values()))
+    obj = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)
-    found = scorer.score(_request(table, one))
-    assert (None if found is None else _by_name(table, found)) == expected
+    actual = scorer.score(_request(table, obj))
+    assert (None if actual is None else _by_name(table, actual)) == expected
 
 
 def test_the_total_is_weighted() -> None:
-    """300 for no soft taint, 75 for free resources, 75 for balance."""
+    """The total of 450 is 300 without a soft taint, 75 for free resources and 75 for balance."""
     table = snapshot([node("a"), avoided("b", "x"), asking(cpu="1", memory="4Gi", owner=None)])
-    found = scores.totals(_request(table, next(iter(table.pods_on[""].values()))))
-    assert _by_name(table, found) == {"a": 450, "b": 150}
+    actual = scores.totals(_request(table, next(iter(table.pods_on[""].values()))))
+    assert _by_name(table, actual) == {"a": 450, "b": 150}
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_image_names_are_normalized(image: str, name: str) -> None:
 def test_images_are_updated_with_their_nodes() -> None:
     table = snapshot([images("a", app=500), images("b"), asking()])
     request = _request(table, next(iter(table.pods_on[""].values())))
-    locality = next(one for one in scores.DEFAULT if one.name == "ImageLocality")
+    locality = next(plugin for plugin in scores.DEFAULT if plugin.name == "ImageLocality")
     assert locality.score(request) is not None
     table.upsert("Node", next(iter(snapshot([images("a")]).nodes)))
     assert locality.score(request) is None
@@ -270,61 +270,61 @@ def test_sums_are_correct_after_trials(
     made = [using(f"{app}-{n}", on, cpu, affinity=likes_) for n, (app, on, likes_, cpu) in enumerate(pods)]
     table = snapshot([A, B, C, *made])
     everyone = list(table.pods.values())
-    sums = {one.key: _sums(table.index(AffinityWeights), one) for one in everyone}
+    sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
     taken = table.index(NonZero).requested()
     with table.trial() as trial:
-        standing, mark = {one.key: one for one in everyone}, trial.savepoint()
+        placed, savepoint = {item.key: item for item in everyone}, trial.savepoint()
         for what, which, where in steps:
-            one = everyone[which % len(everyone)]
+            item = everyone[which % len(everyone)]
             if what == "place":
-                trial.place(one.cls, table.nodes.row["abc"[where]])
-            elif what == "evict" and one.key in standing:
-                del standing[one.key]
-                trial.evict(one)
+                trial.place(item.cls, table.nodes.row["abc"[where]])
+            elif what == "evict" and item.key in placed:
+                del placed[item.key]
+                trial.evict(item)
             elif what == "back":
-                trial.revert(mark)
-                standing = {one.key: one for one in everyone}
+                trial.revert(savepoint)
+                placed = {item.key: item for item in everyone}
         fresh, fresh_nonzero = AffinityWeights(table), NonZero(table)
         table.add_index(fresh)
         table.add_index(fresh_nonzero)
-        for one in everyone:
-            assert _sums(table.index(AffinityWeights), one) == _sums(fresh, one)
+        for item in everyone:
+            assert _sums(table.index(AffinityWeights), item) == _sums(fresh, item)
         assert np.array_equal(table.index(NonZero).requested(), fresh_nonzero.requested())
-    assert {one.key: _sums(table.index(AffinityWeights), one) for one in everyone} == sums
+    assert {item.key: _sums(table.index(AffinityWeights), item) for item in everyone} == sums
     assert np.array_equal(table.index(NonZero).requested(), taken)
 
 
 def test_dropped_classes_do_not_count() -> None:
     table = snapshot([A, B, using("db-1", "a", affinity=likes(5, "new")), asking()])
-    one = table.pods["default/new-1"]
-    assert _sums(table.index(AffinityWeights), one) == [[5, 0, 0]]
+    obj = table.pods["default/new-1"]
+    assert _sums(table.index(AffinityWeights), obj) == [[5, 0, 0]]
     table.delete("Pod", "default/db-1")
     table.compact()
-    assert _sums(table.index(AffinityWeights), one) == []
+    assert _sums(table.index(AffinityWeights), obj) == []
 
 
 def test_nodes_that_are_added_later_are_counted() -> None:
     table = snapshot([A, asking()])
     table.index(NonZero)
     more = snapshot([node(f"n{n}") for n in range(40)])
-    for one in more.nodes:
-        table.upsert("Node", one)
+    for item in more.nodes:
+        table.upsert("Node", item)
     with table.trial() as trial:
         trial.place(table.pods["default/new-1"].cls, table.nodes.row["n39"])
         assert table.index(NonZero).requested()[table.nodes.row["n39"]].tolist() == [100, 200 * MI]
 
 
-def _sums(index: AffinityWeights, one: Pod) -> list[list[int]]:
+def _sums(index: AffinityWeights, incoming: Pod) -> list[list[int]]:
     def current(counts: DomainCounts) -> list[int]:
         return [int(each) for each in counts.current()]
 
-    return sorted(weights for weights in map(current, index.for_pod(one.cls, {})) if any(weights))
+    return sorted(weights for weights in map(current, index.for_pod(incoming.cls, {})) if any(weights))
 
 
-def _request(table: Snapshot, one: Pod) -> ScoringRequest:
-    return ScoringRequest(table, one.cls, np.flatnonzero(table.nodes.alive), default_spread_selector(one))
+def _request(table: Snapshot, incoming: Pod) -> ScoringRequest:
+    return ScoringRequest(table, incoming.cls, np.flatnonzero(table.nodes.alive), default_spread_selector(incoming))
 
 
-def _by_name(table: Snapshot, found: np.typing.NDArray[np.int64]) -> dict[str, int]:
+def _by_name(table: Snapshot, by_row: np.typing.NDArray[np.int64]) -> dict[str, int]:
     rows = np.flatnonzero(table.nodes.alive)
-    return {table.nodes.names[row]: score for row, score in zip(rows, found.tolist(), strict=True)}
+    return {table.nodes.names[row]: score for row, score in zip(rows, by_row.tolist(), strict=True)}

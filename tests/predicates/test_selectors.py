@@ -121,27 +121,27 @@ ERRORS: dict[str, tuple[LabelSelector, str]] = {
 
 @pytest.mark.parametrize(("selector", "error"), ERRORS.values(), ids=ERRORS)
 def test_invalid_selector_matches_nothing_and_has_the_schedulers_error(selector: LabelSelector, error: str) -> None:
-    found = compile_selector(selector)
-    assert (found.error, found.matches({}), found.matches({"a": "1"})) == (error, False, False)
+    actual = compile_selector(selector)
+    assert (actual.error, actual.matches({}), actual.matches({"a": "1"})) == (error, False, False)
 
 
 def test_equal_selectors_have_equal_hashes() -> None:
-    one = compile_selector(_selector({"a": "1", "b": "2"}, _expression("c", "NotIn", "1", "2")))
+    selector = compile_selector(_selector({"a": "1", "b": "2"}, _expression("c", "NotIn", "1", "2")))
     other = compile_selector(
         _selector({"b": "2"}, _expression("c", "NotIn", "2", "1", "2"), _expression("a", "In", "1"))
     )
-    assert (one, hash(one)) == (other, hash(other))
-    assert len({one, other, compile_selector(_selector({"a": "1"})), NOTHING, EVERYTHING}) == 4
+    assert (selector, hash(selector)) == (other, hash(other))
+    assert len({selector, other, compile_selector(_selector({"a": "1"})), NOTHING, EVERYTHING}) == 4
 
 
 def test_pairs_are_the_labels_that_every_match_has() -> None:
-    found = compile_selector(_selector({"b": "2"}, _expression("a", "In", "1"), _expression("c", "In", "1", "2")))
-    assert (found.pairs, found.everything) == ((("a", "1"), ("b", "2")), False)
+    actual = compile_selector(_selector({"b": "2"}, _expression("a", "In", "1"), _expression("c", "In", "1", "2")))
+    assert (actual.pairs, actual.everything) == ((("a", "1"), ("b", "2")), False)
 
 
 def test_narrowed_selector_has_more_requirements() -> None:
-    found = EVERYTHING.narrowed([("a", "1")])
-    assert (found.matches({"a": "1"}), found.matches({}), found.everything) == (True, False, False)
+    actual = EVERYTHING.narrowed([("a", "1")])
+    assert (actual.matches({"a": "1"}), actual.matches({}), actual.everything) == (True, False, False)
     assert NOTHING.narrowed([("a", "1")]).matches({"a": "1"}) is False
 
 
@@ -204,35 +204,35 @@ BROKEN_TERMS: dict[str, Json] = {
 
 def _nodes(terms: list[Json]) -> tuple[NodeSelector, Snapshot, set[str]]:
     selector, table = msgspec.convert({"nodeSelectorTerms": terms}, NodeSelector), load(*NODES)
-    taken = node_selector_mask(selector, table, ALL) & table.nodes.alive
+    mask = node_selector_mask(selector, table, ALL) & table.nodes.alive
     rows = np.array([table.nodes.row[name] for name in ("n4", "n2")])
-    assert node_selector_mask(selector, table, rows).tolist() == taken[rows].tolist()
-    return selector, table, {table.nodes.names[row] for row in np.flatnonzero(taken)}
+    assert node_selector_mask(selector, table, rows).tolist() == mask[rows].tolist()
+    return selector, table, {table.nodes.names[row] for row in np.flatnonzero(mask)}
 
 
 @pytest.mark.parametrize(("terms", "expected"), TERMS.values(), ids=TERMS)
 def test_node_selector_matches(terms: list[Json], expected: set[str]) -> None:
-    selector, _, taken = _nodes(terms)
-    assert (taken, all_terms_valid(selector)) == (expected, True)
+    selector, _, mask = _nodes(terms)
+    assert (mask, all_terms_valid(selector)) == (expected, True)
 
 
 @pytest.mark.parametrize("term", BROKEN_TERMS.values(), ids=BROKEN_TERMS)
 def test_invalid_term_matches_no_node_and_does_not_affect_others(term: Json) -> None:
-    selector, _, taken = _nodes([term, _term(_expression("zone", "In", "b"))])
-    assert (taken, all_terms_valid(selector)) == ({"n2"}, False)
+    selector, _, mask = _nodes([term, _term(_expression("zone", "In", "b"))])
+    assert (mask, all_terms_valid(selector)) == ({"n2"}, False)
 
 
 def test_changed_node_labels_are_used() -> None:
-    selector, table, taken = _nodes([_term(_expression("zone", "In", "a"))])
+    selector, table, mask = _nodes([_term(_expression("zone", "In", "a"))])
     table.upsert("Node", load(node("n4", labels={"zone": "a"})).nodes.nodes[0])  # type: ignore[arg-type]
     now = node_selector_mask(selector, table, ALL)
-    assert (taken, {table.nodes.names[row] for row in np.flatnonzero(now)}) == ({"n1"}, {"n1", "n4"})
+    assert (mask, {table.nodes.names[row] for row in np.flatnonzero(now)}) == ({"n1"}, {"n1", "n4"})
 
 
 def test_node_labels_are_compared_as_text() -> None:
     table = load(*NODES)
-    taken = node_labels_mask([("zone", ""), ("slots", "ten")], table, ALL)
-    assert [table.nodes.names[row] for row in np.flatnonzero(taken)] == ["n3"]
+    mask = node_labels_mask([("zone", ""), ("slots", "ten")], table, ALL)
+    assert [table.nodes.names[row] for row in np.flatnonzero(mask)] == ["n3"]
 
 
 _LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2", "30"]), max_size=3)
@@ -246,23 +246,25 @@ _EXPRESSIONS = st.tuples(
 
 @given(_LABELS, st.lists(_EXPRESSIONS, min_size=1, max_size=3))
 def test_columns_match_the_labels_of_single_nodes(labels: dict[str, str], given_: list[tuple[Any, ...]]) -> None:
-    asked = [
-        Requirement(key=key, operator=operator, values=(one, other)[:count])
-        for key, (operator, count), one, other in given_
+    requirements = [
+        Requirement(key=key, operator=operator, values=(value, other)[:count])
+        for key, (operator, count), value, other in given_
     ]
     table = load(node("n", labels=labels), node("other", labels={"a": "1", "b": "40"}))
-    term = {"matchExpressions": [msgspec.to_builtins(one) for one in asked]}
-    taken = node_selector_mask(msgspec.convert({"nodeSelectorTerms": [term]}, NodeSelector), table, ALL)
-    assert taken[table.nodes.row["n"]] == all(_holds(one, labels.get(one.key)) for one in asked)
+    term = {"matchExpressions": [msgspec.to_builtins(requirement) for requirement in requirements]}
+    mask = node_selector_mask(msgspec.convert({"nodeSelectorTerms": [term]}, NodeSelector), table, ALL)
+    assert mask[table.nodes.row["n"]] == all(
+        _holds(requirement, labels.get(requirement.key)) for requirement in requirements
+    )
 
 
-def _holds(one: Requirement, value: str | None) -> bool:
+def _holds(requirement: Requirement, value: str | None) -> bool:
     number = int(value) if value else None
     return {
         "Exists": value is not None,
         "DoesNotExist": value is None,
-        "In": value in one.values,
-        "NotIn": value not in one.values,
-        "Gt": number is not None and bool(one.values) and number > int(one.values[0]),
-        "Lt": number is not None and bool(one.values) and number < int(one.values[0]),
-    }[one.operator]
+        "In": value in requirement.values,
+        "NotIn": value not in requirement.values,
+        "Gt": number is not None and bool(requirement.values) and number > int(requirement.values[0]),
+        "Lt": number is not None and bool(requirement.values) and number < int(requirement.values[0]),
+    }[requirement.operator]

@@ -72,21 +72,21 @@ BUSY: Final = {"key": "busy", "effect": "NoSchedule"}
 Step: TypeAlias = tuple[Any, ...]
 
 
-class Cluster:
+class TopologyScenario:
     """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
         self.decoder = Decoder(Interner())
-        self.classes = [self._class(one, where, leaving=leaving) for one in PODS for where, leaving in _WHERE]
+        self.classes = [self._class(item, where, leaving=leaving) for item in PODS for where, leaving in _WHERE]
 
-    def _class(self, one: Json, namespace: str, *, leaving: bool) -> PodClass:
-        meta = one["metadata"] | {"namespace": namespace, "name": "x"}
+    def _class(self, obj: Json, namespace: str, *, leaving: bool) -> PodClass:
+        meta = obj["metadata"] | {"namespace": namespace, "name": "x"}
         if leaving:
             meta["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-        found = self.decoder.decode("Pod", msgspec.json.encode(one | {"metadata": meta}))
-        assert isinstance(found, Pod)
-        return found.cls
+        result = self.decoder.decode("Pod", msgspec.json.encode(obj | {"metadata": meta}))
+        assert isinstance(result, Pod)
+        return result.cls
 
     def do(self, step: Step) -> None:
         match step:
@@ -125,10 +125,10 @@ class Cluster:
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
                 trial.unplace(*placed.pop(which % len(placed)))
-            case ("evict", name, _) if (one := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
-                if one.node_name in rows and name not in evicted:
+            case ("evict", name, _) if (obj := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
+                if obj.node_name in rows and name not in evicted:
                     evicted.add(name)
-                    trial.evict(one)
+                    trial.evict(obj)
             case ("drain", where, _) if where in rows:
                 trial.drain(rows[where])
             case ("keep", _, _):
@@ -140,11 +140,11 @@ class Cluster:
 
     def check(self) -> None:
         """Check that all classes have the same results as on a new snapshot."""
-        fresh = Cluster()
+        fresh = TopologyScenario()
         fresh.classes = self.classes
         for kind, objects in (("Node", self.table.nodes), ("Namespace", self.table.of("Namespace").values())):
-            for one in objects:
-                fresh.table.upsert(kind, one)
+            for obj in objects:
+                fresh.table.upsert(kind, obj)
         number = 0
         for cls in self.table.classes():
             for row, count in self.table.rows_of(cls).items():
@@ -163,7 +163,7 @@ _COUNT: Final = len(PODS) * len(_WHERE)
 
 
 def _sorted(answers: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [dict(sorted(one.items())) for one in answers]
+    return [dict(sorted(item.items())) for item in answers]
 
 
 def _space(name: str) -> str:
@@ -213,7 +213,7 @@ def test_results_equal_those_of_a_new_snapshot(spare: int, monkeypatch: pytest.M
     @settings(max_examples=60, deadline=None)
     @given(st.lists(_STEP, min_size=4, max_size=25))
     def run(steps: list[Step]) -> None:
-        cluster = Cluster()
+        cluster = TopologyScenario()
         for name in NODES[:3]:
             cluster.do(("node", name, ord(name) % len(LOOKS)))
         for which in range(0, _COUNT, 2):
@@ -227,7 +227,7 @@ def test_results_equal_those_of_a_new_snapshot(spare: int, monkeypatch: pytest.M
 
 def test_rows_that_are_added_later_are_counted() -> None:
     """The columns grow while counters are in use."""
-    cluster = Cluster()
+    cluster = TopologyScenario()
     for which in range(_COUNT):
         cluster.ask(which)
     for number in range(30):
@@ -238,13 +238,13 @@ def test_rows_that_are_added_later_are_counted() -> None:
 
 def test_unused_counters_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_SPARE", 0)
-    cluster = Cluster()
+    cluster = TopologyScenario()
     cluster.do(("node", "a", 0))
     index = cluster.table.index(topology.TopologyIndex)
     sizes = []
     for number in range(60):
-        one = pod("", labels=WEB, **_apart(_term(HOST, {"v": str(number)})))
-        cls = cluster._class(one, "default", leaving=False)
+        obj = pod("", labels=WEB, **_apart(_term(HOST, {"v": str(number)})))
+        cls = cluster._class(obj, "default", leaving=False)
         cluster.table.upsert("Pod", _pod("p", cls, "a"))
         cluster.table.invalidate()
         reasons(inter_pod_affinity.PLUGIN, cls, cluster.table)
@@ -270,14 +270,14 @@ _CLASSES = st.lists(st.tuples(st.sampled_from(("1", "2", "6")), _LABELS), max_si
 
 def _classes(seen: list[tuple[str, Json]]) -> list[PodClass]:
     table = Decoder(Interner())
-    found = []
+    result = []
     for number, (namespace, labels) in enumerate(seen):
-        one = pod(str(number), labels=labels, priority=number)
-        one["metadata"]["namespace"] = namespace
-        decoded = table.decode("Pod", msgspec.json.encode(one))
+        obj = pod(str(number), labels=labels, priority=number)
+        obj["metadata"]["namespace"] = namespace
+        decoded = table.decode("Pod", msgspec.json.encode(obj))
         assert isinstance(decoded, Pod)
-        found.append(decoded.cls)
-    return found
+        result.append(decoded.cls)
+    return result
 
 
 @given(_CLASSES, _SCOPE)
@@ -285,8 +285,8 @@ def test_directory_finds_the_classes_that_a_selector_matches(seen: Any, scope: P
     directory, classes = ClassDirectory(), _classes(seen)
     for cls in classes:
         directory.add(cls)
-    found = list(directory.matching(scope))
-    assert sorted(map(id, found)) == sorted(id(cls) for cls in classes if scope.matches(cls))
+    actual = list(directory.matching(scope))
+    assert sorted(map(id, actual)) == sorted(id(cls) for cls in classes if scope.matches(cls))
 
 
 @given(st.lists(_SCOPE, max_size=8), _CLASSES)

@@ -46,13 +46,13 @@ def test_claim_with_a_selected_node_fits_only_that_node() -> None:
         ("gone", {"n": NONE, "m": NONE}),
         ("", {"n": NONE, "m": NONE}),
     ):
-        wanted = with_metadata(claim("c", "made"), annotations={"volume.kubernetes.io/selected-node": chosen})
-        assert on(load(node("n"), node("m"), MADE, wanted, mounting("c"))) == expected
+        pvc = with_metadata(claim("c", "made"), annotations={"volume.kubernetes.io/selected-node": chosen})
+        assert on(load(node("n"), node("m"), MADE, pvc, mounting("c"))) == expected
 
 
 def test_selected_node_must_still_allow_provisioning() -> None:
-    wanted = with_metadata(claim("c", "local"), annotations={"volume.kubernetes.io/selected-node": "n"})
-    assert on(load(node("n"), LOCAL, local("v", "n"), wanted, mounting("c"))) == {"n": NONE}
+    pvc = with_metadata(claim("c", "local"), annotations={"volume.kubernetes.io/selected-node": "n"})
+    assert on(load(node("n"), LOCAL, local("v", "n"), pvc, mounting("c"))) == {"n": NONE}
 
 
 def _room(name: str = "r", selector: Json | None = None, **amounts: str) -> Json:
@@ -96,8 +96,8 @@ def test_storage_capacity(reported: list[Json], expected: str) -> None:
 
 def test_claim_without_a_size_needs_no_capacity() -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
-    wanted = spec(claim("c", "made"), resources={})
-    assert on(load(node("n"), MADE, driver, wanted, mounting("c"))) == {"n": ""}
+    pvc = spec(claim("c", "made"), resources={})
+    assert on(load(node("n"), MADE, driver, pvc, mounting("c"))) == {"n": ""}
 
 
 def test_all_reasons_of_a_node_are_reported() -> None:

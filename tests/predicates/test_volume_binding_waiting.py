@@ -73,11 +73,11 @@ def test_pre_bound_volume_excludes_all_others() -> None:
 
 def test_beta_annotation_sets_the_storage_class() -> None:
     beta = {"volume.beta.kubernetes.io/storage-class": "local"}
-    there, wanted = (
+    existing, pvc = (
         with_metadata(local("v", "n", storage_class="x"), annotations=beta),
         with_metadata(claim("c"), annotations=beta),
     )
-    assert on(load(node("n"), LOCAL, there, wanted, mounting("c"))) == {"n": ""}
+    assert on(load(node("n"), LOCAL, existing, pvc, mounting("c"))) == {"n": ""}
 
 
 COMPETING: dict[str, tuple[list[Json], list[Json], str]] = {

@@ -71,21 +71,21 @@ OBJECTS: Final = (*AT_FIRST, *LATER)
 Step: TypeAlias = tuple[Any, ...]
 
 
-class Cluster:
+class VolumeScenario:
     """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
         self._decoder = Decoder(Interner())
-        self.classes = [self._pod(one).cls for one in PODS]
+        self.classes = [self._pod(pod).cls for pod in PODS]
 
-    def _pod(self, one: Json) -> Pod:
-        decoded = self._decoder.decode("Pod", msgspec.json.encode(one))
+    def _pod(self, obj: Json) -> Pod:
+        decoded = self._decoder.decode("Pod", msgspec.json.encode(obj))
         assert isinstance(decoded, Pod)
         return decoded
 
-    def _read(self, one: Json) -> Object:
-        return self._decoder.decode(one["kind"], msgspec.json.encode(one))
+    def _read(self, obj: Json) -> Object:
+        return self._decoder.decode(obj["kind"], msgspec.json.encode(obj))
 
     def do(self, step: Step) -> None:
         match step:
@@ -129,10 +129,10 @@ class Cluster:
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
                 trial.unplace(*placed.pop(which % len(placed)))
-            case ("evict", name, _) if name not in evicted and (one := self.table.pods.get(f"default/{name}")):
-                if one.node_name in rows:
+            case ("evict", name, _) if name not in evicted and (obj := self.table.pods.get(f"default/{name}")):
+                if obj.node_name in rows:
                     evicted.add(name)
-                    trial.evict(one)
+                    trial.evict(obj)
             case ("keep", _, _):
                 trial.keep()
             case ("ask", which, _):
@@ -140,9 +140,9 @@ class Cluster:
 
     def check(self) -> None:
         """Check that all classes have the same results as on a new snapshot."""
-        fresh = Cluster()
+        fresh = VolumeScenario()
         fresh.classes = self.classes
-        kinds = {one["kind"] for one in OBJECTS}
+        kinds = {obj["kind"] for obj in OBJECTS}
         fresh.table.replace("Node", self.table.nodes)
         for kind in kinds:
             fresh.table.replace(kind, self.table.of(kind).values())
@@ -190,7 +190,7 @@ _STEP = st.one_of(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_STEP, min_size=4, max_size=25))
 def test_results_equal_those_of_a_new_snapshot(steps: list[Step]) -> None:
-    cluster = Cluster()
+    cluster = VolumeScenario()
     for name, zone in zip(NODES, ("1", "2", ""), strict=True):
         cluster.do(("node", name, zone))
     for which in range(len(AT_FIRST)):
@@ -204,7 +204,7 @@ def test_results_equal_those_of_a_new_snapshot(steps: list[Step]) -> None:
 
 def test_rows_that_are_added_later_are_counted() -> None:
     """The columns grow while indexes are in use."""
-    cluster = Cluster()
+    cluster = VolumeScenario()
     for which in range(len(OBJECTS)):
         cluster.do(("object", which))
     for which in range(len(PODS)):

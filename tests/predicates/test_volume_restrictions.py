@@ -41,8 +41,8 @@ PAIRS: dict[str, tuple[Json, Json, str]] = {
 @pytest.mark.parametrize(("mine", "theirs", "expected"), PAIRS.values(), ids=PAIRS)
 def test_disks_conflict_on_their_node_only(mine: Json, theirs: Json, expected: str) -> None:
     table = load(node("a"), node("b"), with_volumes(theirs, name="other", on="a"), with_volumes(mine))
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": expected, "b": ""}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": expected, "b": ""}
 
 
 def test_one_writer_among_readers_conflicts() -> None:
@@ -70,8 +70,8 @@ IN_USE: dict[str, tuple[tuple[str, ...], str, str]] = {
 @pytest.mark.parametrize(("modes", "user_on", "expected"), IN_USE.values(), ids=IN_USE)
 def test_access_modes_of_claims(modes: tuple[str, ...], user_on: str, expected: str) -> None:
     table = load(node("a"), node("b"), claim("c", modes=modes), mounting("c", name="user", on=user_on), mounting("c"))
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": expected, "b": expected}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": expected, "b": expected}
 
 
 def test_disk_conflict_is_reported_before_the_claim() -> None:
@@ -82,8 +82,8 @@ def test_disk_conflict_is_reported_before_the_claim() -> None:
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}, name="other", on="a"),
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}),
     )
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": DISK_CONFLICT, "b": CLAIM_IN_USE}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": DISK_CONFLICT, "b": CLAIM_IN_USE}
 
 
 def test_missing_claim_rejects_the_pod() -> None:

@@ -56,9 +56,9 @@ def test_all_volumes_count() -> None:
 
 
 def _unset(name: str) -> Json:
-    one = storage_class(name)
-    del one["volumeBindingMode"]
-    return one
+    obj = storage_class(name)
+    del obj["volumeBindingMode"]
+    return obj
 
 
 CLAIMS: dict[str, tuple[list[Json], str]] = {

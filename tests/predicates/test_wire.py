@@ -25,19 +25,19 @@ from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 
 
-def _decode(one: Json, decoder: Decoder | None = None) -> Object:
-    return (decoder or Decoder(Interner())).decode(one["kind"], msgspec.json.encode(one))
+def _decode(obj: Json, decoder: Decoder | None = None) -> Object:
+    return (decoder or Decoder(Interner())).decode(obj["kind"], msgspec.json.encode(obj))
 
 
-def _pod(one: Json, decoder: Decoder | None = None) -> Pod:
-    found = _decode(one, decoder)
-    assert isinstance(found, Pod)
-    return found
+def _pod(obj: Json, decoder: Decoder | None = None) -> Pod:
+    result = _decode(obj, decoder)
+    assert isinstance(result, Pod)
+    return result
 
 
-def _with(one: Json, path: str, value: Any) -> Json:
+def _with(obj: Json, path: str, value: Any) -> Json:
     """Return *one* with *value* at *path*, such as ``spec.containers.0.name``."""
-    copy: Json = json.loads(json.dumps(one))
+    copy: Json = json.loads(json.dumps(obj))
     at: Any = copy
     *steps, last = path.split(".")
     for step in steps:
@@ -136,8 +136,8 @@ def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):
         resources = {} if actual is None else {"resources": {"requests": {"cpu": actual}}}
-        one = _with(POD, "status.containerStatuses", [{"name": "c", **resources}])
-        loads.append(_pod(one, decoder).load)
+        obj = _with(POD, "status.containerStatuses", [{"name": "c", **resources}])
+        loads.append(_pod(obj, decoder).load)
     assert loads == [(("cpu", 300),), (("cpu", 100),), (("cpu", 100),), (("cpu", 300),)]
 
 
@@ -198,8 +198,8 @@ def test_null_in_a_pod_is_unset(path: str) -> None:
 
 
 def test_nulls_in_lists_of_a_pod_count_as_empty_entries() -> None:
-    one = _with(POD, "spec.tolerations", [None, {"key": "a"}])
-    assert [toleration.key for toleration in _pod(one).cls.spec.tolerations] == ["", "a"]
+    obj = _with(POD, "spec.tolerations", [None, {"key": "a"}])
+    assert [toleration.key for toleration in _pod(obj).cls.spec.tolerations] == ["", "a"]
 
 
 # Errors
@@ -253,11 +253,11 @@ BROKEN: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("one", "words"), BROKEN.values(), ids=BROKEN)
-def test_errors_name_the_field_and_what_was_expected(one: Json, words: str) -> None:
-    name = "Pod default/web-1" if one["kind"] == "Pod" else "Node n1"
+@pytest.mark.parametrize(("obj", "words"), BROKEN.values(), ids=BROKEN)
+def test_errors_name_the_field_and_what_was_expected(obj: Json, words: str) -> None:
+    name = "Pod default/web-1" if obj["kind"] == "Pod" else "Node n1"
     with pytest.raises(WireError, match=rf"^{name if 'name' not in words else 'Pod'}.*: .*{words}"):
-        _decode(one)
+        _decode(obj)
 
 
 def test_object_without_metadata_is_rejected() -> None:
@@ -296,9 +296,9 @@ def test_invalid_utf8_is_rejected() -> None:
 
 def test_last_of_duplicate_keys_wins() -> None:
     raw = msgspec.json.encode(POD).replace(b'"cpu":"100m"', b'"cpu":"100m","cpu":"200m"')
-    found = Decoder(Interner()).decode("Pod", raw)
-    assert isinstance(found, Pod)
-    assert found.cls.requests == (("cpu", 200),)
+    actual = Decoder(Interner()).decode("Pod", raw)
+    assert isinstance(actual, Pod)
+    assert actual.cls.requests == (("cpu", 200),)
 
 
 def test_name_is_found_next_to_labels_and_annotations_with_that_key() -> None:
@@ -321,7 +321,7 @@ _PATHS = [*(path for path, _ in TELLING.values()), *(path for path, _ in SILENT.
 @given(st.sampled_from(_PATHS), _JSON)
 def test_any_value_in_a_pod_is_decoded_or_rejected_with_a_clear_error(path: str, value: Any) -> None:
     try:
-        told = f"Pod {_pod(_with(POD, path, value)).key}"
+        message = f"Pod {_pod(_with(POD, path, value)).key}"
     except WireError as error:
-        told = str(error)
-    assert told.startswith("Pod ")
+        message = str(error)
+    assert message.startswith("Pod ")
