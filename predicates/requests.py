@@ -43,7 +43,7 @@ def load(pod: PodObject) -> Amounts:
 
 
 def nonzero(spec: PodSpec) -> tuple[int, int]:
-    """Return the requests for scoring: cpu in thousandths and memory in bytes, with defaults for containers without.
+    """Return the requests for scoring, including defaults: cpu in thousandths and memory in bytes.
 
     If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container
     requests.

@@ -14,7 +14,10 @@ _MAX_CONTAINER_THRESHOLD: Final = 1000 * _MEGABYTE  #: bytes per container from 
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return None if no node has any of the images. Sizes are scaled by the share of nodes that have the image."""
+    """Return the scores, or None if no node has any of the images.
+
+    The size of an image is scaled by the share of nodes that have it.
+    """
     snapshot, spec = request.snapshot, request.pod.spec
     images = snapshot.index(Images).sync()
     containers = (*spec.init_containers, *spec.containers)

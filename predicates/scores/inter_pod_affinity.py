@@ -19,7 +19,7 @@ _Weighted: TypeAlias = tuple[DomainCounts, int]
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return None if no term matches, or if all nodes have the same score."""
+    """Return the scores, or None if no term matches, or if all nodes have the same score."""
     snapshot, pod = request.snapshot, request.pod
     index = snapshot.index(TopologyIndex)
     own_terms = index.cached(_preferred)[pod]

@@ -12,7 +12,7 @@ from predicates.selectors import node_selector_mask
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return None if the pod has no preferred terms."""
+    """Return the scores, or None if the pod has no preferred terms."""
     affinity = request.pod.spec.affinity
     terms = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
     if not terms:

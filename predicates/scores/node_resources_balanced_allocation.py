@@ -11,7 +11,7 @@ from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return None for pods that request neither cpu nor memory."""
+    """Return the scores, or None if the pod requests neither cpu nor memory."""
     pod, table, rows = request.pod, request.snapshot.nodes, request.rows
     amounts = dict(pod.requests)
     requests = np.array([amounts.get("cpu", 0), amounts.get("memory", 0)])

@@ -54,7 +54,7 @@ def default_spread_selector(pod: Pod) -> Selector:
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return None if there are no constraints that score."""
+    """Return the scores, or None if there are no constraints that score."""
     snapshot, rows = request.snapshot, request.rows
     index = snapshot.index(TopologyIndex)
     soft_constraints = index.cached(_constraints)

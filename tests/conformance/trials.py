@@ -48,8 +48,8 @@ class LiveSnapshot:
     def problems(self, oracle: Oracle, given: Json, moved: Collection[str] = ()) -> Iterator[str]:
         """Yield differences between the results for the snapshot and for *given*, which must be the same state.
 
-        Left out are nodes that a trial drains, because they are no targets and lack the taint in our results, and the
-        pods *moved* in a trial. In a trial, evaluating the targets in order may miss a node that pods have left,
+        Nodes that a trial drains are left out, because they are not targets and lack the taint in our results. So are
+        the pods *moved* in a trial. In a trial, evaluating the targets in order may miss a node that pods have left,
         because the planner never uses such a node as a target.
         """
         in_trial = bool(self.table.touched)

@@ -49,14 +49,16 @@ def _expression(world: ClusterBuilder) -> Json:
 
 def _spread(world: ClusterBuilder, pod: Json) -> None:
     spec = pod["spec"]
-    spec["topologySpreadConstraints"] = _unlike([_constraint(world, pod) for _ in range(world.rng.randint(1, 3))])
+    spec["topologySpreadConstraints"] = _without_duplicates(
+        [_constraint(world, pod) for _ in range(world.rng.randint(1, 3))]
+    )
     if world.chance(0.25):
         spec["nodeSelector"] = {"pool": "x"}
     if world.chance(0.3):
         spec["tolerations"].append({"key": "busy", "operator": "Exists"})
 
 
-def _unlike(constraints: list[Json]) -> list[Json]:
+def _without_duplicates(constraints: list[Json]) -> list[Json]:
     """Remove duplicates: the API accepts a pair of topology key and action only once."""
     return list(
         {
