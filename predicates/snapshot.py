@@ -79,7 +79,7 @@ class Snapshot(TrialState):
     def compact(self) -> set[PodClass]:
         """Drop the pod classes that no pod uses any more, and return the others.
 
-        To be called from time to time on a long-lived snapshot, because every roll-out creates new classes. Caches by
+        Call it from time to time on a long-lived snapshot, because every roll-out creates new classes. Caches by
         class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}

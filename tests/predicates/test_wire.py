@@ -36,7 +36,7 @@ def _pod(obj: Json, decoder: Decoder | None = None) -> Pod:
 
 
 def _with(obj: Json, path: str, value: Any) -> Json:
-    """Return *one* with *value* at *path*, such as ``spec.containers.0.name``."""
+    """Return *obj* with *value* at *path*, such as ``spec.containers.0.name``."""
     copy: Json = json.loads(json.dumps(obj))
     at: Any = copy
     *steps, last = path.split(".")
