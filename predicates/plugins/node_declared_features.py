@@ -56,7 +56,7 @@ def _filter(required: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejecti
 
 @lru_cache(maxsize=1024)
 def _recognized(declared: tuple[str, ...]) -> frozenset[str]:
-    """Return the declared features that the scheduler recognizes: it expects a sorted list and misses unsorted entries."""
+    """Return the declared features that the scheduler recognizes. It expects a sorted list and misses other entries."""
     recognized, position = set(), 0
     for known in _KNOWN:
         while position < len(declared) and declared[position] < known:
