@@ -1,1 +1,1 @@
-"""The kube-scheduler's filter plugins over a columnar snapshot: values in, verdicts out, no I/O."""
+"""The kube-scheduler's filter and score plugins over a columnar snapshot of the cluster. Pure: no clock, no I/O."""

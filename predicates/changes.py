@@ -1,22 +1,22 @@
-"""What a change of an object may make out of date."""
+"""Which nodes a changed object affects."""
 
 from msgspec.structs import replace
 
 from predicates.objects import CSINode, Object, Pod, VolumeAttachment
 
 
-def alike(one: Object, other: Object) -> bool:
-    """Whether they are the same but for the resource version, which heartbeats change."""
-    if one == other:
+def same_content(old: Object, new: Object) -> bool:
+    """Return whether two objects are equal except for the resource version, which every heartbeat changes."""
+    if old == new:
         return True
-    if isinstance(one, Pod) or isinstance(other, Pod) or type(one) is not type(other):
+    if isinstance(old, Pod) or isinstance(new, Pod) or type(old) is not type(new):
         return False
-    meta = replace(other.metadata, resource_version=one.metadata.resource_version)
-    return meta == one.metadata and one == replace(other, metadata=meta)
+    meta = replace(new.metadata, resource_version=old.metadata.resource_version)
+    return meta == old.metadata and old == replace(new, metadata=meta)
 
 
-def node_of(one: Object) -> str | None:
-    """The one node that the object says something of, None where it concerns more than that."""
-    if isinstance(one, CSINode):
-        return one.metadata.name
-    return one.spec.node_name if isinstance(one, VolumeAttachment) else None
+def affected_node(changed: Object) -> str | None:
+    """Return the name of the only node that *changed* affects, or None if it can affect others."""
+    if isinstance(changed, CSINode):
+        return changed.metadata.name
+    return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None

@@ -1,4 +1,4 @@
-"""What a pod's conditions say, in whichever encoding they came."""
+"""The conditions of a pod, decoded from JSON or protobuf."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 from predicates.requests import RESIZE_PENDING
 
 
-class Condition(Protocol):
-    """What is read of a pod's condition, in either encoding."""
+class PodCondition(Protocol):
+    """The fields of a pod condition that are read, in either encoding."""
 
     @property
     def type(self) -> str: ...
@@ -19,25 +19,27 @@ class Condition(Protocol):
     def reason(self) -> str: ...
 
 
-C = TypeVar("C", bound=Condition)
+C = TypeVar("C", bound=PodCondition)
 
 
 def conditions(
     given: Iterable[C], since_of: Callable[[C], str | None]
 ) -> tuple[bool, str | None, str | None, str | None]:
-    """Whether nothing says that it is not ready, since when it is Ready and finds no place, why its resize is pending.
+    """Return (ready, ready since, unschedulable since, resize reason) of a pod.
 
-    *since_of* reads the time of a condition's last transition.
+    ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
+    Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
+    PodResizePending, or None. *since_of* returns the last transition time of a condition.
     """
     ready, ready_since, unschedulable_since, resize = True, None, None, None
-    for one in given:
-        kind = one.type
+    for condition in given:
+        kind = condition.type
         if kind == "Ready":
-            ready = one.status == "True"
-            ready_since = since_of(one) if ready else None
+            ready = condition.status == "True"
+            ready_since = since_of(condition) if ready else None
         elif kind == "PodScheduled":
-            if one.status == "False" and one.reason == "Unschedulable":
-                unschedulable_since = since_of(one) or ""
+            if condition.status == "False" and condition.reason == "Unschedulable":
+                unschedulable_since = since_of(condition) or ""
         elif kind == RESIZE_PENDING and resize is None:
-            resize = one.reason
+            resize = condition.reason
     return ready, ready_since, unschedulable_since, resize

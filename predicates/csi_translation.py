@@ -1,7 +1,7 @@
-"""What the scheduler takes an in-tree volume for, on nodes where its plugin is migrated to a CSI driver.
+"""Translation of in-tree volumes to CSI volumes, for nodes where the in-tree plugin is migrated to a CSI driver.
 
-Source: ``k8s.io/csi-translation-lib``; which plugins are migrated: ``nodevolumelimits/utils.go`` and
-``volumebinding/binder.go``. Azure File and vSphere can be translated, yet the scheduler never does.
+Source: ``k8s.io/csi-translation-lib``. Which plugins are migrated: ``nodevolumelimits/utils.go`` and
+``volumebinding/binder.go``. The scheduler never translates Azure File and vSphere volumes, although the library can.
 """
 
 import re
@@ -24,7 +24,7 @@ ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
-#: Between the zones in the label of a volume that is in several.
+#: Separates the zones in the label of a volume in more than one zone.
 ZONES_DELIMITER: Final = "__"
 
 EBS: Final = "kubernetes.io/aws-ebs"
@@ -33,7 +33,7 @@ AZURE_DISK: Final = "kubernetes.io/azure-disk"
 CINDER: Final = "kubernetes.io/cinder"
 PORTWORX: Final = "kubernetes.io/portworx-volume"
 
-#: In-tree plugins that count as migrated wherever a node has a CSINode, and the drivers that took their place.
+#: The CSI drivers of the in-tree plugins that are migrated on every node with a CSINode.
 DRIVERS: Final[Mapping[str, str]] = {
     EBS: "ebs.csi.aws.com",
     GCE_PD: "pd.csi.storage.gke.io",
@@ -41,10 +41,10 @@ DRIVERS: Final[Mapping[str, str]] = {
     CINDER: "cinder.csi.openstack.org",
     PORTWORX: "pxd.portworx.com",
 }
-#: In-tree plugins that a CSI driver exists for and that the scheduler leaves alone.
+#: In-tree plugins with a CSI driver that the scheduler does not treat as migrated.
 UNMIGRATED: Final = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
 
-#: The label that the driver puts on nodes where the plugin used the zone. Azure and Portworx keep what is there.
+#: The zone label of each driver, which replaces the generic zone label. Azure and Portworx keep the generic one.
 _TOPOLOGY_KEYS: Final = {
     EBS: "topology.ebs.csi.aws.com/zone",
     GCE_PD: "topology.gke.io/zone",
@@ -56,32 +56,32 @@ _GCE_ZONE_PARTS: Final = 3
 
 
 class TranslationError(ValueError):
-    """The volume cannot be translated; the message is the scheduler's."""
+    """The volume cannot be translated; the message is the scheduler's error."""
 
 
 class CSIVolume(NamedTuple):
-    """A volume as a CSI driver knows it; two that are equal are one volume."""
+    """Identifies a volume of a CSI driver."""
 
     driver: str
     handle: str
 
 
 def plugin_of(source: Volume | PersistentVolumeSpec) -> str | None:
-    """The name of the in-tree plugin that serves *source*, None where it is none of :data:`DRIVERS`."""
-    for plugin, served in (
+    """Return the in-tree plugin of *source*, or None if it is not in :data:`DRIVERS`."""
+    for plugin, plugin_source in (
         (EBS, source.aws_elastic_block_store),
         (GCE_PD, source.gce_persistent_disk),
         (AZURE_DISK, source.azure_disk),
         (CINDER, source.cinder),
         (PORTWORX, source.portworx_volume),
     ):
-        if served is not None:
+        if plugin_source is not None:
             return plugin
     return None
 
 
 def inline_volume(volume: Volume) -> CSIVolume | None:
-    """A disk that a pod names itself; None where nothing takes it for a CSI volume. Raises TranslationError."""
+    """Translate an inline volume of a pod; None if it is not migrated. Raises TranslationError."""
     if (plugin := plugin_of(volume)) is None:
         return None
     if volume.gce_persistent_disk is not None:
@@ -90,7 +90,7 @@ def inline_volume(volume: Volume) -> CSIVolume | None:
 
 
 def persistent_volume(volume: PersistentVolume) -> CSIVolume | None:
-    """The volume as its driver knows it, in-tree ones translated; None for all others. Raises TranslationError."""
+    """Return the CSI volume, translated if *volume* is in-tree; None for other volumes. Raises TranslationError."""
     spec = volume.spec
     if spec.csi is not None:
         return CSIVolume(spec.csi.driver, spec.csi.volume_handle)
@@ -98,26 +98,26 @@ def persistent_volume(volume: PersistentVolume) -> CSIVolume | None:
         return None
     if spec.gce_persistent_disk is not None:
         zones = (volume.metadata.labels.get(BETA_ZONE) or volume.metadata.labels.get(ZONE, "")).split(ZONES_DELIMITER)
-        place = ("regions", _gce_region(zones)) if len(zones) > 1 else ("zones", zones[0] or "UNSPECIFIED")
-        return CSIVolume(DRIVERS[plugin], _gce_handle(*place, spec.gce_persistent_disk.pd_name))
+        location = ("regions", _gce_region(zones)) if len(zones) > 1 else ("zones", zones[0] or "UNSPECIFIED")
+        return CSIVolume(DRIVERS[plugin], _gce_handle(*location, spec.gce_persistent_disk.pd_name))
     return CSIVolume(DRIVERS[plugin], _handle(spec))
 
 
 def csi_affinity(volume: PersistentVolume) -> NodeSelector | None:
-    """Which nodes reach a migrated in-tree volume: its zone under the driver's own label."""
-    wanted = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    """Return the node affinity of a migrated in-tree volume: its zone, under the label of the driver."""
+    affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     plugin = plugin_of(volume.spec)
     if plugin not in _TOPOLOGY_KEYS:
-        return wanted
+        return affinity
     driver_key, labels = _TOPOLOGY_KEYS[plugin], volume.metadata.labels
-    zone, region = _topology_labels(wanted, labels)
-    if _values(wanted, zone):
-        wanted = _renamed(wanted, zone, driver_key)
+    zone, region = _topology_labels(affinity, labels)
+    if _has_values(affinity, zone):
+        affinity = _with_key_renamed(affinity, zone, driver_key)
     elif zones := sorted({part.strip() for part in labels.get(zone, "").split(ZONES_DELIMITER)} - {""}):
-        wanted = _narrowed(wanted, Requirement(key=driver_key, operator="In", values=tuple(zones)))
-    if region == BETA_REGION and _values(wanted, region):
-        wanted = _renamed(wanted, region, REGION)
-    return wanted
+        affinity = _with_requirement(affinity, Requirement(key=driver_key, operator="In", values=tuple(zones)))
+    if region == BETA_REGION and _has_values(affinity, region):
+        affinity = _with_key_renamed(affinity, region, REGION)
+    return affinity
 
 
 def _handle(source: Volume | PersistentVolumeSpec) -> str:
@@ -127,12 +127,12 @@ def _handle(source: Volume | PersistentVolumeSpec) -> str:
         if source.azure_disk.kind is not None and source.azure_disk.kind.lower() != "managed":
             raise TranslationError(f"kind({source.azure_disk.kind}) is not supported in csi migration")
         return source.azure_disk.disk_uri
-    of = source.cinder or source.portworx_volume
-    return of.volume_id if of is not None else ""
+    other = source.cinder or source.portworx_volume
+    return other.volume_id if other is not None else ""
 
 
 def _ebs_handle(volume_id: str) -> str:
-    """``aws://zone/vol-1`` means ``vol-1``."""
+    """Return the ID of an EBS volume without its URL: ``vol-1`` for ``aws://zone/vol-1``."""
     if not volume_id.startswith("aws://"):
         return volume_id
     url = _EBS_URL.match(volume_id)
@@ -144,8 +144,8 @@ def _ebs_handle(volume_id: str) -> str:
     return path
 
 
-def _gce_handle(kind: str, place: str, name: str) -> str:
-    return f"projects/UNSPECIFIED/{kind}/{place}/disks/{name}"
+def _gce_handle(kind: str, location: str, name: str) -> str:
+    return f"projects/UNSPECIFIED/{kind}/{location}/disks/{name}"
 
 
 def _gce_region(zones: Sequence[str]) -> str:
@@ -166,40 +166,39 @@ def _gce_region(zones: Sequence[str]) -> str:
     return regions.pop()
 
 
-def _topology_labels(wanted: NodeSelector | None, labels: Mapping[str, str]) -> tuple[str, str]:
-    """Zone and region as this volume calls them: GA or beta; what its affinity says goes before its labels."""
-    keys = {one.key for one in _expressions(wanted)}
-    for known in (keys, labels):
-        if ZONE in known:
+def _topology_labels(affinity: NodeSelector | None, labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return the zone and region labels that the volume uses, GA or beta; affinity takes precedence over labels."""
+    keys = {expression.key for expression in _expressions(affinity)}
+    for used in (keys, labels):
+        if ZONE in used:
             return ZONE, REGION
-        if BETA_ZONE in known:
+        if BETA_ZONE in used:
             return BETA_ZONE, BETA_REGION
     return ZONE, REGION
 
 
-def _terms(wanted: NodeSelector | None) -> tuple[NodeSelectorTerm, ...]:
-    return wanted.node_selector_terms if wanted is not None else ()
+def _terms(affinity: NodeSelector | None) -> tuple[NodeSelectorTerm, ...]:
+    return affinity.node_selector_terms if affinity is not None else ()
 
 
-def _expressions(wanted: NodeSelector | None) -> Iterable[Requirement]:
-    return (one for term in _terms(wanted) for one in term.match_expressions)
+def _expressions(affinity: NodeSelector | None) -> Iterable[Requirement]:
+    return (expression for term in _terms(affinity) for expression in term.match_expressions)
 
 
-def _values(wanted: NodeSelector | None, key: str) -> bool:
-    return any(one.key == key and one.values for one in _expressions(wanted))
+def _has_values(affinity: NodeSelector | None, key: str) -> bool:
+    return any(expression.key == key and expression.values for expression in _expressions(affinity))
 
 
-def _renamed(wanted: NodeSelector | None, old: str, new: str) -> NodeSelector:
-    def term(one: NodeSelectorTerm) -> NodeSelectorTerm:
-        return replace(
-            one, match_expressions=tuple(replace(e, key=new) if e.key == old else e for e in one.match_expressions)
-        )
+def _with_key_renamed(affinity: NodeSelector | None, old: str, new: str) -> NodeSelector:
+    def rename(expression: Requirement) -> Requirement:
+        return replace(expression, key=new) if expression.key == old else expression
 
-    return NodeSelector(node_selector_terms=tuple(map(term, _terms(wanted))))
+    terms = (replace(term, match_expressions=tuple(map(rename, term.match_expressions))) for term in _terms(affinity))
+    return NodeSelector(node_selector_terms=tuple(terms))
 
 
-def _narrowed(wanted: NodeSelector | None, also: Requirement) -> NodeSelector:
-    terms = _terms(wanted) or (NodeSelectorTerm(),)
+def _with_requirement(affinity: NodeSelector | None, added: Requirement) -> NodeSelector:
+    terms = _terms(affinity) or (NodeSelectorTerm(),)
     return NodeSelector(
-        node_selector_terms=tuple(replace(one, match_expressions=(*one.match_expressions, also)) for one in terms)
+        node_selector_terms=tuple(replace(term, match_expressions=(*term.match_expressions, added)) for term in terms)
     )

@@ -1,20 +1,20 @@
-"""Devices that stand behind extended resources (KEP-5004): a DeviceClass can lend its devices a resource's name."""
+"""Extended resources backed by DRA (KEP-5004): a DeviceClass can provide its devices as an extended resource."""
 
 from typing import Final
 
 from predicates.objects import DeviceClass
 from predicates.snapshot import Snapshot
 
-#: Every class also goes by this prefix and its own name.
+#: Every DeviceClass is also available as the resource with this prefix and its own name.
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def device_resources(snapshot: Snapshot) -> frozenset[str]:
-    """The names of resources that some DeviceClass answers for (``extendedresourcecache``). Costs O(classes)."""
+    """Return the resources that a DeviceClass provides (``extendedresourcecache``). Costs O(device classes)."""
     names = []
-    for one in snapshot.of("DeviceClass").values():
-        assert isinstance(one, DeviceClass)
-        names.append(CLASS_PREFIX + one.metadata.name)
-        if one.spec.extended_resource_name is not None:
-            names.append(one.spec.extended_resource_name)
+    for device_class in snapshot.of("DeviceClass").values():
+        assert isinstance(device_class, DeviceClass)
+        names.append(CLASS_PREFIX + device_class.metadata.name)
+        if device_class.spec.extended_resource_name is not None:
+            names.append(device_class.spec.extended_resource_name)
     return frozenset(names)

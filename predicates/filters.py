@@ -1,4 +1,4 @@
-"""The filter plugins asked together about one snapshot; what they answer is kept for as long as it holds."""
+"""All filter plugins on one snapshot, with cached results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -6,22 +6,22 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Judge, Plugin, Refused, Scope
+from predicates.framework import Plugin, PluginRejections, RejectsRow, Scope
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import PodClass
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import tolerated
 
-#: How many candidates are judged one by one before all the others are together: mostly one of them will do.
+#: How many candidates are evaluated one by one before the rest is evaluated at once: usually one of them fits.
 _FEW: Final = 12
 
-#: What some plugins read of a class; one that has nothing to say about it is left out.
-_Parts: TypeAlias = tuple[tuple[Plugin, Any], ...]
+#: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
+_States: TypeAlias = tuple[tuple[Plugin, Any], ...]
 _NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 class Targets:
-    """Rows where pods may go, in order of preference."""
+    """Rows where pods may be placed, in order of preference."""
 
     __slots__ = ("rows",)
 
@@ -29,210 +29,225 @@ class Targets:
         self.rows = np.asarray(rows, np.intp)
 
 
-class _Near:
-    """What the plugins that look at single nodes say, for all pods that read alike: kept between questions."""
+class _LocalResult:
+    """The cached result of all plugins with scope NODE or PODS, shared by the classes with equal states."""
 
-    __slots__ = ("changed", "dirty", "epoch", "facts", "first", "judges", "mask", "moment", "parts", "rest", "targets")
+    __slots__ = (
+        "dirty",
+        "epoch",
+        "first",
+        "mask",
+        "node_changes",
+        "pod_changes",
+        "rest",
+        "revision",
+        "row_checks",
+        "states",
+        "targets",
+    )
 
-    def __init__(self, parts: _Parts, snapshot: Snapshot) -> None:
-        self.parts = parts
-        #: Those that look at the pods on a row. What is kept about the node itself a trial does not change.
-        self.judges = tuple(plugin.judging(part, snapshot) for plugin, part in parts if plugin.scope is Scope.PODS)
-        self.moment = self.epoch = -1
-        self.facts = self.changed = 0
-        self.dirty: tuple[int, ...] = ()
-        self.mask: Flags = np.zeros(0, np.bool_)
+    def __init__(self, states: _States, snapshot: Snapshot) -> None:
+        self.states = states
+        #: Of plugins with scope PODS only: a trial cannot change the results of those with scope NODE.
+        self.row_checks = tuple(
+            plugin.rejects_row(state, snapshot) for plugin, state in states if plugin.scope is Scope.PODS
+        )
+        self.revision = self.epoch = -1
+        self.node_changes = self.pod_changes = 0  #: how much of the snapshot's change logs is included
+        self.dirty: tuple[int, ...] = ()  #: rows that were evaluated while a trial had touched them
+        self.mask: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin rejects
         self.targets: Targets | None = None
-        self.first: list[int] = []  #: of the targets that the mask takes, the first few …
+        self.first: list[int] = []  #: the first few of the targets that ``mask`` accepts …
         self.rest = _NO_ROWS  #: … and the others
 
-    def aim(self, targets: Targets) -> None:
+    def select(self, targets: Targets) -> None:
+        """Split the *targets* that the mask accepts into ``first`` and ``rest``."""
         self.targets = targets
         candidates = targets.rows[self.mask[targets.rows]]
         self.first, self.rest = candidates[:_FEW].tolist(), candidates[_FEW:]
 
 
-class _Class:
-    """What is kept of a class: how its pods are judged by the plugins that look at single nodes, and by the others."""
+class _ClassFilter:
+    """How the pods of one class are filtered: the cached result, and the plugins that depend on the whole cluster."""
 
-    __slots__ = ("_judges", "_snapshot", "far", "near")
+    __slots__ = ("_row_checks", "_snapshot", "cluster_states", "local")
 
-    def __init__(self, near: _Near, far: _Parts, snapshot: Snapshot) -> None:
-        self.near = near
-        self.far = far
-        self._judges = tuple(plugin.judging(part, snapshot) for plugin, part in far)
+    def __init__(self, local: _LocalResult, cluster_states: _States, snapshot: Snapshot) -> None:
+        self.local = local
+        self.cluster_states = cluster_states
+        self._row_checks = tuple(plugin.rejects_row(state, snapshot) for plugin, state in cluster_states)
         self._snapshot = snapshot
 
-    def takes(self, row: int) -> bool:
-        """Whether *row*, of which the mask said so before the trial, takes a pod as things are."""
-        if row in self._snapshot.touched and _refused(self.near.judges, row):
+    def accepts(self, row: int) -> bool:
+        """Return whether *row*, which the cached mask accepts, accepts a pod in the current trial."""
+        if row in self._snapshot.touched and _any_rejects(self.local.row_checks, row):
             return False
-        for refuses in self._judges:  # noqa: SIM110 - as below
-            if refuses(row):
+        for rejects in self._row_checks:  # noqa: SIM110 - see _any_rejects
+            if rejects(row):
                 return False
         return True
 
 
 class Filters:
-    """The plugins, asked together about one snapshot. Keeps their answers as long as they hold."""
+    """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
     def __init__(self, snapshot: Snapshot, plugins: Sequence[Plugin]) -> None:
         self._snapshot = snapshot
         self._plugins = tuple(plugins)
         self._generation = snapshot.generation
-        self._classes: dict[PodClass, _Class] = {}
-        self._by_parts: dict[_Parts, _Near] = {}
+        self._classes: dict[PodClass, _ClassFilter] = {}
+        self._local_results: dict[_States, _LocalResult] = {}
 
     def feasible(self, pod: PodClass) -> Flags:
-        """All rows that take a pod of the class as things are, trial included, as an array of the caller's own."""
-        snapshot, known = self._snapshot, self._known(pod)
-        mask = known.near.mask & snapshot.nodes.alive
+        """Return which rows accept a pod of the class in the current trial, as a new array."""
+        snapshot, cached = self._snapshot, self._cached(pod)
+        mask = cached.local.mask & snapshot.nodes.alive
         if snapshot.touched:
             rows = np.fromiter(snapshot.touched, np.intp, len(snapshot.touched))
-            mask[rows] = self._near_mask(known.near.parts, rows)
-        self._refuse_ghosts(pod, mask)
-        for plugin, part in known.far:
+            mask[rows] = self._local_mask(cached.local.states, rows)
+        self._reject_draining(pod, mask)
+        for plugin, state in cached.cluster_states:
             rows = np.flatnonzero(mask)
-            if (refusal := plugin.refuse(part, snapshot, rows)) is not None:
-                mask[rows[refusal.codes != 0]] = False
+            if (rejections := plugin.filter(state, snapshot, rows)) is not None:
+                mask[rows[rejections.codes != 0]] = False
         return mask
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
-        """The first of *targets* that takes a pod of the class, as things are; None where none does."""
-        known = self._aimed(pod, targets)
-        for row in known.near.first:
-            if known.takes(row):
+        """Return the first of *targets* that accepts a pod of the class in the current trial, or None."""
+        cached = self._with_targets(pod, targets)
+        for row in cached.local.first:
+            if cached.accepts(row):
                 return row
-        return next(self._others(known), None)
+        return next(self._fitting_rest(cached), None)
 
     def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
-        """The rows among *targets* that take a pod of the class, in order; found as they are read.
+        """Yield the *targets* that accept a pod of the class, in order.
 
-        Rows that the trial has touched are judged again, when their turn comes, by the plugins that look at the
-        pods there.
+        Rows are evaluated lazily, in the state of the trial at that time.
         """
-        known = self._aimed(pod, targets)
-        yield from filter(known.takes, known.near.first)
-        yield from self._others(known)
+        cached = self._with_targets(pod, targets)
+        yield from filter(cached.accepts, cached.local.first)
+        yield from self._fitting_rest(cached)
 
-    def settle(self, pods: Iterable[PodClass]) -> None:
-        """Bring what is kept for these classes up to date; cheapest while nothing is touched by a trial."""
-        classes, moment = self._classes, self._snapshot.moment
+    def refresh(self, pods: Iterable[PodClass]) -> None:
+        """Update the cached results of these classes. This is cheapest when no trial has touched any rows."""
+        classes, revision = self._classes, self._snapshot.revision
         for pod in pods:
-            known = classes.get(pod)
-            if known is None or known.near.moment != moment:
-                self._known(pod)
+            cached = classes.get(pod)
+            if cached is None or cached.local.revision != revision:
+                self._cached(pod)
 
     def fits(self, pod: PodClass, row: int) -> bool:
-        """Whether *row* takes a pod of the class, as things are, by all plugins."""
-        judges = (plugin.judging(part, self._snapshot) for plugin, part in _parts(self._plugins, pod))
-        return not _refused(judges, row)
+        """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
+        states = _states(self._plugins, pod)
+        return not _any_rejects((plugin.rejects_row(state, self._snapshot) for plugin, state in states), row)
 
     def could_fit(self, pod: PodClass, targets: Targets) -> bool:
-        """Whether any of *targets*, were it empty, would take a pod of the class, as far as node facts tell."""
+        """Return whether any of *targets* would accept a pod of the class if there were no other pods."""
         table, rows = self._snapshot.nodes, targets.rows
         vector = self._snapshot.vector(pod.requests)
         rows = rows[(vector <= table.allocatable[rows]).all(axis=1)]
-        by_facts = (plugin for plugin in self._plugins if plugin.scope is Scope.NODE)
-        return bool(len(_left(_parts(by_facts, pod), self._snapshot, rows)))
+        plugins = (plugin for plugin in self._plugins if plugin.scope is Scope.NODE)
+        return bool(len(_remaining(_states(plugins, pod), self._snapshot, rows)))
 
-    def refusals(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[Refused]:
-        """Every plugin that refuses any of *rows*; the first that refuses a row is whom the scheduler names.
+    def rejections(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[PluginRejections]:
+        """Return the rejections of every plugin that rejects any of *rows*.
 
-        In the scheduler's order: those that refuse the pod before looking at nodes, then the filters.
+        They are in the scheduler's order: PreFilter rejections first, then those of Filter. The scheduler reports
+        only the first plugin that rejects a node.
         """
-        early: list[Refused] = []
-        late: list[Refused] = []
-        for plugin, part in _parts(self._plugins, pod):
-            refusal = plugin.refuse(part, self._snapshot, rows)
-            if refusal is not None and refusal.codes.any():
-                refused = Refused(plugin.name, refusal.codes, refusal.sentences, refusal.prefilter)
-                (early if refusal.prefilter else late).append(refused)
-        return early + late
+        pre_filter: list[PluginRejections] = []
+        filtered: list[PluginRejections] = []
+        for plugin, state in _states(self._plugins, pod):
+            result = plugin.filter(state, self._snapshot, rows)
+            if result is not None and result.codes.any():
+                rejections = PluginRejections(plugin.name, result.codes, result.reasons, result.prefilter)
+                (pre_filter if result.prefilter else filtered).append(rejections)
+        return pre_filter + filtered
 
-    def _aimed(self, pod: PodClass, targets: Targets) -> "_Class":
-        known = self._known(pod)
-        if known.near.targets is not targets:
-            known.near.aim(targets)
-        return known
+    def _with_targets(self, pod: PodClass, targets: Targets) -> _ClassFilter:
+        cached = self._cached(pod)
+        if cached.local.targets is not targets:
+            cached.local.select(targets)
+        return cached
 
-    def _others(self, known: "_Class") -> Iterator[int]:
-        """Of the candidates past the first few those that take the pod."""
-        near, touched = known.near, self._snapshot.touched
-        if len(near.rest):
-            for row in _left(known.far, self._snapshot, near.rest).tolist():
-                if row not in touched or not _refused(near.judges, row):
+    def _fitting_rest(self, cached: _ClassFilter) -> Iterator[int]:
+        """Yield the candidates after the first few that accept the pod."""
+        local, touched = cached.local, self._snapshot.touched
+        if len(local.rest):
+            for row in _remaining(cached.cluster_states, self._snapshot, local.rest).tolist():
+                if row not in touched or not _any_rejects(local.row_checks, row):
                     yield row
 
-    def _refuse_ghosts(self, pod: PodClass, mask: Flags) -> None:
-        ghosts = self._snapshot.ghosts
-        if ghosts and not tolerated(DRAIN_TAINT, pod.spec.tolerations):
-            mask[list(ghosts)] = False
+    def _reject_draining(self, pod: PodClass, mask: Flags) -> None:
+        draining_rows = self._snapshot.draining_rows
+        if draining_rows and not tolerated(DRAIN_TAINT, pod.spec.tolerations):
+            mask[list(draining_rows)] = False
 
-    def _known(self, pod: PodClass) -> _Class:
-        """What is kept of the class, as the snapshot is now."""
+    def _cached(self, pod: PodClass) -> _ClassFilter:
+        """Return the up-to-date filter of the class."""
         snapshot = self._snapshot
         if self._generation != snapshot.generation:
             self._generation = snapshot.generation
             self._classes.clear()
-            self._by_parts.clear()
-        if (known := self._classes.get(pod)) is None:
-            known = self._classes[pod] = self._met(pod)
-        if known.near.moment != snapshot.moment or known.near.dirty:
-            self._sync(known.near)
-        return known
+            self._local_results.clear()
+        if (cached := self._classes.get(pod)) is None:
+            cached = self._classes[pod] = self._class_filter(pod)
+        if cached.local.revision != snapshot.revision or cached.local.dirty:
+            self._sync(cached.local)
+        return cached
 
-    def _met(self, pod: PodClass) -> _Class:
-        parts = _parts(self._plugins, pod)
-        far = tuple(one for one in parts if one[0].scope is Scope.CLUSTER)
-        near = tuple(one for one in parts if one not in far)
-        if (found := self._by_parts.get(near)) is None:
-            found = self._by_parts[near] = _Near(near, self._snapshot)
-        return _Class(found, far, self._snapshot)
+    def _class_filter(self, pod: PodClass) -> _ClassFilter:
+        states = _states(self._plugins, pod)
+        cluster_states = tuple(state for state in states if state[0].scope is Scope.CLUSTER)
+        local_states = tuple(state for state in states if state not in cluster_states)
+        if (local := self._local_results.get(local_states)) is None:
+            local = self._local_results[local_states] = _LocalResult(local_states, self._snapshot)
+        return _ClassFilter(local, cluster_states, self._snapshot)
 
-    def _sync(self, near: _Near) -> None:
-        """Bring a kept answer up to date: ask again about the rows that changed, about all if many did."""
+    def _sync(self, local: _LocalResult) -> None:
+        """Update a cached result: evaluate the rows that changed, or all rows if many did."""
         snapshot = self._snapshot
         rows: set[int] = set()
-        if near.epoch == snapshot.epoch:
-            rows.update(snapshot.facts[near.facts :], snapshot.changed[near.changed :])
-            rows.update(row for row in near.dirty if row not in snapshot.touched)
-        fresh = near.epoch != snapshot.epoch or 4 * len(rows) > len(snapshot.nodes)
-        if fresh:
-            near.mask = self._near_mask(near.parts, ALL)
+        if local.epoch == snapshot.epoch:
+            rows.update(snapshot.node_changes[local.node_changes :], snapshot.pod_changes[local.pod_changes :])
+            rows.update(row for row in local.dirty if row not in snapshot.touched)
+        evaluate_all = local.epoch != snapshot.epoch or 4 * len(rows) > len(snapshot.nodes)
+        if evaluate_all:
+            local.mask = self._local_mask(local.states, ALL)
         elif rows:
-            some = np.fromiter(rows, np.intp, len(rows))
-            near.mask[some] = self._near_mask(near.parts, some)
-        if fresh or rows:
-            near.targets = None
-        # What a trial has touched was judged in its passing state: it is judged again when the trial is over.
-        kept = (row for row in near.dirty if row in snapshot.touched)
-        near.dirty = tuple(snapshot.touched) if fresh else tuple({*kept, *(rows & snapshot.touched.keys())})
-        near.moment, near.epoch = snapshot.moment, snapshot.epoch
-        near.facts, near.changed = len(snapshot.facts), len(snapshot.changed)
+            changed = np.fromiter(rows, np.intp, len(rows))
+            local.mask[changed] = self._local_mask(local.states, changed)
+        if evaluate_all or rows:
+            local.targets = None
+        # Rows that the trial has touched were evaluated in a temporary state: evaluate them again after the trial.
+        still_touched = (row for row in local.dirty if row in snapshot.touched)
+        local.dirty = tuple(snapshot.touched if evaluate_all else {*still_touched, *(rows & snapshot.touched.keys())})
+        local.revision, local.epoch = snapshot.revision, snapshot.epoch
+        local.node_changes, local.pod_changes = len(snapshot.node_changes), len(snapshot.pod_changes)
 
-    def _near_mask(self, parts: _Parts, rows: Rows) -> Flags:
+    def _local_mask(self, states: _States, rows: Rows) -> Flags:
         mask = np.array(self._snapshot.nodes.alive[rows])
-        for plugin, part in parts:
-            if (refusal := plugin.refuse(part, self._snapshot, rows)) is not None:
-                mask &= refusal.codes == 0
+        for plugin, state in states:
+            if (rejections := plugin.filter(state, self._snapshot, rows)) is not None:
+                mask &= rejections.codes == 0
         return mask
 
 
-def _parts(plugins: Iterable[Plugin], pod: PodClass) -> _Parts:
-    return tuple([(plugin, part) for plugin in plugins if (part := plugin.reads(pod)) is not None])
+def _states(plugins: Iterable[Plugin], pod: PodClass) -> _States:
+    return tuple([(plugin, state) for plugin in plugins if (state := plugin.pre_filter(pod)) is not None])
 
 
-def _refused(judges: Iterable[Judge], row: int) -> bool:
-    for refuses in judges:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
-        if refuses(row):
+def _any_rejects(row_checks: Iterable[RejectsRow], row: int) -> bool:
+    for rejects in row_checks:  # noqa: SIM110 - called for every pod: a generator costs more than most checks
+        if rejects(row):
             return True
     return False
 
 
-def _left(asked: _Parts, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Those of *rows* that none of the plugins refuses."""
-    for plugin, part in asked:
-        if (refusal := plugin.refuse(part, snapshot, rows)) is not None:
-            rows = rows[refusal.codes == 0]
+def _remaining(states: _States, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return those of *rows* that none of the plugins rejects."""
+    for plugin, state in states:
+        if (rejections := plugin.filter(state, snapshot, rows)) is not None:
+            rows = rows[rejections.codes == 0]
     return rows

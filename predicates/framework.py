@@ -1,8 +1,8 @@
-"""How the filter plugins are asked, in the scheduler's order, and what they answer.
+"""The interface of the filter plugins.
 
-A plugin is asked once for a pod class and answers for many nodes at once. Its :class:`Scope` tells for how long
-an answer holds, and so what may be kept: an answer about node facts until that node changes, one about the
-pods of a node until that node's pods change, one about the cluster until any pod moves.
+A plugin is called once for a pod class and evaluates many nodes at once. Its :class:`Scope` states what the result
+depends on, and so how long it can be cached: until the node changes, until the pods on the node change, or until
+any pod in the cluster changes.
 """
 
 import enum
@@ -21,62 +21,64 @@ from predicates.snapshot import Snapshot
 Codes: TypeAlias = npt.NDArray[np.int64]
 Reasons: TypeAlias = tuple[str, ...]
 
-#: Whether a row is refused, as things are.
-Judge: TypeAlias = Callable[[int], bool]
+#: Returns True if the node in the given row currently rejects the pod.
+RejectsRow: TypeAlias = Callable[[int], bool]
 
 
 class Scope(enum.Enum):
-    """What an answer depends on, beside the pod class."""
+    """What the result of a plugin depends on, in addition to the pod class."""
 
-    NODE = enum.auto()  #: the facts of the node itself (and of volumes, claims and classes of storage)
-    PODS = enum.auto()  #: also the pods on that node; more pods never make it better
-    CLUSTER = enum.auto()  #: pods on other nodes too
+    NODE = enum.auto()  #: the node itself, and volumes, claims and storage classes
+    PODS = enum.auto()  #: also the pods on that node; adding pods never makes the node feasible again
+    CLUSTER = enum.auto()  #: also the pods on other nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Which of the asked rows are refused, and why.
+class Rejections:
+    """Which of the requested rows a plugin rejects, and why.
 
-    ``codes`` has one entry an asked row: 0 where the plugin has nothing against it. ``sentences`` gives the
-    scheduler's own words for a code, and is called only for what somebody reads. A code means the same in
-    every answer about the same pod.
+    ``codes`` has one entry for each requested row; 0 means that the plugin accepts the node. ``reasons`` returns the
+    scheduler's messages for a code. Building them is costly, so it is called only for codes that are reported.
+    A code has the same meaning in every result for the same pod class.
     """
 
     codes: Codes
-    sentences: Callable[[int], Reasons]
-    prefilter: bool = False  #: the pod itself is refused, before any node is looked at
+    reasons: Callable[[int], Reasons]
+    prefilter: bool = False  #: PreFilter (or PreEnqueue) rejects the pod, regardless of the node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
-    """A filter plugin of the kube-scheduler, called as there.
+    """A filter plugin, under its name in the kube-scheduler.
 
-    ``reads`` gives the part of a class that the answer depends on, None where the plugin has nothing to say
-    about such pods (Skip). ``refuse`` gets that part and the rows asked about; None = refuses none of them.
-    ``judge`` gives what says of one row whether it would be refused, at any later time; it is there where that is
-    cheaper without arrays.
+    ``pre_filter`` returns the part of a pod class that the result depends on (the plugin's state), or None if the
+    plugin does not apply to such pods (Skip). ``filter`` takes that state and the rows to evaluate; it returns None
+    if it rejects none of them. ``row_filter`` is an optional faster path for single rows: it takes the state and
+    returns a function that evaluates one row at the time of the call.
     """
 
     name: str
     scope: Scope
-    reads: Callable[[PodClass], Hashable | None]
-    refuse: Callable[[Any, Snapshot, Rows], Refusal | None]
-    judge: Callable[[Any, Snapshot], Judge] | None = None
+    pre_filter: Callable[[PodClass], Hashable | None]
+    filter: Callable[[Any, Snapshot, Rows], Rejections | None]
+    row_filter: Callable[[Any, Snapshot], RejectsRow] | None = None
 
-    def judging(self, part: Any, snapshot: Snapshot) -> Judge:
-        """Whether the plugin refuses single rows of *snapshot* to pods with that *part*."""
-        return self.judge(part, snapshot) if self.judge is not None else partial(self._alone, part, snapshot)
+    def rejects_row(self, state: Any, snapshot: Snapshot) -> RejectsRow:
+        """Return a function that evaluates single rows of *snapshot* for pods with this *state*."""
+        if self.row_filter is not None:
+            return self.row_filter(state, snapshot)
+        return partial(self._filter_row, state, snapshot)
 
-    def _alone(self, part: Any, snapshot: Snapshot, row: int) -> bool:
-        refusal = self.refuse(part, snapshot, slice(row, row + 1))
-        return refusal is not None and bool(refusal.codes[0])
+    def _filter_row(self, state: Any, snapshot: Snapshot, row: int) -> bool:
+        rejections = self.filter(state, snapshot, slice(row, row + 1))
+        return rejections is not None and bool(rejections.codes[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """One plugin's refusals among the rows asked about; ``codes`` and ``sentences`` as in :class:`Refusal`."""
+class PluginRejections:
+    """The :class:`Rejections` of one plugin, with its name."""
 
     plugin: str
     codes: Codes
-    sentences: Callable[[int], Reasons]
+    reasons: Callable[[int], Reasons]
     prefilter: bool = False

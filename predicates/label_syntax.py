@@ -1,7 +1,7 @@
-"""What the API server accepts as a label's key and value, and its words for what it does not.
+"""Validation of label keys and values, with the error messages of the API server.
 
 Source: ``apimachinery/pkg/api/validate/content/kube.go``, ``pkg/labels/selector.go`` (``NewRequirement``). The
-scheduler repeats these words where it gives up on a pod because of a broken selector. Lengths are in bytes of UTF-8.
+scheduler quotes these messages when it rejects a pod with an invalid selector. Lengths are in bytes of UTF-8.
 """
 
 import json
@@ -23,7 +23,6 @@ _CHARACTERS: Final = (
 _NAME_RULE: Final = (
     f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME}')"
 )
-_KEY_EXAMPLE: Final = "(e.g. 'example.com/MyName')"
 _VALUE_RULE: Final = (
     f"a valid label must be an empty string or {_CHARACTERS} "
     f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({_NAME})?')"
@@ -36,7 +35,7 @@ _DOMAIN_RULE: Final = (
 
 @lru_cache(maxsize=4096)
 def key_errors(key: str) -> Sequence[str]:
-    """What is wrong with *key* as the key of a label; empty where nothing is."""
+    """Return why *key* is not a valid label key; empty if it is."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [
@@ -53,7 +52,7 @@ def key_errors(key: str) -> Sequence[str]:
 
 
 def value_errors(value: str) -> Sequence[str]:
-    """What is wrong with *value* as the value of a label; empty where nothing is."""
+    """Return why *value* is not a valid label value; empty if it is."""
     if not value or (_IS_NAME.fullmatch(value) and len(value) <= _LONGEST_NAME):
         return ()
     errors = [_too_long(_LONGEST_NAME)] if _bytes(value) > _LONGEST_NAME else []
@@ -63,23 +62,23 @@ def value_errors(value: str) -> Sequence[str]:
 
 
 def requirement_errors(key: str, values: Sequence[str], values_error: str | None) -> list[str]:
-    """All that is wrong with one requirement; *values_error* is what its operator has against the values."""
+    """Return all errors of a requirement; *values_error* is the error of its operator about the values, if any."""
     errors = []
-    if found := key_errors(key):
-        errors.append(f"key: Invalid value: {_quoted(key)}: {'; '.join(found)}")
+    if invalid := key_errors(key):
+        errors.append(f"key: Invalid value: {_quoted(key)}: {'; '.join(invalid)}")
     if values_error is not None:
         shown = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if values else "null"
         errors.append(f"values: Invalid value: {shown}: {values_error}")
     for position, value in enumerate(values):
-        if found := value_errors(value):
-            errors.append(f"values[{position}][{key}]: Invalid value: {_quoted(value)}: {'; '.join(found)}")
+        if invalid := value_errors(value):
+            errors.append(f"values[{position}][{key}]: Invalid value: {_quoted(value)}: {'; '.join(invalid)}")
     return errors
 
 
 def joined(errors: Sequence[str]) -> str:
-    """Several errors as one text, each once (``apimachinery/pkg/util/errors``)."""
-    once = list(dict.fromkeys(errors))
-    return once[0] if len(once) == 1 else f"[{', '.join(once)}]"
+    """Join *errors* into one message without duplicates (``apimachinery/pkg/util/errors``)."""
+    distinct = list(dict.fromkeys(errors))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 def _domain_errors(prefix: str) -> list[str]:

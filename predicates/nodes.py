@@ -1,4 +1,4 @@
-"""The nodes as columns: one row a node, one NumPy array a fact."""
+"""The nodes as columns: one row per node, one NumPy array per property."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
@@ -13,54 +13,54 @@ from predicates.requests import allocatable
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Ids: TypeAlias = npt.NDArray[np.int32]
-#: Which rows a question is about: all of them, or these.
+#: The rows to evaluate: a slice of all rows, or row numbers.
 Rows: TypeAlias = slice | npt.NDArray[np.intp]
 
 ALL: Final = slice(None)
 MISSING: Final = -1
 
-#: The first columns of ``allocatable`` and ``free``; extended resources follow as they are met.
+#: The first columns of ``allocatable`` and ``free``; columns of extended resources are added on first use.
 PODS, CPU, MEMORY, EPHEMERAL = range(4)
 _FIXED: Final = ("pods", "cpu", "memory", "ephemeral-storage")
 
 
 class NodeTable:
-    """Facts of the nodes, by row.
+    """Properties of the nodes, by row.
 
-    A row is given to a node when it comes and freed when it goes; a freed row is empty (``alive`` is False)
-    until another node takes it. Costs, for n nodes: ``put`` O(columns); a label or topology column O(n) when
-    it is first asked for, then kept up to date; growing doubles the arrays.
+    A node gets a row when it is added. The row of a removed node is unused (``alive`` is False) until another node
+    gets it. Costs, for n nodes: ``put`` O(columns); a label column O(n) when first requested, then updated by
+    ``put``; the arrays grow by half.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node | None] = []
-        self.names: list[str] = []  #: by row; "" where there is no node
+        self.names: list[str] = []  #: by row; "" for an unused row
         self.row: dict[str, int] = {}
         self.resources: dict[str, int] = {name: column for column, name in enumerate(_FIXED)}
         self.alive: Flags = np.zeros(0, np.bool_)
         self.unschedulable: Flags = np.zeros(0, np.bool_)
         self.allocatable: Numbers = np.zeros((0, len(_FIXED)), np.int64)
-        #: ``allocatable`` less what the placed pods request, in 64 bits as the scheduler subtracts.
+        #: ``allocatable`` minus the requests of the placed pods, in 64-bit arithmetic as in the scheduler.
         self.free: Numbers = np.zeros((0, len(_FIXED)), np.int64)
-        self.lines: list[Numbers] = []  #: ``free`` once more: a view of each row, for whoever needs a single one
+        self.free_rows: list[Numbers] = []  #: a view of each row of ``free``: faster for access to single rows
         self.taint_set: Ids = np.zeros(0, np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._labels: dict[str, LabelColumn] = {}
-        self._free: list[int] = []
+        self._unused: list[int] = []
 
     def __len__(self) -> int:
-        """How many rows there are, empty ones included: the length of every column."""
+        """Return the number of rows, including unused ones: the length of every column."""
         return len(self.nodes)
 
     def __iter__(self) -> Iterator[Node]:
         return (node for node in self.nodes if node is not None)
 
     def put(self, node: Node) -> int:
-        """Add *node*, or take over its new facts; its row. What is requested there is left as it is."""
+        """Add or update *node* and return its row. Requests of the pods on it are not changed."""
         amounts = allocatable(node.status.allocatable)
         if (row := self.row.get(node.name)) is None:
-            row = self._free.pop() if self._free else self._grow()
+            row = self._unused.pop() if self._unused else self._grow()
             self.row[node.name] = row
         self.nodes[row], self.names[row] = node, node.name
         self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
@@ -71,7 +71,7 @@ class NodeTable:
         return row
 
     def remove(self, name: str) -> int:
-        """Empty the node's row; which it was. What was requested there must have been given back before."""
+        """Remove the node and return the row it had. The requests of its pods must have been released before."""
         row = self.row.pop(name)
         self.nodes[row], self.names[row] = None, ""
         self.alive[row] = self.unschedulable[row] = False
@@ -79,16 +79,16 @@ class NodeTable:
         self.taint_set[row] = 0
         for column in self._labels.values():
             column.put(row, {})
-        self._free.append(row)
+        self._unused.append(row)
         return row
 
     @property
     def requested(self) -> Numbers:
-        """What the placed pods request, by row and resource: a new array."""
+        """The requests of the placed pods, by row and resource, as a new array."""
         return self.allocatable - self.free
 
     def label(self, key: str) -> "LabelColumn":
-        """The values of the label *key*, as a column."""
+        """Return the column of the label *key*."""
         if (column := self._labels.get(key)) is None:
             column = self._labels[key] = LabelColumn(key, len(self))
             for row, node in enumerate(self.nodes):
@@ -97,7 +97,7 @@ class NodeTable:
         return column
 
     def vector(self, amounts: Amounts, *, pods: int = 1) -> Numbers:
-        """*amounts* as a row of ``free``; resources never met before get a column."""
+        """Return *amounts* and the number of *pods* as a row of ``free``. New resources get a column."""
         for name, _ in amounts:
             self._column(name)
         vector = np.zeros(self.free.shape[1], np.int64)
@@ -123,27 +123,27 @@ class NodeTable:
     def _pad_amounts(self, rows: int, columns: int) -> None:
         self.allocatable = np.pad(self.allocatable, ((0, rows), (0, columns)))
         self.free = np.pad(self.free, ((0, rows), (0, columns)))
-        self.lines = list(self.free)
+        self.free_rows = list(self.free)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
-        # No filter asks when a taint was added; kept, it would make a set of almost every node.
-        taints = tuple(one if one.time_added is None else replace(one, time_added=None) for one in taints)
+        # No filter reads when a taint was added; including the time would make almost every taint set distinct.
+        taints = tuple(taint if taint.time_added is None else replace(taint, time_added=None) for taint in taints)
         if (number := self._taint_ids.get(taints)) is None:
             if len(self.taint_sets) > 2 * len(self):
-                self._forget_taint_sets()
+                self._drop_unused_taint_sets()
             number = self._taint_ids[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return number
 
-    def _forget_taint_sets(self) -> None:
-        """Number those anew that a node has."""
+    def _drop_unused_taint_sets(self) -> None:
+        """Drop taint sets that no node has, and renumber the others."""
         used = sorted({0, *self.taint_set.tolist()})
         self.taint_set = np.searchsorted(used, self.taint_set).astype(np.int32)
         self.taint_sets = [self.taint_sets[number] for number in used]
         self._taint_ids = {taints: number for number, taints in enumerate(self.taint_sets)}
 
     def _grow(self) -> int:
-        """Add empty rows, half as many again as there are; the first of them."""
+        """Add unused rows, half of the current number but at least 8, and return the first of them."""
         first, more = len(self), max(8, len(self) // 2)
         self.nodes += [None] * more
         self.names += [""] * more
@@ -153,21 +153,25 @@ class NodeTable:
         self.taint_set = np.pad(self.taint_set, (0, more))
         for column in self._labels.values():
             column.grow(more)
-        self._free = list(range(first + more - 1, first, -1))
+        self._unused = list(range(first + more - 1, first, -1))
         return first
 
 
 class LabelColumn:
-    """One label of all nodes: ``ids`` numbers the value of each row, :data:`MISSING` where there is none."""
+    """The values of one label.
+
+    ``ids`` has the number of each row's value, or :data:`MISSING`; ``values`` has the value of each number.
+    """
 
     def __init__(self, key: str, rows: int) -> None:
         self.key = key
         self.ids: Ids = np.full(rows, MISSING, np.int32)
         self.values: list[str] = []
         self.number: dict[str, int] = {}
-        self.verdicts: dict[Requirement, Flags] = {}  #: kept by whoever judges the values, one entry a value and more
+        self.verdicts: dict[Requirement, Flags] = {}  #: cache of the selectors: by value number
 
     def put(self, row: int, labels: Mapping[str, str]) -> None:
+        """Set the value of *row* from the labels of its node."""
         if (value := labels.get(self.key)) is None:
             self.ids[row] = MISSING
             return
@@ -177,4 +181,5 @@ class LabelColumn:
         self.ids[row] = number
 
     def grow(self, more: int) -> None:
+        """Add *more* rows without the label."""
         self.ids = np.pad(self.ids, (0, more), constant_values=MISSING)

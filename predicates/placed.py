@@ -1,4 +1,4 @@
-"""Which pods stand where, what they leave free, and the indexes that are kept right by every pod that comes or goes."""
+"""The pods placed on each node, the resources they leave free, and the indexes that follow every placement."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
@@ -6,99 +6,102 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Pod, PodClass
 
-#: The longest list of changes that is kept; past it everything cached is computed anew.
+#: The maximum length of a change log. If it is exceeded, all caches are invalidated instead.
 _LOG_LIMIT: Final = 200_000
 
-#: Is told on which row how many pods of a class came (+n) or went (-n).
+#: Called with a row and by how much the number of pods of a class on it has changed (+n or -n).
 Watcher: TypeAlias = Callable[[int, int], None]
 
 
 class Watchers:
-    """Who is told of the pods of one class. The index that gave it may change it at any time."""
+    """The callbacks for the pods of one class. The index that returned the object may change them at any time."""
 
-    __slots__ = ("told",)
+    __slots__ = ("callbacks",)
 
-    def __init__(self, *told: Watcher) -> None:
-        self.told = told
+    def __init__(self, *callbacks: Watcher) -> None:
+        self.callbacks = callbacks
 
 
-class Index(Protocol):
-    """A view of the placed pods that is kept right by every placement: ports, volumes, counts by domain."""
+class PlacementIndex(Protocol):
+    """A view of the placed pods that is updated with every placement: ports, volumes, counts by topology domain."""
 
     def watch(self, pod: PodClass) -> Watchers | None:
-        """Who is told of pods of the class; None where they do not matter."""
+        """Return the callbacks for pods of the class, or None if such pods do not affect the index."""
         ...
 
 
-_I = TypeVar("_I", bound=Index)
+_I = TypeVar("_I", bound=PlacementIndex)
 
 
 class Effects:
-    """What placing one pod of a class changes."""
+    """What changes when a pod of a class is placed."""
 
     __slots__ = ("pod", "rows", "vector", "watchers")
 
     def __init__(self, pod: PodClass, watchers: list[Watchers], vector: Numbers) -> None:
         self.pod = pod
         self.watchers = watchers
-        self.vector = vector  #: what a pod of the class requests
-        self.rows: dict[int, int] = {}  #: how many pods of the class stand on each row
+        self.vector = vector  #: the requests of a pod of the class
+        self.rows: dict[int, int] = {}  #: the number of pods of the class on each row
 
 
-class Placed:
-    """The nodes, and the pods on them by class. What is cached of it goes by ``moment``, or by the logs."""
+class PlacementState:
+    """The nodes and the pods on them, by class.
+
+    Caches compare ``revision`` to detect any change, or read the change logs to update only the affected rows.
+    """
 
     def __init__(self) -> None:
         self.nodes = NodeTable()
-        self.moment = 0  #: grows with each change but those of a trial that are not kept
-        self.epoch = 0  #: grows when nothing cached may be kept
-        self.facts: list[int] = []  #: rows whose node changed, or what its CSINode says or is attached, in this epoch
-        self.changed: list[int] = []  #: rows whose pods changed, in this epoch
+        self.revision = 0  #: incremented by each change, except for changes in a trial that are not kept
+        self.epoch = 0  #: incremented when all caches are invalid
+        self.node_changes: list[int] = []  #: log of this epoch: rows whose Node, CSINode or VolumeAttachments changed
+        self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
         self._effects: dict[PodClass, Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
-        self._indexes: list[Index] = []
-        self._singletons: dict[object, Any] = {}
+        self._indexes: list[PlacementIndex] = []
+        self._indexes_by_kind: dict[object, Any] = {}
 
     def invalidate(self) -> None:
-        """Forget all that was cached of this snapshot."""
-        self.moment += 1
+        """Invalidate all caches."""
+        self.revision += 1
         self.epoch += 1
-        self.facts.clear()
-        self.changed.clear()
+        self.node_changes.clear()
+        self.pod_changes.clear()
 
-    def add_index(self, index: Index) -> None:
-        """Keep *index* right from here on; it is told of all pods placed already."""
+    def add_index(self, index: PlacementIndex) -> None:
+        """Notify *index* of all pods that are placed, and from now on of every change."""
         self._indexes.append(index)
         for pod, effects in self._effects.items():
             if (watchers := index.watch(pod)) is not None:
                 effects.watchers.append(watchers)
-                self.catch_up(watchers, pod)
+                self.replay_placements(watchers, pod)
 
     def index(self, kind: Callable[[Self], _I]) -> _I:
-        """The snapshot's own index of this *kind*: made and registered when first asked for, the same ever after."""
-        found: _I | None = self._singletons.get(kind)
-        if found is None:
-            found = self._singletons[kind] = kind(self)
-            self.add_index(found)
-        return found
+        """Return the index of this *kind*; it is created and added on first use."""
+        index: _I | None = self._indexes_by_kind.get(kind)
+        if index is None:
+            index = self._indexes_by_kind[kind] = kind(self)
+            self.add_index(index)
+        return index
 
     def classes(self) -> Iterable[PodClass]:
-        """The classes of which a pod is, or was, placed."""
+        """Return the classes of which pods are, or were, placed."""
         return self._effects.keys()
 
     def rows_of(self, pod: PodClass) -> Mapping[int, int]:
-        """How many pods of the class stand on each row; rows without any are left out."""
+        """Return the number of pods of the class on each row; rows without such pods are left out."""
         effects = self._effects.get(pod)
         return effects.rows if effects else {}
 
-    def catch_up(self, watchers: Watchers, pod: PodClass) -> None:
-        """Tell them of the pods of the class that are placed."""
-        for told in watchers.told:
+    def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
+        """Notify *watchers* of the pods of the class that are placed."""
+        for callback in watchers.callbacks:
             for row, count in self.rows_of(pod).items():
-                told(row, count)
+                callback(row, count)
 
     def vector(self, amounts: Amounts) -> Numbers:
-        """*amounts* and one pod, as a row of the node table."""
+        """Return *amounts*, the requests of one pod, as a row of the node table."""
         width = len(self.nodes.resources)
         vector = self._vectors.get(amounts)
         if vector is None or len(vector) != width:
@@ -107,36 +110,36 @@ class Placed:
                 self._widen()
         return vector
 
-    def _taken_by(self, pod: Pod) -> tuple[Effects, Numbers]:
+    def _effects_and_load(self, pod: Pod) -> tuple[Effects, Numbers]:
         effects = self._effects_of(pod.cls)
         return effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load)
 
     def _effects_of(self, pod: PodClass) -> Effects:
-        """What a pod of the class changes; its resources get their columns here, never within a trial."""
+        """Return the effects of the class. Columns for its resources are added here, and so never within a trial."""
         if (effects := self._effects.get(pod)) is None:
-            watchers = [some for index in self._indexes if (some := index.watch(pod)) is not None]
+            watchers = [watchers for index in self._indexes if (watchers := index.watch(pod)) is not None]
             effects = self._effects[pod] = Effects(pod, watchers, self.vector(pod.requests))
         return effects
 
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
-        self.moment += 1
+        self.revision += 1
         log.extend(rows)
         if len(log) > _LOG_LIMIT:
             self.invalidate()
 
     def _widen(self) -> None:
-        """A resource was met for the first time."""
+        """Recompute the vectors of all classes after a resource got a column."""
         for pod, effects in self._effects.items():
             effects.vector = self.vector(pod.requests)
         self.invalidate()
 
-    def _shift(self, pods: Sequence[Effects], taken: Numbers, row: int, by: int) -> None:
-        """Pods that take so much together come to *row* (+1) or leave it (-1)."""
-        free = self.nodes.lines[row]
+    def _shift(self, pods: Sequence[Effects], load: Numbers, row: int, by: int) -> None:
+        """Add pods with a total request of *load* to *row* (by = +1), or remove them from it (by = -1)."""
+        free = self.nodes.free_rows[row]
         if by > 0:
-            free -= taken
+            free -= load
         else:
-            free += taken
+            free += load
         for effects in pods:
             rows = effects.rows
             if count := rows.get(row, 0) + by:
@@ -144,5 +147,5 @@ class Placed:
             else:
                 rows.pop(row, None)
             for watchers in effects.watchers:
-                for told in watchers.told:
-                    told(row, by)
+                for callback in watchers.callbacks:
+                    callback(row, by)

@@ -1,4 +1,4 @@
-"""Where a volume that is still to be made could be made: the class's topologies, and the room that drivers report.
+"""Where a volume can be provisioned: allowed topologies of the storage class, and storage capacity of CSI drivers.
 
 Source: ``checkVolumeProvisions`` and ``hasEnoughCapacity`` of ``volumebinding/binder.go``.
 """
@@ -12,32 +12,41 @@ from predicates.nodes import Rows
 from predicates.objects import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from predicates.quantity import parse
 from predicates.snapshot import Snapshot
-from predicates.storage import NO_PROVISIONER, allowed_nodes, class_name, find_class, nodes_selected, reached, requested
+from predicates.storage import (
+    NO_PROVISIONER,
+    allowed_topologies_selector,
+    find_storage_class,
+    requested_size,
+    selected_rows,
+    storage_class_name,
+    to_node_selector,
+)
 
 BIND_CONFLICT: Final = 2
 NOT_ENOUGH_SPACE: Final = 4
 
 
 def provisioning_codes(claim: PersistentVolumeClaim, snapshot: Snapshot, rows: Rows) -> Codes:
-    """For each of *rows* 0 where a volume can be made for the claim, or else what it fails by."""
-    of = find_class(snapshot, class_name(claim))
-    if of is None or of.provisioner in ("", NO_PROVISIONER):
+    """Return, for each of *rows*, 0 if a volume can be provisioned for the claim, or else why not."""
+    storage_class = find_storage_class(snapshot, storage_class_name(claim))
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
         return np.full(len(snapshot.nodes.alive[rows]), BIND_CONFLICT)
-    codes = np.where(reached(allowed_nodes(of), snapshot, rows), 0, BIND_CONFLICT)
-    if "storage" in claim.spec.resources.requests and _reports_capacity(of, snapshot):
-        room = np.zeros(len(codes), np.bool_)
-        for one in cast("dict[str, CSIStorageCapacity]", snapshot.of("CSIStorageCapacity")).values():
-            if one.storage_class_name == of.metadata.name and _suffices(one, requested(claim).units):
-                room |= reached(nodes_selected(one.node_topology), snapshot, rows)
-        codes[(codes == 0) & ~room] = NOT_ENOUGH_SPACE
+    codes = np.where(selected_rows(allowed_topologies_selector(storage_class), snapshot, rows), 0, BIND_CONFLICT)
+    if "storage" in claim.spec.resources.requests and _reports_capacity(storage_class, snapshot):
+        size = requested_size(claim).units
+        enough = np.zeros(len(codes), np.bool_)
+        for capacity in cast("dict[str, CSIStorageCapacity]", snapshot.of("CSIStorageCapacity")).values():
+            if capacity.storage_class_name == storage_class.metadata.name and _suffices(capacity, size):
+                enough |= selected_rows(to_node_selector(capacity.node_topology), snapshot, rows)
+        codes[(codes == 0) & ~enough] = NOT_ENOUGH_SPACE
     return codes
 
 
-def _reports_capacity(of: StorageClass, snapshot: Snapshot) -> bool:
-    driver = cast("CSIDriver | None", snapshot.of("CSIDriver").get(of.provisioner))
+def _reports_capacity(storage_class: StorageClass, snapshot: Snapshot) -> bool:
+    driver = cast("CSIDriver | None", snapshot.of("CSIDriver").get(storage_class.provisioner))
     return driver is not None and driver.spec.storage_capacity
 
 
-def _suffices(one: CSIStorageCapacity, size: int) -> bool:
-    limit = one.capacity if one.maximum_volume_size is None else one.maximum_volume_size
+def _suffices(capacity: CSIStorageCapacity, size: int) -> bool:
+    limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     return limit is not None and parse(limit).units >= size

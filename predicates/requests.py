@@ -1,4 +1,4 @@
-"""What a pod requests: init containers, sidecars, pod-level resources, overhead, in-place resize.
+"""Resource requests of pods: init containers, sidecars, pod-level resources, overhead and in-place resize.
 
 Source: ``k8s.io/component-helpers/resource/helpers.go`` (``PodRequests``), KEP-753 (sidecars), KEP-1287
 (in-place resize), KEP-2837 (pod-level resources). Amounts are summed exactly and rounded up once at the end, as
@@ -23,29 +23,30 @@ from predicates.quantity import Quantity, QuantityError, parse
 
 Quantities: TypeAlias = dict[str, Quantity]
 
-#: What a container without a request counts for in scoring (``scheduler/util/pod_resources.go``).
+#: The requests that scoring assumes for containers without requests (``scheduler/util/pod_resources.go``).
 DEFAULT_NONZERO: Final = {"cpu": Quantity(100, -3), "memory": Quantity(200 * 1024 * 1024, 0)}
 
-#: The condition whose reason says whether a resize will be carried out.
+#: The pod condition whose reason states why a resize is pending (Deferred or Infeasible).
 RESIZE_PENDING: Final = "PodResizePending"
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def requests(spec: PodSpec) -> Amounts:
-    """What a pod asks of a node before it has one."""
+    """Return the requests of a pod that is to be scheduled."""
     return _rounded(_total(spec, {}, None))
 
 
 def load(pod: PodObject) -> Amounts:
-    """What a pod takes on its node: around a resize the larger of spec and status (``UseStatusResources``)."""
-    return _rounded(_total(pod.spec, {}, _Actual(pod.status)))
+    """Return the load of a bound pod: during a resize the maximum of spec and status (``UseStatusResources``)."""
+    return _rounded(_total(pod.spec, {}, _StatusResources(pod.status)))
 
 
 def nonzero(spec: PodSpec) -> tuple[int, int]:
-    """Requested cpu (thousandths) and memory, with the scoring defaults where a container names none.
+    """Return the requests for scoring, including defaults: cpu in thousandths and memory in bytes.
 
-    A pod with requests of its own gets a default only for what neither it nor any container names.
+    If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container
+    requests.
     """
     given = _total(spec, {}, None) if _pod_level_requests(spec) else {}
     total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in given}, None)
@@ -54,26 +55,26 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
 
 
 def allocatable(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
-    """A node's allocatable: cpu in thousandths, everything else in units. Names that nobody counts are left out."""
+    """Return a node's allocatable resources: cpu in thousandths, others in units. Resources not counted are omitted."""
     named = parsed(amounts).items()
     return {name: _round(name, amount) for name, amount in named if name == "pods" or counted(name)}
 
 
 def parsed(amounts: Mapping[str, QuantityText | None]) -> Quantities:
-    """The quantities of what is given. Raises :class:`QuantityError` naming the one that is broken."""
-    found = {}
+    """Parse *amounts*; entries that are None are left out. Raises :class:`QuantityError`, naming the resource."""
+    quantities = {}
     for name, text in amounts.items():
         try:
             if text is not None:
-                found[name] = parse(text)
+                quantities[name] = parse(text)
         except QuantityError as error:
             raise QuantityError(f"{name}: {error}") from error
-    return found
+    return quantities
 
 
 @lru_cache(maxsize=4096)
 def counted(resource: str) -> bool:
-    """Whether the scheduler counts what is called *resource* (``schedutil.IsScalarResourceName`` and the native)."""
+    """Return whether the scheduler counts *resource*: native, or ``schedutil.IsScalarResourceName``."""
     if resource in _NATIVE or resource.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return "kubernetes.io/" in resource or is_extended(resource)
@@ -81,18 +82,18 @@ def counted(resource: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_extended(resource: str) -> bool:
-    """Whether it is a resource of somebody's own, as ``nvidia.com/gpu`` (``IsExtendedResourceName``)."""
+    """Return whether *resource* is an extended resource, such as ``nvidia.com/gpu`` (``IsExtendedResourceName``)."""
     if "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests."):
         return False
     return not key_errors(f"requests.{resource}")
 
 
-class _Actual:
-    """What the kubelet says it gave: ``status.containerStatuses`` and the pod-level counterpart."""
+class _StatusResources:
+    """The resources that the kubelet reports in the pod status, per container and at pod level."""
 
     def __init__(self, status: PodStatus) -> None:
         statuses = (*status.container_statuses, *status.init_container_statuses)
-        self._of = {one.name: one for one in statuses}
+        self._of = {status.name: status for status in statuses}
         self._pod = status
         pending = next((c for c in status.conditions if c.type == RESIZE_PENDING), None)
         self._infeasible = pending is not None and pending.reason == "Infeasible"
@@ -111,10 +112,10 @@ class _Actual:
         self, wanted: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
     ) -> Quantities:
         given = parsed(actuated.requests)
-        return _larger(given if self._infeasible else _larger(wanted, given), parsed(allocated))
+        return _max(given if self._infeasible else _max(wanted, given), parsed(allocated))
 
 
-def _total(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
+def _total(spec: PodSpec, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
     total = _containers(spec, defaults, actual)
     if spec.resources is not None and _pod_level_requests(spec):
         wanted = parsed(spec.resources.requests)
@@ -123,23 +124,26 @@ def _total(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quant
     return _sum((total, parsed(spec.overhead)))
 
 
-def _containers(spec: PodSpec, defaults: Quantities, actual: _Actual | None) -> Quantities:
-    """The sum of what runs together, or the largest moment of the start-up, whichever is more."""
-    total = _sum(_of_container(one, defaults, actual) for one in spec.containers)
+def _containers(spec: PodSpec, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
+    """Return the larger of the sum of long-running containers and the peak while init containers run.
+
+    ``Max( Max( each InitContainer + the sidecars started before it ), Sum( Containers ) + Sum( sidecars ) )``
+    """
+    total = _sum(_of_container(container, defaults, actual) for container in spec.containers)
     sidecars: Quantities = {}
-    largest: Quantities = {}
-    for one in spec.init_containers:
-        sidecar = one.restart_policy == "Always"
-        wanted = _of_container(one, defaults, actual if sidecar else None)
-        moment = _sum((wanted, sidecars))
-        if sidecar:
-            sidecars = moment
+    peak: Quantities = {}
+    for container in spec.init_containers:
+        is_sidecar = container.restart_policy == "Always"
+        wanted = _of_container(container, defaults, actual if is_sidecar else None)
+        running = _sum((wanted, sidecars))
+        if is_sidecar:
+            sidecars = running
             total = _sum((total, wanted))
-        largest = _larger(largest, moment)
-    return _larger(total, largest)
+        peak = _max(peak, running)
+    return _max(total, peak)
 
 
-def _of_container(container: Container, defaults: Quantities, actual: _Actual | None) -> Quantities:
+def _of_container(container: Container, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
     wanted = parsed(container.resources.requests)
     if actual is not None:
         wanted = actual.of_container(container, wanted)
@@ -163,8 +167,8 @@ def _sum(parts: Iterable[Quantities]) -> Quantities:
     return total
 
 
-def _larger(one: Quantities, other: Quantities) -> Quantities:
-    return one | {name: one[name].larger(amount) if name in one else amount for name, amount in other.items()}
+def _max(left: Quantities, right: Quantities) -> Quantities:
+    return left | {name: left[name].larger(amount) if name in left else amount for name, amount in right.items()}
 
 
 def _round(resource: str, amount: Quantity) -> int:

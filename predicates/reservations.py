@@ -1,8 +1,8 @@
-"""What the placements of a trial may have taken of the volumes that claims wait for.
+"""Volumes that the placements of a trial may already have claimed.
 
-The scheduler takes the smallest volume that will do, and any of several that are equally small. So it is not known
-which volume a placement has taken, only from which group of volumes, and a claim is called sure of one only if there
-are more volumes in reach than may have been taken.
+The scheduler chooses the smallest matching volume, and any of several with equal size. So the volume of a placement
+is not known, only the group it belongs to. A claim can count on a volume only if more volumes are accessible than
+may be taken.
 """
 
 from collections.abc import Sequence
@@ -10,64 +10,67 @@ from typing import TypeAlias
 
 import numpy as np
 
-from predicates.indexes.pod_claims import ClaimsOfPods
-from predicates.indexes.shelves import Shelf, Shelves, Wish
+from predicates.indexes.pod_claims import PodClaimsIndex
+from predicates.indexes.shelves import ClaimRequest, ClassVolumes, UnboundVolumes
 from predicates.nodes import ALL, Flags, Numbers
 from predicates.objects import PersistentVolumeClaim
 from predicates.provisioning import provisioning_codes
 from predicates.snapshot import Snapshot
-from predicates.storage import claim_key, class_name
+from predicates.storage import claim_key, storage_class_name
 
-#: The claims of a placed pod that wait for their volumes, and its row.
-Taker: TypeAlias = tuple[tuple[PersistentVolumeClaim, ...], int]
-
-
-def taken(claims: Sequence[PersistentVolumeClaim], snapshot: Snapshot) -> Flags:
-    """The rows, of all, where the *claims* of one pod, in their order, cannot be sure of their volumes."""
-    takers = _takers(snapshot)
-    refused = _away_from_shared(claims, takers, len(snapshot.nodes))
-    rivals = [(one, row) for other, row in takers for one in other]
-    for shelf, wishes in snapshot.index(Shelves).wishes(claims):
-        lost = {place: _lost(shelf, claims[place], wish, rivals) for place, wish in wishes.items()}
-        # What one claim cannot have, another may get that would have been left to a third.
-        contested = np.logical_or.reduce([numbers > 0 for numbers in lost.values()])
-        for before, (place, wish) in enumerate(wishes.items()):
-            unsure = contested & (shelf.numbers(wish) <= lost[place] + before)
-            if unsure.any() and not wish.own:
-                refused |= unsure & (provisioning_codes(claims[place], snapshot, ALL) != 0)
-    return refused
+#: The unbound claims of a pod that the trial has placed, and its row.
+AssumedPod: TypeAlias = tuple[tuple[PersistentVolumeClaim, ...], int]
 
 
-def _away_from_shared(claims: Sequence[PersistentVolumeClaim], takers: Sequence[Taker], rows: int) -> Flags:
-    """All rows but those where the volume of a claim that a placed pod shares is known to be in reach: its own."""
+def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapshot) -> Flags:
+    """Return the rows, among all, on which the *claims* of one pod (in this order) may not get their volumes."""
+    assumed = _assumed_pods(snapshot)
+    rejected = _away_from_shared(claims, assumed, len(snapshot.nodes))
+    rivals = [(rival, row) for rival_claims, row in assumed for rival in rival_claims]
+    for volumes, requests in snapshot.index(UnboundVolumes).requests(claims):
+        taken = {position: _taken(volumes, claims[position], request, rivals) for position, request in requests.items()}
+        # A claim that loses its volume can take one that was left for another claim of the pod.
+        contested = np.logical_or.reduce([numbers > 0 for numbers in taken.values()])
+        for earlier_claims, (position, request) in enumerate(requests.items()):
+            uncertain = contested & (volumes.candidate_counts(request) <= taken[position] + earlier_claims)
+            if uncertain.any() and not request.pre_bound:
+                rejected |= uncertain & (provisioning_codes(claims[position], snapshot, ALL) != 0)
+    return rejected
+
+
+def _away_from_shared(claims: Sequence[PersistentVolumeClaim], assumed: Sequence[AssumedPod], rows: int) -> Flags:
+    """Return all rows except that of placed pods that share a claim: only there the volume is surely accessible."""
     away: Flags = np.zeros(rows, np.bool_)
-    mine = {_key(one) for one in claims}
-    for other, row in takers:
-        if any(_key(one) in mine for one in other):
+    keys = set(map(_key, claims))
+    for other_claims, row in assumed:
+        if any(_key(claim) in keys for claim in other_claims):
             elsewhere = np.ones(rows, np.bool_)
             elsewhere[row] = False
             away |= elsewhere
     return away
 
 
-def _takers(snapshot: Snapshot) -> list[Taker]:
-    """The waiting claims of the pods that the trial has placed, and where."""
-    known = snapshot.index(ClaimsOfPods)
-    waiting = ((known.of(pod), row) for (pod, row), count in snapshot.claimants.items() if count > 0)
-    return [(claims.waiting, row) for claims, row in waiting if claims.waiting]
+def _assumed_pods(snapshot: Snapshot) -> list[AssumedPod]:
+    """Return the unbound claims and the rows of the pods that the trial has placed."""
+    index = snapshot.index(PodClaimsIndex)
+    placed = ((index.of(pod), row) for (pod, row), count in snapshot.assumed_claims.items() if count > 0)
+    return [(claims.to_match, row) for claims, row in placed if claims.to_match]
 
 
-def _lost(
-    shelf: Shelf, claim: PersistentVolumeClaim, wish: Wish, rivals: Sequence[tuple[PersistentVolumeClaim, int]]
+def _taken(
+    volumes: ClassVolumes,
+    claim: PersistentVolumeClaim,
+    request: ClaimRequest,
+    rivals: Sequence[tuple[PersistentVolumeClaim, int]],
 ) -> Numbers:
-    """By row, how many of the volumes in reach that would do for *claim* the *rivals* may have taken."""
-    groups = shelf.groups(wish)
-    lost: Numbers = np.zeros(len(shelf.numbers(wish)), np.int64)
+    """Return, by row, how many of the accessible volumes that match *claim* the *rivals* may have taken."""
+    groups = volumes.groups(request)
+    taken: Numbers = np.zeros(len(volumes.candidate_counts(request)), np.int64)
     for rival, row in rivals:
-        if class_name(rival) == class_name(claim) and _key(rival) != _key(claim):
-            offered = shelf.groups(shelf.wish(rival)).keys() & groups.keys()
-            lost += shelf.reach(offered & shelf.groups_in_reach(row))
-    return lost
+        if storage_class_name(rival) == storage_class_name(claim) and _key(rival) != _key(claim):
+            shared = volumes.groups(volumes.request(rival)).keys() & groups.keys()
+            taken += volumes.rows_with_access(shared & volumes.groups_accessible_from(row))
+    return taken
 
 
 def _key(claim: PersistentVolumeClaim) -> str:

@@ -1,4 +1,4 @@
-"""Selectors, compiled once and asked often: of labels (pods, namespaces), and of nodes as columns.
+"""Label selectors compiled for repeated matching, and node selectors evaluated for many nodes at once.
 
 Source: ``metav1.LabelSelectorAsSelector``, ``apimachinery/pkg/labels/selector.go``,
 ``component-helpers/scheduling/corev1/nodeaffinity``.
@@ -24,15 +24,15 @@ _ORDER_OPERATORS: Final = ("Gt", "Lt")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
 _LONGEST_INT64: Final = 19  #: digits
-_NO_VALUE: Final = -2  #: is no row's
-_KEPT: Final = 1024  #: judged requirements of one label
+_NO_VALUE: Final = -2  #: the value number of no row
+_CACHED_REQUIREMENTS: Final = 1024  #: per label
 
 
 class Selector:
-    """A label selector. Equal and hashed by what it asks for; asking costs O(its requirements).
+    """A compiled label selector. Selectors with equal requirements are equal. Matching costs O(requirements).
 
-    ``pairs`` are the requirements that one label has one value: what matches carries all of them.
-    ``error`` is the scheduler's text where the selector is broken; such a one matches nothing.
+    ``pairs`` are the labels that must have one given value; ``tests`` are all other requirements, as (key, operator,
+    values). ``error`` is the scheduler's message if the selector is invalid; an invalid selector matches nothing.
     """
 
     __slots__ = ("_hash", "error", "nothing", "pairs", "tests")
@@ -46,27 +46,29 @@ class Selector:
         error: str = "",
     ) -> None:
         self.pairs: tuple[Pair, ...] = tuple(sorted(set(pairs)))
-        self.tests = tuple(sorted(set(tests), key=lambda one: (one[0], one[1], sorted(one[2]))))
-        self.nothing = nothing  #: it matches no labels whatever
+        self.tests = tuple(sorted(set(tests), key=lambda test: (test[0], test[1], sorted(test[2]))))
+        self.nothing = nothing  #: whether it matches nothing
         self.error = error
         self._hash = hash((self.pairs, self.tests, nothing, error))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether something with these *labels* is selected."""
+        """Return whether the selector matches *labels*."""
         if self.nothing:
             return False
         for key, value in self.pairs:
             if labels.get(key) != value:
                 return False
-        return not self.tests or all(_holds(operator, labels.get(key), values) for key, operator, values in self.tests)
+        return not self.tests or all(
+            _matches_value(operator, labels.get(key), values) for key, operator, values in self.tests
+        )
 
     @property
     def everything(self) -> bool:
-        """It matches any labels."""
+        """Whether the selector matches all labels."""
         return not (self.pairs or self.tests or self.nothing)
 
     def narrowed(self, pairs: Iterable[Pair]) -> "Selector":
-        """The same selector, and each label of *pairs* must have its value too (``matchLabelKeys``)."""
+        """Return this selector with *pairs* as additional required labels (``matchLabelKeys``)."""
         return Selector((*self.pairs, *pairs), self.tests, nothing=self.nothing, error=self.error)
 
     def __eq__(self, other: object) -> bool:
@@ -90,67 +92,67 @@ EVERYTHING: Final = Selector()
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """None matches nothing, an empty selector everything; a broken one matches nothing and says what is wrong."""
+    """Compile *selector*. None matches nothing, an empty selector everything. An invalid one has ``error`` set."""
     if selector is None:
         return NOTHING
-    return _compiled(tuple(selector.match_labels.items()), selector.match_expressions)
+    return _compile(tuple(selector.match_labels.items()), selector.match_expressions)
 
 
 @lru_cache(maxsize=8192)
-def _compiled(labels: tuple[Pair, ...], expressions: tuple[Requirement, ...]) -> Selector:
-    """Workloads name the same pods in budgets and in terms of every kind."""
+def _compile(labels: tuple[Pair, ...], expressions: tuple[Requirement, ...]) -> Selector:
+    """Compile with a cache: workloads repeat the same selector in budgets, affinity terms and spread constraints."""
     pairs = []
     tests = []
     equals = (Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
-    for one in (*equals, *expressions):
-        if error := _label_error(one):
+    for requirement in (*equals, *expressions):
+        if error := _label_error(requirement):
             return Selector(nothing=True, error=error)
-        if one.operator == "In" and len(one.values) == 1:
-            pairs.append((one.key, one.values[0]))
+        if requirement.operator == "In" and len(requirement.values) == 1:
+            pairs.append((requirement.key, requirement.values[0]))
         else:
-            tests.append((one.key, one.operator, frozenset(one.values)))
+            tests.append((requirement.key, requirement.operator, frozenset(requirement.values)))
     return Selector(pairs, tests)
 
 
 def node_selector_mask(selector: NodeSelector, snapshot: Snapshot, rows: Rows) -> Flags:
-    """Which of *rows* any term of the selector takes; an array of the caller's own. Empty rows have no labels.
+    """Return which of *rows* match any term of *selector*, as a new array. Unused rows have no labels.
 
-    A term without requirements takes no node, nor does one with an invalid requirement
-    (``LazyErrorNodeSelector``). Costs O(rows x requirements), and O(distinct values) once for a requirement other
-    than ``In`` with one value.
+    A term without requirements, or with an invalid one, matches no node (``LazyErrorNodeSelector``).
+    Costs O(rows x requirements), plus O(distinct label values) once for each requirement other than ``In`` with a
+    single value.
     """
-    taken: Flags = np.zeros(len(snapshot.nodes.alive[rows]), np.bool_)
+    mask: Flags = np.zeros(len(snapshot.nodes.alive[rows]), np.bool_)
     for term in selector.node_selector_terms:
         if valid_term(term):
-            taken |= _term_mask(term, snapshot, rows)
-    return taken
+            mask |= _term_mask(term, snapshot, rows)
+    return mask
 
 
 def node_labels_mask(wanted: Iterable[Pair], snapshot: Snapshot, rows: Rows) -> Flags:
-    """Which of *rows* carry every label of *wanted* with its value (``nodeSelector``)."""
-    taken: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
+    """Return which of *rows* have all labels of *wanted* (``nodeSelector``), as a new array."""
+    mask: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
     for key, value in wanted:
         column = snapshot.nodes.label(key)
-        taken &= column.ids[rows] == column.number.get(value, _NO_VALUE)
-    return taken
+        mask &= column.ids[rows] == column.number.get(value, _NO_VALUE)
+    return mask
 
 
-def parses(selector: NodeSelector) -> bool:
-    """Whether no term has an invalid requirement (``NewNodeSelector``)."""
+def all_terms_valid(selector: NodeSelector) -> bool:
+    """Return whether all non-empty terms are valid (``NewNodeSelector``)."""
     return all(valid_term(term) for term in selector.node_selector_terms if term.match_expressions or term.match_fields)
 
 
 @lru_cache(maxsize=4096)
 def valid_term(term: NodeSelectorTerm) -> bool:
-    """Whether the term has requirements, and all of them could be parsed by the scheduler."""
+    """Return whether the term has requirements and the scheduler can parse all of them."""
     if not (term.match_expressions or term.match_fields):
         return False
-    return not any(_node_error(one) for one in term.match_expressions) and all(
-        one.operator in _SET_OPERATORS and len(one.values) == 1 for one in term.match_fields
+    return not any(map(_node_error, term.match_expressions)) and all(
+        field.operator in _SET_OPERATORS and len(field.values) == 1 for field in term.match_fields
     )
 
 
-def _holds(operator: str, value: str | None, values: frozenset[str]) -> bool:
+def _matches_value(operator: str, value: str | None, values: frozenset[str]) -> bool:
     match operator:
         case "In":
             return value in values
@@ -162,74 +164,76 @@ def _holds(operator: str, value: str | None, values: frozenset[str]) -> bool:
             return value is None
 
 
-def _label_error(one: Requirement) -> str:
-    """The scheduler's text for what is wrong with a requirement of a label selector, "" where nothing is."""
-    if one.operator not in (*_SET_OPERATORS, *_PRESENCE_OPERATORS):
-        return f'"{one.operator}" is not a valid label selector operator'
-    errors = requirement_errors(one.key, one.values, _values_error(one))
+def _label_error(requirement: Requirement) -> str:
+    """Return the scheduler's error for a requirement of a label selector, or "" if it is valid."""
+    if requirement.operator not in (*_SET_OPERATORS, *_PRESENCE_OPERATORS):
+        return f'"{requirement.operator}" is not a valid label selector operator'
+    errors = requirement_errors(requirement.key, requirement.values, _values_error(requirement))
     return joined(errors) if errors else ""
 
 
-def _node_error(one: Requirement) -> str:
-    """What is wrong with a requirement of a node selector, "" where nothing is."""
-    if one.operator in _ORDER_OPERATORS:
-        broken = len(one.values) != 1 or _integer(one.values[0]) is None
-        errors = requirement_errors(one.key, one.values, "exactly one integer is required" if broken else None)
+def _node_error(requirement: Requirement) -> str:
+    """Return the scheduler's error for a requirement of a node selector, or "" if it is valid."""
+    if requirement.operator in _ORDER_OPERATORS:
+        invalid = len(requirement.values) != 1 or _parse_int64(requirement.values[0]) is None
+        values_error = "exactly one integer is required" if invalid else None
+        errors = requirement_errors(requirement.key, requirement.values, values_error)
         return joined(errors) if errors else ""
-    return _label_error(one)
+    return _label_error(requirement)
 
 
-def _values_error(one: Requirement) -> str | None:
-    if one.operator in _SET_OPERATORS:
-        return None if one.values else "for 'in', 'notin' operators, values set can't be empty"
-    return "values set must be empty for exists and does not exist" if one.values else None
+def _values_error(requirement: Requirement) -> str | None:
+    if requirement.operator in _SET_OPERATORS:
+        return None if requirement.values else "for 'in', 'notin' operators, values set can't be empty"
+    return "values set must be empty for exists and does not exist" if requirement.values else None
 
 
 def _term_mask(term: NodeSelectorTerm, snapshot: Snapshot, rows: Rows) -> Flags:
-    taken: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
-    for one in term.match_expressions:
-        taken &= _expression_mask(one, snapshot.nodes.label(one.key), rows)
-    for one in term.match_fields:
-        taken &= _field_mask(one, snapshot, rows)
-    return taken
+    mask: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
+    for expression in term.match_expressions:
+        mask &= _expression_mask(expression, snapshot.nodes.label(expression.key), rows)
+    for field in term.match_fields:
+        mask &= _field_mask(field, snapshot, rows)
+    return mask
 
 
-def _expression_mask(one: Requirement, column: LabelColumn, rows: Rows) -> Flags:
+def _expression_mask(requirement: Requirement, column: LabelColumn, rows: Rows) -> Flags:
     ids = column.ids[rows]
-    if one.operator == "In" and len(one.values) == 1:
-        equal: Flags = ids == column.number.get(one.values[0], _NO_VALUE)
+    if requirement.operator == "In" and len(requirement.values) == 1:
+        equal: Flags = ids == column.number.get(requirement.values[0], _NO_VALUE)
         return equal
-    kept = column.verdicts
-    verdicts = kept.get(one)
+    cache = column.verdicts
+    verdicts = cache.get(requirement)
     if verdicts is None or len(verdicts) != len(column.values) + 1:
-        if len(kept) >= _KEPT:
-            kept.clear()
-        verdicts = kept[one] = _verdicts(one, column)
+        if len(cache) >= _CACHED_REQUIREMENTS:
+            cache.clear()
+        verdicts = cache[requirement] = _verdicts(requirement, column)
     return verdicts[ids]
 
 
-def _verdicts(one: Requirement, column: LabelColumn) -> Flags:
-    """One entry a value, and a last one for rows without the label: MISSING is -1."""
-    verdicts: Flags = np.full(len(column.values) + 1, one.operator in ("NotIn", "Exists"))
-    verdicts[-1] = one.operator in ("NotIn", "DoesNotExist")
-    if one.operator in _SET_OPERATORS:
-        verdicts[[column.number[value] for value in one.values if value in column.number]] = one.operator == "In"
-    elif one.operator in _ORDER_OPERATORS:
-        verdicts[:-1] = _compared(one, column.values)
+def _verdicts(requirement: Requirement, column: LabelColumn) -> Flags:
+    """Evaluate the requirement for each value of the label; the last entry is for rows without it (MISSING is -1)."""
+    verdicts: Flags = np.full(len(column.values) + 1, requirement.operator in ("NotIn", "Exists"))
+    verdicts[-1] = requirement.operator in ("NotIn", "DoesNotExist")
+    if requirement.operator in _SET_OPERATORS:
+        listed = [column.number[value] for value in requirement.values if value in column.number]
+        verdicts[listed] = requirement.operator == "In"
+    elif requirement.operator in _ORDER_OPERATORS:
+        verdicts[:-1] = _compare(requirement, column.values)
     return verdicts
 
 
-def _compared(one: Requirement, values: Sequence[str]) -> list[bool]:
-    limit = _integer(one.values[0])
-    assert limit is not None  # valid_term has seen to it.
-    numbers = map(_integer, values)
-    if one.operator == "Gt":
+def _compare(requirement: Requirement, values: Sequence[str]) -> list[bool]:
+    limit = _parse_int64(requirement.values[0])
+    assert limit is not None, "valid_term accepts only integers"
+    numbers = map(_parse_int64, values)
+    if requirement.operator == "Gt":
         return [number is not None and number > limit for number in numbers]
     return [number is not None and number < limit for number in numbers]
 
 
-def _integer(text: str) -> int | None:
-    """A decimal number of 64 bits, as Go's ``strconv.ParseInt`` reads it; None for anything else."""
+def _parse_int64(text: str) -> int | None:
+    """Parse a decimal 64-bit integer like Go's ``strconv.ParseInt``; return None for any other text."""
     digits = text.lstrip("+-").lstrip("0")
     if not _INTEGER.fullmatch(text) or len(digits) > _LONGEST_INT64:
         return None
@@ -237,12 +241,12 @@ def _integer(text: str) -> int | None:
     return number if number in _INT64 else None
 
 
-def _field_mask(one: Requirement, snapshot: Snapshot, rows: Rows) -> Flags:
-    """``metadata.name`` is the one field that a node has; any other reads as empty."""
-    named: Flags = np.zeros(len(snapshot.nodes), np.bool_)
-    if one.key != "metadata.name":
-        named[:] = not one.values[0]
-    elif (row := snapshot.nodes.row.get(one.values[0])) is not None:
-        named[row] = True
-    found = named[rows]
-    return found if one.operator == "In" else ~found
+def _field_mask(requirement: Requirement, snapshot: Snapshot, rows: Rows) -> Flags:
+    """Evaluate a ``matchFields`` entry. Only ``metadata.name`` is supported; any other field has the value ""."""
+    equal: Flags = np.zeros(len(snapshot.nodes), np.bool_)
+    if requirement.key != "metadata.name":
+        equal[:] = not requirement.values[0]
+    elif (row := snapshot.nodes.row.get(requirement.values[0])) is not None:
+        equal[row] = True
+    mask = equal[rows]
+    return mask if requirement.operator == "In" else ~mask

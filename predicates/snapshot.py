@@ -1,7 +1,7 @@
-"""The cluster as the filters see it: the node table, the pods on it, volumes, namespaces, and trials on top.
+"""The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
 
-A snapshot lives from round to round. Events change it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`),
-each at the cost of what it touches; a trial changes it and takes everything back.
+A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at the cost of
+what they affect; trials modify it and undo all of their changes.
 """
 
 from collections import defaultdict
@@ -10,9 +10,9 @@ from typing import Final, cast
 
 import numpy as np
 
-from predicates.changes import alike, node_of
+from predicates.changes import affected_node, same_content
 from predicates.objects import Node, Object, Pod, PodClass
-from predicates.trials import DRAIN_TAINT, Trial, Tried
+from predicates.trials import DRAIN_TAINT, Trial, TrialState
 from predicates.unreadable import Unreadable
 
 __all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
@@ -21,66 +21,66 @@ __all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
 _UNFILTERED: Final = ("PodDisruptionBudget",)
 
 
-class Snapshot(Tried):
-    """All that is known of a cluster. Single-threaded.
+class Snapshot(TrialState):
+    """The state of a cluster. Not thread-safe.
 
-    Costs: ``upsert`` of a pod O(its indexes); of a node O(columns + its pods); ``place`` and ``evict``
-    O(indexes of the class); leaving a trial O(what was done in it); anything about volumes and namespaces
-    O(that object), and what was cached is computed anew.
+    Costs: ``upsert`` of a pod O(indexes that its class affects); of a node O(columns + its pods); placements and
+    evictions O(indexes that the class affects); the end of a trial O(its changes); a change of volumes or namespaces
+    O(the object), and all caches are invalidated.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; finished ones are left out
-        self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name ("" = no node yet)
+        self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
+        self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
-        self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, for all but pods and nodes
-        self.generation = 0  #: grows when classes were forgotten
-        self.unreadable: tuple[Unreadable, ...] = ()  #: objects that are missing here, as they cannot be decoded
+        self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
+        self.generation = 0  #: incremented when pod classes are dropped
+        self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
-    # What the cluster says
+    # Changes in the cluster
 
     def replace(self, kind: str, objects: Iterable[Object]) -> None:
-        """*objects* are all there are of *kind*; others of it are gone."""
-        fresh = {key_of(one): one for one in objects}
+        """Replace all objects of *kind* by *objects*."""
+        listed = {key_of(obj): obj for obj in objects}
         if kind == "Pod" and not self.pods and not self._indexes:
-            self._fill(cast("dict[str, Pod]", fresh))
+            self._load_pods(cast("dict[str, Pod]", listed))
             return
-        for key in [key for key in self._all(kind) if key not in fresh]:
+        for key in [key for key in self._keys(kind) if key not in listed]:
             self.delete(kind, key)
-        for one in fresh.values():
-            self.upsert(kind, one)
+        for obj in listed.values():
+            self.upsert(kind, obj)
 
-    def upsert(self, kind: str, one: Object) -> None:
-        """*one* is new or has changed."""
-        if isinstance(one, Pod):
-            self._put_pod(one)
-        elif isinstance(one, Node):
-            self._put_node(one)
+    def upsert(self, kind: str, obj: Object) -> None:
+        """Add or update an object."""
+        if isinstance(obj, Pod):
+            self._put_pod(obj)
+        elif isinstance(obj, Node):
+            self._put_node(obj)
         else:
-            before = self.objects[kind].get(key_of(one))
-            self.objects[kind][key_of(one)] = one
-            if before is None or not alike(before, one):
-                self._changed(kind, before or one, one)
+            before = self.objects[kind].get(key_of(obj))
+            self.objects[kind][key_of(obj)] = obj
+            if before is None or not same_content(before, obj):
+                self._changed(kind, before or obj, obj)
 
     def delete(self, kind: str, key: str) -> None:
-        """The object called *key* (``namespace/name``, or ``name``) is gone; one that never was is no error."""
+        """Remove the object with this *key* (``namespace/name``, or ``name``), if it exists."""
         if kind == "Pod":
             self._drop_pod(key)
         elif kind == "Node":
             self._drop_node(key)
-        elif (gone := self.objects[kind].pop(key, None)) is not None:
-            self._changed(kind, gone)
+        elif (obj := self.objects[kind].pop(key, None)) is not None:
+            self._changed(kind, obj)
 
     def of(self, kind: str) -> Mapping[str, Object]:
-        """All objects of *kind* but pods and nodes, by key."""
+        """Return all objects of *kind* by key; not for pods and nodes."""
         return self.objects[kind]
 
     def compact(self) -> set[PodClass]:
-        """Forget the classes of which there is no pod any more; those that there are.
+        """Drop the pod classes that no pod uses any more, and return the others.
 
-        Needed now and then where a snapshot lives long: each roll-out of each workload makes new classes. What is
-        kept by class elsewhere must go when ``generation`` has grown.
+        Call it from time to time on a long-lived snapshot, because every roll-out creates new classes. Caches by
+        class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}
         self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used}
@@ -91,15 +91,16 @@ class Snapshot(Tried):
 
     def _changed(self, kind: str, *objects: Object) -> None:
         self.versions[kind] += 1
-        nodes = [] if kind in _UNFILTERED else [node_of(one) for one in objects]
+        nodes = [] if kind in _UNFILTERED else [affected_node(obj) for obj in objects]
         if None in nodes:
             self.invalidate()
         else:
-            self._log(self.facts, (row for name in nodes if (row := self.nodes.row.get(name or "")) is not None))
+            rows = (row for name in nodes if (row := self.nodes.row.get(name or "")) is not None)
+            self._log(self.node_changes, rows)
 
-    # How events land
+    # Pods and nodes
 
-    def _all(self, kind: str) -> Iterable[str]:
+    def _keys(self, kind: str) -> Iterable[str]:
         if kind == "Pod":
             return self.pods
         return self.nodes.row if kind == "Node" else self.objects[kind]
@@ -122,11 +123,11 @@ class Snapshot(Tried):
         self._effects_of(pod.cls)
         self.pods[key] = self.pods_on[pod.node_name][key] = pod
         if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
-            self._settle(pod, row, +1)
+            self._account(pod, row, +1)
 
-    def _fill(self, pods: Mapping[str, Pod]) -> None:
-        """The first pods there are, all at once: what is free is reckoned by class, and nobody has to be told."""
-        unlike = []
+    def _load_pods(self, pods: Mapping[str, Pod]) -> None:
+        """Add the first pods in bulk: requests are subtracted per class, and there are no indexes to notify."""
+        resizing = []
         for key, pod in pods.items():
             if pod.finished:
                 continue
@@ -137,24 +138,24 @@ class Snapshot(Tried):
             if pod.load is pod.cls.requests:
                 effects.rows[row] = effects.rows.get(row, 0) + 1
             else:
-                unlike.append((pod, row))
+                resizing.append((pod, row))
         for effects in self._effects.values():
             if effects.rows:
                 self.nodes.free[[*effects.rows]] -= np.outer([*effects.rows.values()], effects.vector)
         self.invalidate()
-        for pod, row in unlike:
-            self._settle(pod, row, +1)
+        for pod, row in resizing:
+            self._account(pod, row, +1)
 
     def _drop_pod(self, key: str) -> None:
         if (pod := self.pods.pop(key, None)) is None:
             return
         del self.pods_on[pod.node_name][key]
         if (row := self.nodes.row.get(pod.node_name)) is not None:
-            self._settle(pod, row, -1)
+            self._account(pod, row, -1)
 
     def _put_node(self, node: Node) -> None:
         row = self.nodes.row.get(node.name)
-        if row is not None and (before := self.nodes.nodes[row]) is not None and alike(before, node):
+        if row is not None and (before := self.nodes.nodes[row]) is not None and same_content(before, node):
             self.nodes.nodes[row] = node
             return
         rows, columns = self.nodes.free.shape
@@ -166,26 +167,26 @@ class Snapshot(Tried):
             self.invalidate()
         if row_is_new:
             for pod in self.pods_on[node.name].values():
-                self._settle(pod, row, +1)
-        self._log(self.facts, (row,))
+                self._account(pod, row, +1)
+        self._log(self.node_changes, (row,))
 
     def _drop_node(self, name: str) -> None:
         if (row := self.nodes.row.get(name)) is None:
             return
         for pod in self.pods_on[name].values():
-            self._settle(pod, row, -1)
+            self._account(pod, row, -1)
         self.nodes.remove(name)
-        self._log(self.facts, (row,))
+        self._log(self.node_changes, (row,))
 
-    def _settle(self, pod: Pod, row: int, by: int) -> None:
-        effects, taken = self._taken_by(pod)
-        self._shift((effects,), taken, row, by)
-        self._log(self.changed, (row,))
+    def _account(self, pod: Pod, row: int, by: int) -> None:
+        effects, load = self._effects_and_load(pod)
+        self._shift((effects,), load, row, by)
+        self._log(self.pod_changes, (row,))
 
 
-def key_of(one: Object) -> str:
-    """``namespace/name``, or the name alone for what has no namespace."""
-    if isinstance(one, Pod):
-        return one.key
-    meta = one.metadata
+def key_of(obj: Object) -> str:
+    """Return ``namespace/name``, or ``name`` for objects without a namespace."""
+    if isinstance(obj, Pod):
+        return obj.key
+    meta = obj.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,4 +1,4 @@
-"""Claims, the volumes they are bound to, and their classes: what the four volume plugins have in common.
+"""Lookups and rules about claims, volumes and storage classes that the volume plugins share.
 
 Sources: ``component-helpers/storage/volume`` (``helpers.go``, ``pv_helpers.go``), ``storage/ephemeral``.
 """
@@ -10,7 +10,7 @@ from typing import Final, cast
 import numpy as np
 from msgspec.structs import replace
 
-from predicates.framework import Refusal
+from predicates.framework import Rejections
 from predicates.nodes import Flags, Rows
 from predicates.objects import (
     Claim,
@@ -33,120 +33,127 @@ BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 
-EVERY_NODE: Final = None  #: in place of a NodeSelector: nothing restricts the nodes
+EVERY_NODE: Final = None  #: instead of a NodeSelector: no restriction
 NO_NODE: Final = NodeSelector()
 
 
 def claim_key(namespace: str, name: str) -> str:
-    """How the snapshot keys a claim."""
+    """Return the key of a claim in the snapshot."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def find_claim(snapshot: Snapshot, namespace: str, name: str) -> PersistentVolumeClaim | None:
+    """Return a PersistentVolumeClaim, or None if it does not exist."""
     return cast("PersistentVolumeClaim | None", snapshot.of("PersistentVolumeClaim").get(claim_key(namespace, name)))
 
 
 def find_volume(snapshot: Snapshot, name: str) -> PersistentVolume | None:
+    """Return a PersistentVolume, or None if it does not exist."""
     return cast("PersistentVolume | None", snapshot.of("PersistentVolume").get(name))
 
 
-def find_class(snapshot: Snapshot, name: str) -> StorageClass | None:
+def find_storage_class(snapshot: Snapshot, name: str) -> StorageClass | None:
+    """Return a StorageClass, or None if it does not exist."""
     return cast("StorageClass | None", snapshot.of("StorageClass").get(name))
 
 
 def all_volumes(snapshot: Snapshot) -> Iterable[PersistentVolume]:
+    """Return all PersistentVolumes."""
     return cast("Iterable[PersistentVolume]", snapshot.of("PersistentVolume").values())
 
 
-def no_such(resource: str, name: str) -> str:
-    """The API's words for an object that is not there."""
+def not_found(resource: str, name: str) -> str:
+    """Return the API error for an object that does not exist."""
     return f'{resource} "{name}" not found'
 
 
-def no_such_claim(name: str) -> str:
-    return no_such("persistentvolumeclaim", name)
+def claim_not_found(name: str) -> str:
+    """Return the API error for a PersistentVolumeClaim that does not exist."""
+    return not_found("persistentvolumeclaim", name)
 
 
 def not_owned(namespace: str, claim: Claim) -> str:
-    """The scheduler's words for a generic ephemeral volume whose claim belongs to somebody else."""
+    """Return the scheduler's error for a generic ephemeral volume whose claim has a different owner."""
     pod = f"{namespace}/{claim.pod}"
     return f"PVC {namespace}/{claim.name} was not created for pod {pod} (pod is not owner)"
 
 
-def class_name(one: PersistentVolumeClaim | PersistentVolume) -> str:
-    """The name of its storage class, "" for none; the beta annotation goes first."""
-    if (beta := one.metadata.annotations.get(BETA_CLASS)) is not None:
+def storage_class_name(obj: PersistentVolumeClaim | PersistentVolume) -> str:
+    """Return the name of the storage class, or "" for none. The beta annotation takes precedence."""
+    if (beta := obj.metadata.annotations.get(BETA_CLASS)) is not None:
         return beta
-    return one.spec.storage_class_name or ""
+    return obj.spec.storage_class_name or ""
 
 
 def fully_bound(claim: PersistentVolumeClaim) -> bool:
-    """Claim and volume know each other, and the volume controller has said so."""
+    """Return whether the claim names its volume and the volume controller has completed the binding."""
     return claim.spec.volume_name != "" and BIND_COMPLETED in claim.metadata.annotations
 
 
-def requested(claim: PersistentVolumeClaim) -> Quantity:
-    """The size asked for."""
+def requested_size(claim: PersistentVolumeClaim) -> Quantity:
+    """Return the requested size."""
     return parse(claim.spec.resources.requests.get("storage", 0))
 
 
 def capacity(volume: PersistentVolume) -> Quantity:
+    """Return the size of the volume, 0 if unknown."""
     size = volume.spec.capacity.get("storage")
     return ZERO if size is None else parse(size)
 
 
-def rejected(reason: str, snapshot: Snapshot, rows: Rows) -> Refusal:
-    """The pod is refused before any node is looked at."""
-    return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: (reason,), prefilter=True)
+def reject_all(reason: str, snapshot: Snapshot, rows: Rows) -> Rejections:
+    """Return a PreFilter rejection, which applies to all nodes."""
+    return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: (reason,), prefilter=True)
 
 
-def failed(plugin: str, error: str) -> str:
-    """The scheduler's words where a filter plugin cannot judge a node (``RunFilterPlugins``)."""
+def filter_error(plugin: str, error: str) -> str:
+    """Return the scheduler's message for a filter plugin that fails with *error* (``RunFilterPlugins``)."""
     return f'running "{plugin}" filter plugin: {error}'
 
 
 def own_claims(pod: PodClass) -> Iterable[str]:
-    """The keys of the claims that the pod names itself; those of ephemeral volumes are left out."""
-    return (claim_key(pod.namespace, one.name) for one in pod.claims if not one.ephemeral)
+    """Return the keys of the pod's claims, except those of ephemeral volumes."""
+    return (claim_key(pod.namespace, claim.name) for claim in pod.claims if not claim.ephemeral)
 
 
-def affinity(volume: PersistentVolume) -> NodeSelector | None:
-    """The nodes that reach the volume."""
-    return by_labels(volume.spec.node_affinity.required if volume.spec.node_affinity else None)
+def volume_affinity(volume: PersistentVolume) -> NodeSelector | None:
+    """Return the selector of the nodes that can access the volume."""
+    return ignoring_fields(volume.spec.node_affinity.required if volume.spec.node_affinity else None)
 
 
 @lru_cache(maxsize=4096)
-def by_labels(selector: NodeSelector | None) -> NodeSelector | None:
-    """*selector* as it is asked of a volume's nodes: of labels alone, so that fields hold of every node.
+def ignoring_fields(selector: NodeSelector | None) -> NodeSelector | None:
+    """Return *selector* without ``matchFields``, as it is evaluated for volumes.
 
-    Source: ``CheckNodeAffinity``, which shows the selector a node without a name.
+    ``CheckNodeAffinity`` evaluates the selector for a node without a name, so fields do not restrict the nodes.
     """
     if selector is None:
         return EVERY_NODE
-    terms = [replace(one, match_fields=()) for one in selector.node_selector_terms if valid_term(one)]
-    if any(not one.match_expressions for one in terms):
+    terms = [replace(term, match_fields=()) for term in selector.node_selector_terms if valid_term(term)]
+    if any(not term.match_expressions for term in terms):
         return EVERY_NODE
     return NodeSelector(node_selector_terms=tuple(terms))
 
 
-def allowed_nodes(of: StorageClass) -> NodeSelector | None:
-    """The nodes that a volume of the class may be made for (``allowedTopologies``)."""
-    if not of.allowed_topologies:
+def allowed_topologies_selector(storage_class: StorageClass) -> NodeSelector | None:
+    """Return the selector of the nodes for which the class can provision volumes (``allowedTopologies``)."""
+    if not storage_class.allowed_topologies:
         return EVERY_NODE
     return NodeSelector(
         node_selector_terms=tuple(
             NodeSelectorTerm(
                 match_expressions=tuple(
-                    Requirement(key=one.key, operator="In", values=one.values) for one in term.match_label_expressions
+                    Requirement(key=label.key, operator="In", values=label.values)
+                    for label in term.match_label_expressions
                 )
             )
-            for term in of.allowed_topologies
+            for term in storage_class.allowed_topologies
         )
     )
 
 
-def nodes_selected(selector: LabelSelector | None) -> NodeSelector | None:
-    """A selector of node labels as a node selector; a broken one, or none, takes no node."""
+def to_node_selector(selector: LabelSelector | None) -> NodeSelector | None:
+    """Convert a label selector to a node selector. None, or an invalid selector, selects no node."""
     compiled = compile_selector(selector)
     if compiled.everything:
         return EVERY_NODE
@@ -157,8 +164,8 @@ def nodes_selected(selector: LabelSelector | None) -> NodeSelector | None:
     return NodeSelector(node_selector_terms=(term,))
 
 
-def reached(selector: NodeSelector | None, snapshot: Snapshot, rows: Rows) -> Flags:
-    """Which of *rows* the selector takes; an array of the caller's own."""
+def selected_rows(selector: NodeSelector | None, snapshot: Snapshot, rows: Rows) -> Flags:
+    """Return which of *rows* the selector selects, as a new array."""
     if selector is EVERY_NODE:
         return np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
     return node_selector_mask(selector, snapshot, rows)

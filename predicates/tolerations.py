@@ -1,4 +1,4 @@
-"""Which taints a pod tolerates (``v1.Toleration.ToleratesTaint``)."""
+"""Taints and tolerations (``v1.Toleration.ToleratesTaint``)."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty key or effect matches all of them; an empty operator means Equal.
+    """Return whether *toleration* tolerates *taint*.
 
-    The comparison operators ``Gt`` and ``Lt`` stand behind a gate that is off by default in 1.36.
+    An empty key or effect matches every key or effect; an empty operator means ``Equal``. The operators ``Gt`` and
+    ``Lt`` never match: their feature gate is off by default in 1.36.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -22,10 +23,11 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether any of *tolerations* tolerates *taint*."""
-    return any(tolerates(one, taint) for one in tolerations)
+    """Return whether any of *tolerations* tolerates *taint*."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first NoSchedule or NoExecute taint that nothing tolerates."""
-    return next((one for one in taints if one.effect in HARD_EFFECTS and not tolerated(one, tolerations)), None)
+    """Return the first NoSchedule or NoExecute taint that is not tolerated, or None."""
+    hard = (taint for taint in taints if taint.effect in HARD_EFFECTS)
+    return next((taint for taint in hard if not tolerated(taint, tolerations)), None)

@@ -1,4 +1,4 @@
-"""Trials: what is placed and evicted in one is taken back when it ends."""
+"""Trials: placements and evictions that are undone when the trial ends."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,142 +8,142 @@ import numpy as np
 
 from predicates.nodes import Numbers
 from predicates.objects import Pod, PodClass, Taint
-from predicates.placed import Effects, Placed
+from predicates.placed import Effects, PlacementState
 
-#: The taint of ours that a node carries while it is drained. Cluster Autoscaler leaves taints of this prefix
-#: out of node templates, so ours cannot poison a scale-up from zero (kubernetes/autoscaler#6452).
+#: The taint of a node that is being drained. Cluster Autoscaler ignores taints with this prefix in node templates,
+#: so the taint cannot prevent a scale-up from zero (kubernetes/autoscaler#6452).
 DRAIN_TAINT: Final = Taint(
     key="status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining", effect="NoSchedule"
 )
 
-#: Of which classes, what they take together, row, +1 or -1, and whether it counts in ``claimants``.
-Step: TypeAlias = tuple[Sequence[Effects], Numbers, int, int, bool]
+#: The classes of the pods, their total requests, the row, +1 or -1, and whether it counts in ``assumed_claims``.
+JournalEntry: TypeAlias = tuple[Sequence[Effects], Numbers, int, int, bool]
 
 
-class Tried(Placed):
-    """What stands where, the trial under way included."""
+class TrialState(PlacementState):
+    """The placed pods, with the changes of the current trial applied."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.touched: dict[int, None] = {}  #: rows changed by the trial under way, as far as not kept
-        self.ghosts: dict[int, None] = {}  #: rows drained by the trial under way: they carry DRAIN_TAINT
-        #: By class and row: pods with claims that the trial under way has placed.
-        self.claimants: dict[tuple[PodClass, int], int] = {}
-        self._journal: list[Step] | None = None
+        self.touched: dict[int, None] = {}  #: rows changed by the current trial since the last ``keep``
+        self.draining_rows: dict[int, None] = {}  #: rows that the current trial drains: they have DRAIN_TAINT
+        #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).
+        self.assumed_claims: dict[tuple[PodClass, int], int] = {}
+        self._journal: list[JournalEntry] | None = None
         self._kept = 0
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
-        """What is placed and evicted inside is undone on the way out, unless kept for the trial around it."""
+        """Start a trial. All of its changes are undone on exit. Trials can be nested."""
         outermost = self._journal is None
         if self._journal is None:
             self._journal = []
         trial = Trial(self, len(self._journal))
-        ghosts = dict(self.ghosts)
+        draining_rows = dict(self.draining_rows)
         try:
             yield trial
         finally:
             self._undo(trial.start)
-            self.ghosts = ghosts
+            self.draining_rows = draining_rows
             if outermost:
                 self._journal, self._kept = None, 0
                 self.touched.clear()
 
-    def _mark(self) -> int:
+    def _savepoint(self) -> int:
         assert self._journal is not None
         return len(self._journal)
 
     def _undo(self, start: int) -> None:
         journal = self._journal
         assert journal is not None
-        settled: dict[int, None] = {}
+        kept_rows: dict[int, None] = {}
         while len(journal) > start:
-            pods, taken, row, by, claims = journal.pop()
-            self._shift(pods, taken, row, -by)
-            if claims:
-                self._claim(pods[0].pod, row, -by)
+            pods, load, row, by, has_claims = journal.pop()
+            self._shift(pods, load, row, -by)
+            if has_claims:
+                self._assume(pods[0].pod, row, -by)
             if len(journal) < self._kept:
-                settled[row] = None
-        if settled:
-            self._log(self.changed, settled)
+                kept_rows[row] = None
+        if kept_rows:
+            self._log(self.pod_changes, kept_rows)
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
 
-    def _make(self, pod: PodClass, row: int, by: int) -> None:
-        """A pod of the class comes to *row* (+1), as its controller makes it, or is taken back (-1)."""
-        effects, claims = self._effects_of(pod), bool(pod.claims)
-        if claims:
-            self._claim(pod, row, by)
-        self._move((effects,), effects.vector, row, by, claims=claims)
+    def _place(self, pod: PodClass, row: int, by: int) -> None:
+        """Add a new pod of the class to *row* (by = +1), or remove it again (by = -1)."""
+        effects, has_claims = self._effects_of(pod), bool(pod.claims)
+        if has_claims:
+            self._assume(pod, row, by)
+        self._move((effects,), effects.vector, row, by, has_claims=has_claims)
 
     def _evict(self, pods: Sequence[Pod]) -> None:
-        """The pods, which all stand on one node, leave it."""
-        effects, taken = zip(*map(self._taken_by, pods), strict=True)
-        self._move(effects, np.add.reduce(taken), self.nodes.row[pods[0].node_name], -1, claims=False)
+        """Remove *pods* from their node; all are on the same node."""
+        effects, loads = zip(*map(self._effects_and_load, pods), strict=True)
+        self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], -1, has_claims=False)
 
-    def _move(self, pods: Sequence[Effects], taken: Numbers, row: int, by: int, *, claims: bool) -> None:
+    def _move(self, pods: Sequence[Effects], load: Numbers, row: int, by: int, *, has_claims: bool) -> None:
         assert self._journal is not None
-        self._shift(pods, taken, row, by)
-        self._journal.append((pods, taken, row, by, claims))
+        self._shift(pods, load, row, by)
+        self._journal.append((pods, load, row, by, has_claims))
         self.touched[row] = None
 
-    def _claim(self, pod: PodClass, row: int, by: int) -> None:
-        if count := self.claimants.get((pod, row), 0) + by:
-            self.claimants[pod, row] = count
+    def _assume(self, pod: PodClass, row: int, by: int) -> None:
+        if count := self.assumed_claims.get((pod, row), 0) + by:
+            self.assumed_claims[pod, row] = count
         else:
-            del self.claimants[pod, row]
+            del self.assumed_claims[pod, row]
 
     def _keep(self) -> None:
         assert self._journal is not None
-        self._log(self.changed, self.touched)
+        self._log(self.pod_changes, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()
 
 
 class Trial:
-    """Placements that are being tried; made by :meth:`Tried.trial`."""
+    """Tentative placements and evictions; created by :meth:`TrialState.trial`."""
 
-    __slots__ = ("_tried", "start")
+    __slots__ = ("_state", "start")
 
-    def __init__(self, tried: Tried, start: int) -> None:
-        self._tried = tried
+    def __init__(self, state: TrialState, start: int) -> None:
+        self._state = state
         self.start = start
 
     def place(self, pod: PodClass, row: int) -> None:
-        """A pod of the class, as its controller makes it anew, comes to *row*."""
-        self._tried._make(pod, row, +1)
+        """Place a new pod of the class, as its controller would create it, on *row*."""
+        self._state._place(pod, row, +1)  # noqa: SLF001
 
-    def displace(self, pod: PodClass, row: int) -> None:
-        """Take back one :meth:`place`, whatever was placed in between."""
-        self._tried._make(pod, row, -1)
+    def unplace(self, pod: PodClass, row: int) -> None:
+        """Undo one :meth:`place`, regardless of what was placed since."""
+        self._state._place(pod, row, -1)  # noqa: SLF001
 
     def evict(self, *pods: Pod) -> None:
-        """Pods leave their node; it must be the same of all."""
+        """Remove *pods* from their node, which must be the same for all of them."""
         if pods:
-            self._tried._evict(pods)  # noqa: SLF001
+            self._state._evict(pods)  # noqa: SLF001
 
-    def mark(self) -> int:
-        """A point to come back to with :meth:`back`."""
-        return self._tried._mark()  # noqa: SLF001
+    def savepoint(self) -> int:
+        """Return a savepoint for :meth:`revert`."""
+        return self._state._savepoint()  # noqa: SLF001
 
-    def back(self, mark: int) -> None:
-        """Undo what was done since *mark*; nothing may have been kept in between."""
-        self._tried._undo(mark)  # noqa: SLF001
+    def revert(self, savepoint: int) -> None:
+        """Undo all changes since *savepoint*. :meth:`keep` must not have been called in between."""
+        self._state._undo(savepoint)  # noqa: SLF001
 
     def drain(self, row: int) -> None:
-        """The node stands from here on as a ghost: it carries :data:`DRAIN_TAINT`, its domain still counts.
+        """Treat the node as drained: it has :data:`DRAIN_TAINT`, but its topology domain still exists.
 
-        A node that vanished would take its topology domain along (kubernetes/autoscaler#9287).
+        Without the node, its topology domain would disappear as well (kubernetes/autoscaler#9287).
         """
-        self._tried.ghosts[row] = None
+        self._state.draining_rows[row] = None
 
     def undrain(self, row: int) -> None:
-        """Take back one :meth:`drain`."""
-        self._tried.ghosts.pop(row, None)
+        """Undo one :meth:`drain`."""
+        self._state.draining_rows.pop(row, None)
 
     def keep(self) -> None:
-        """What was done so far is the ground that further questions stand on, until the outermost trial ends.
+        """Keep all changes so far until the outermost trial ends.
 
-        Cached answers are brought up to date once, instead of being corrected at each question.
+        Cached results are then updated once to include them, instead of being corrected at every call.
         """
-        self._tried._keep()  # noqa: SLF001
+        self._state._keep()  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Objects that exist and cannot be decoded: they are missing in a snapshot, and nodes may have to stay for that."""
+"""Objects that exist but cannot be decoded. They are missing in the snapshot, which can block the drain of nodes."""
 
 import contextlib
 import json
@@ -11,16 +11,16 @@ from predicates.objects import FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """One such object."""
+    """An object that cannot be decoded."""
 
     kind: str
-    key: str  #: ``namespace/name``, or ``name``, as far as it can be told
-    why: str  #: in one line that names the object
-    node: str | None = None  #: of a Pod: its node, "" where it has none or has finished; None where it cannot be told
+    key: str  #: ``namespace/name``, or ``name``; ``without a name`` if unknown
+    why: str  #: the error in one line, with kind and name of the object
+    node: str | None = None  #: of a Pod: its node; "" if unbound or finished; None if unknown
 
 
-def node_of(raw: bytes | Raw | memoryview) -> str | None:
-    """:attr:`Unreadable.node` of a Pod in JSON."""
+def pod_node_name(raw: bytes | Raw | memoryview) -> str | None:
+    """Return :attr:`Unreadable.node` for a Pod in JSON."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         pod = json.loads(bytes(raw).decode(errors="replace"))
         status, name = pod.get("status"), pod.get("spec").get("nodeName")

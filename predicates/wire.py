@@ -1,8 +1,8 @@
-"""Raw JSON of the API server, or of ``kubectl get -o json``, as objects of :mod:`predicates.objects`.
+"""Decodes objects from the JSON of the API server or of ``kubectl get -o json``.
 
-Pods are read in two steps. First the bytes of each field that pods share are looked at: they are the key of the
-pod's class. Only the first pod of a class is decoded whole. So a list of 150,000 pods costs a pass over its bytes
-and one decode for each of its some thousand classes, and equal pods share what they have in common.
+Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
+as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
+of its bytes and one decode for each of some thousand classes, and pods of a class share one object.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from predicates.nulls import without_nulls
 from predicates.objects import HostPort, Object, OwnerReference, Pod, PodClass, PodObject, PodSpec, Wire
 from predicates.quantity import QuantityError
 from predicates.requests import RESIZE_PENDING, load, nonzero, parsed, requests
-from predicates.unreadable import Unreadable, node_of
+from predicates.unreadable import Unreadable, pod_node_name
 
-#: Annotations of pods that anybody reads; the others are dropped.
+#: Prefixes of the pod annotations that are read; all others are dropped.
 POD_ANNOTATIONS: Final = (
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
@@ -56,28 +56,28 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 _ABSENT: Final = Raw(b"")
 _TERMINATING: Final = Raw(b"true")
 _LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
-_END: Final = Raw(b"]")  #: no part begins so
+_END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
 
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
-#: The amounts that the filters read later: whoever decodes the object is told of a broken one, with its name.
+#: The quantities of each kind that filters parse later. They are validated on decoding, so errors name the object.
 _AMOUNTS: Final[Mapping[str, Callable[[Any], Mapping[str, api.QuantityText | None]]]] = {
-    "Node": lambda one: one.status.allocatable,
-    "PersistentVolume": lambda one: one.spec.capacity,
-    "PersistentVolumeClaim": lambda one: one.spec.resources.requests,
-    "CSIStorageCapacity": lambda one: {"capacity": one.capacity, "maximumVolumeSize": one.maximum_volume_size},
+    "Node": lambda obj: obj.status.allocatable,
+    "PersistentVolume": lambda obj: obj.spec.capacity,
+    "PersistentVolumeClaim": lambda obj: obj.spec.resources.requests,
+    "CSIStorageCapacity": lambda obj: {"capacity": obj.capacity, "maximumVolumeSize": obj.maximum_volume_size},
 }
 
 
 class WireError(ValueError):
-    """An object that cannot be read; the message names the object, the field and what was expected."""
+    """An object cannot be decoded. The message names the object, the field and what was expected."""
 
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(unreadable.why)
         self.unreadable = unreadable
 
 
-# The fields of a pod that it shares with others, as bytes: they are checked where they are first met.
+# The fields of a pod that determine its class, as raw bytes. They are validated when the first pod is decoded.
 
 
 class _ContainerKey(Wire, frozen=True):
@@ -90,7 +90,7 @@ class _ContainerKey(Wire, frozen=True):
 
 
 class _VolumeKey(Wire, frozen=True):
-    """A volume; those of a boring kind (nothing reads them) are told by one of the last four fields."""
+    """A volume. The last four fields identify volumes of types that nothing reads, which do not affect the class."""
 
     name: Raw = _ABSENT
     persistent_volume_claim: Raw = _ABSENT
@@ -166,22 +166,22 @@ class _PodKey(Wire, frozen=True):
     status: _StatusKey = _StatusKey()
 
 
-#: Made here, as no two threads may have msgspec meet a struct at once.
+#: Created on import: concurrent first use of a msgspec type can crash the process.
 _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if name != "Pod"}
 _POD_KEYS: Final = msgspec.json.Decoder(_PodKey)
 _PODS: Final = msgspec.json.Decoder(PodObject)
 
 
 class Shared(NamedTuple):
-    """What a pod has in common with others."""
+    """The parts of a pod that are shared with other pods."""
 
     cls: PodClass
-    load: api.Amounts  #: what it takes on its node: ``cls.requests`` itself where it is that, which is nearly always
-    owner: OwnerReference | None  #: the one with ``controller: true``
+    load: api.Amounts  #: as :attr:`Pod.load`; the same object as ``cls.requests`` if they are equal
+    owner: OwnerReference | None  #: the owner with ``controller: true``
 
 
-class _Amounts(NamedTuple):
-    """What follows from the resources that a pod asks for and was given. Many classes have them in common."""
+class _PodAmounts(NamedTuple):
+    """The amounts computed from the resources in spec and status. Many classes share them."""
 
     requests: api.Amounts
     nonzero: tuple[int, int]
@@ -189,42 +189,44 @@ class _Amounts(NamedTuple):
 
 
 class Interner:
-    """The classes of pods seen so far, and what their pods take. One a Snapshot.
+    """The pod classes decoded so far. One per Snapshot.
 
-    Classes are kept as long as the interner lives; :meth:`forget` drops those that no pod uses any more.
+    Classes are kept for the lifetime of the interner, unless :meth:`forget` drops them.
     """
 
     def __init__(self) -> None:
         self._classes: dict[Hashable, PodClass] = {}
         self._shared: dict[Hashable, Shared] = {}
-        self._amounts: dict[bytes, _Amounts] = {}
+        self._amounts: dict[bytes, _PodAmounts] = {}
         self._strings: dict[str, str] = {}
 
-    def shared(self, key: Hashable, own: Hashable, read: Callable[[], PodObject]) -> Shared:
-        """What the pod shares, by the *key* of its class and by its *own* owners and resources in its status.
+    def shared(self, key: Hashable, own: Hashable, decode: Callable[[], PodObject]) -> Shared:
+        """Return the shared parts of a pod.
 
-        *read* gives the whole pod; it is called, once, where these two have not been met together before.
+        *key* identifies the class; *own* identifies owners and resources in the status. *decode* returns the complete
+        pod; it is called if this combination is new.
         """
-        if (found := self._shared.get((key, own))) is None:
-            found = self._shared[key, own] = self._met(key, read())
-        return found
+        if (shared := self._shared.get((key, own))) is None:
+            shared = self._shared[key, own] = self._intern(key, decode())
+        return shared
 
-    def _met(self, key: Hashable, pod: PodObject) -> Shared:
-        said = _resources_said(pod)
-        if (amounts := self._amounts.get(said)) is None:
-            amounts = self._amounts[said] = _Amounts(requests(pod.spec), nonzero(pod.spec), load(pod))
+    def _intern(self, key: Hashable, pod: PodObject) -> Shared:
+        fields = _resource_fields(pod)
+        if (amounts := self._amounts.get(fields)) is None:
+            amounts = self._amounts[fields] = _PodAmounts(requests(pod.spec), nonzero(pod.spec), load(pod))
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = _pod_class(pod, amounts)
-        taken = cls.requests if amounts.load == cls.requests else amounts.load
-        return Shared(cls, taken, next((one for one in pod.metadata.owner_references if one.controller), None))
+        pod_load = cls.requests if amounts.load == cls.requests else amounts.load
+        controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+        return Shared(cls, pod_load, controller)
 
     def string(self, text: str) -> str:
-        """*text*, or the equal string seen before: node names and kinds are kept once."""
+        """Return the interned copy of *text*; used for node names and phases."""
         return self._strings.setdefault(text, text)
 
     def forget(self, used: set[PodClass]) -> None:
-        """Drop all classes but *used*."""
-        self._classes = {key: one for key, one in self._classes.items() if one in used}
+        """Drop all classes except those in *used*."""
+        self._classes = {key: pod for key, pod in self._classes.items() if pod in used}
         self._shared = {}
         self._amounts = {}
         self._strings = {}
@@ -234,47 +236,47 @@ class Interner:
 
 
 class Decoder:
-    """Decodes single objects. Not thread-safe for pods: one decoder a thread, or one thread for pods."""
+    """Decodes single objects. Decoding pods is not thread-safe; other kinds are."""
 
     def __init__(self, interner: Interner) -> None:
         self._interner = interner
 
     def decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
-        """One object of *kind* (a key of :data:`KINDS`). Raises :class:`WireError`."""
+        """Decode an object of *kind* (a key of :data:`KINDS`). Raises :class:`WireError`."""
         try:
             try:
                 return self._decode(kind, raw)
             except msgspec.ValidationError:
-                # Nulls where the API writes none are rare enough for a second try without them.
+                # The cause can be nulls where the API writes none. They are rare, so they are removed only now.
                 return self._decode(kind, self._without_nulls(kind, raw))
         except (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(unreadable(kind, raw, str(error))) from error
 
     def _without_nulls(self, kind: str, raw: bytes | Raw | memoryview) -> bytes:
-        whole = PodObject if kind == "Pod" else KINDS[kind]
-        return msgspec.json.encode(without_nulls(msgspec.json.decode(raw), whole))
+        struct = PodObject if kind == "Pod" else KINDS[kind]
+        return msgspec.json.encode(without_nulls(msgspec.json.decode(raw), struct))
 
     def _decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
         if kind == "Pod":
             return self._pod(raw)
-        one = _DECODERS[kind].decode(raw)
+        obj = _DECODERS[kind].decode(raw)
         if (amounts := _AMOUNTS.get(kind)) is not None:
-            parsed(amounts(one))
-        return one
+            parsed(amounts(obj))
+        return obj
 
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
-        seen = _POD_KEYS.decode(raw)
-        meta, spec, status = seen.metadata, seen.spec, seen.status
+        fields = _POD_KEYS.decode(raw)
+        meta, spec, status = fields.metadata, fields.spec, fields.status
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
         own = _own_key(meta, status, resize)
-        cls, taken, owner = self._interner.shared(_class_key(meta, spec), own, lambda: _PODS.decode(raw))
+        cls, pod_load, owner = self._interner.shared(_class_key(meta, spec), own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
             uid=meta.uid,
             node_name=self._interner.string(spec.node_name),
             cls=cls,
-            load=taken,
+            load=pod_load,
             owner=owner,
             annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
             phase=self._interner.string(status.phase),
@@ -288,13 +290,15 @@ class Decoder:
 
 
 def unreadable(kind: str, raw: bytes | Raw | memoryview, why: str) -> Unreadable:
-    """The object *raw* of *kind*, which cannot be decoded because of *why*."""
+    """Return a record of the object *raw* of *kind* that cannot be decoded for the reason *why*."""
     name = name_of(raw)
-    return Unreadable(kind, name, f"{kind} {name}: {' '.join(why.split())}", node_of(raw) if kind == "Pod" else None)
+    return Unreadable(
+        kind, name, f"{kind} {name}: {' '.join(why.split())}", pod_node_name(raw) if kind == "Pod" else None
+    )
 
 
 def name_of(raw: bytes | Raw | memoryview) -> str:
-    """``namespace/name`` of an object that could not be decoded, as far as it can be told."""
+    """Return ``namespace/name`` of an object that cannot be decoded, or ``without a name`` if unknown."""
     text = bytes(raw).decode(errors="replace")
     if (start := _METADATA.search(text)) is not None:
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
@@ -305,55 +309,55 @@ def name_of(raw: bytes | Raw | memoryview) -> str:
 
 
 def _class_key(meta: _MetaKey, spec: _SpecKey) -> bytes:
-    """All that decides the class. A NUL divides the parts: JSON holds none."""
+    """Return the key of the class. Parts are separated by NUL, which cannot occur in JSON."""
     terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
     parts: list[Raw | bytes] = [meta.namespace, meta.labels, terminating]
     parts += astuple(spec)[4:]
-    named = spec.resource_claims is not _ABSENT
+    needs_name = spec.resource_claims is not _ABSENT
     for volume in spec.volumes:
         if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
             parts += astuple(volume)[:-4]
-            named = named or volume.ephemeral is not _ABSENT
+            needs_name = needs_name or volume.ephemeral is not _ABSENT
     parts.append(_END)
     for container in spec.containers:
         parts += astuple(container)
     parts.append(_END)
     for container in spec.init_containers:
         parts += astuple(container)
-    if named:
-        # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
+    if needs_name:
+        # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
         parts += (_END, msgspec.json.encode(meta.name))
     return b"\0".join(parts)
 
 
 def _own_key(meta: _MetaKey, status: _StatusKey, resize: str | None) -> bytes:
-    """What decides the pod's owner, and how much it takes beside its class. Parts as those of the class's key."""
+    """Return the key of the pod's owner and of the resources in its status. Parts are separated as in the class key."""
     parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
-    for one in status.container_statuses:
-        parts += astuple(one)
+    for container in status.container_statuses:
+        parts += astuple(container)
     if status.init_container_statuses:
         parts.append(_END)
-        for one in status.init_container_statuses:
-            parts += astuple(one)
+        for container in status.init_container_statuses:
+            parts += astuple(container)
     if resize is not None:
         parts += (_END, msgspec.json.encode(resize))
     return b"\0".join(parts)
 
 
-def _resources_said(pod: PodObject) -> bytes:
-    """All that :mod:`predicates.requests` reads of the pod."""
+def _resource_fields(pod: PodObject) -> bytes:
+    """Return all fields of the pod that :mod:`predicates.requests` reads, as a cache key."""
     spec, status = pod.spec, pod.status
-    asked = _asked(spec.containers), _asked(spec.init_containers), spec.resources, spec.overhead
-    given = status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources
-    resizes = [one.reason for one in status.conditions if one.type == RESIZE_PENDING]
-    return msgspec.json.encode((asked, given, resizes))
+    requested = _requested(spec.containers), _requested(spec.init_containers), spec.resources, spec.overhead
+    reported = status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources
+    resizes = [condition.reason for condition in status.conditions if condition.type == RESIZE_PENDING]
+    return msgspec.json.encode((requested, reported, resizes))
 
 
-def _asked(containers: Iterable[api.Container]) -> list[tuple[object, ...]]:
-    return [(one.name, one.resources, one.restart_policy) for one in containers]
+def _requested(containers: Iterable[api.Container]) -> list[tuple[object, ...]]:
+    return [(container.name, container.resources, container.restart_policy) for container in containers]
 
 
-def _pod_class(pod: PodObject, amounts: _Amounts) -> PodClass:
+def _pod_class(pod: PodObject, amounts: _PodAmounts) -> PodClass:
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return PodClass(
         namespace=pod.metadata.namespace,
@@ -370,33 +374,34 @@ def _pod_class(pod: PodObject, amounts: _Amounts) -> PodClass:
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """The ports taken on the node, of containers and of sidecars (``schedutil.GetHostPorts``)."""
-    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
-    ports = (port for one in (*spec.containers, *sidecars) for port in one.ports if port.host_port > 0)
-    taken = (HostPort(port.protocol or "TCP", port.host_ip or "0.0.0.0", port.host_port) for port in ports)  # noqa: S104
-    return tuple(dict.fromkeys(taken))
+    """Return the host ports of containers and sidecars (``schedutil.GetHostPorts``)."""
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    containers = (*spec.containers, *sidecars)
+    ports = (port for container in containers for port in container.ports if port.host_port > 0)
+    host_ports = (HostPort(port.protocol or "TCP", port.host_ip or "0.0.0.0", port.host_port) for port in ports)  # noqa: S104
+    return tuple(dict.fromkeys(host_ports))
 
 
 def _claims(pod_name: str, spec: PodSpec) -> tuple[api.Claim, ...]:
-    """The claims that the pod's volumes stand for, in the order of the volumes."""
+    """Return the claims that the pod's volumes refer to, in volume order."""
     claims = []
-    for one in spec.volumes:
-        if one.persistent_volume_claim is not None:
-            claims.append(api.Claim(one.persistent_volume_claim.claim_name, ephemeral=False))
-        elif one.ephemeral is not None:
-            claims.append(api.Claim(f"{pod_name}-{one.name}", ephemeral=True, pod=pod_name))
+    for volume in spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            claims.append(api.Claim(volume.persistent_volume_claim.claim_name, ephemeral=False))
+        elif volume.ephemeral is not None:
+            claims.append(api.Claim(f"{pod_name}-{volume.name}", ephemeral=True, pod=pod_name))
     return tuple(claims)
 
 
-def _names_disk(one: api.Volume) -> bool:
+def _names_disk(volume: api.Volume) -> bool:
     sources = (
-        one.gce_persistent_disk,
-        one.aws_elastic_block_store,
-        one.azure_disk,
-        one.cinder,
-        one.portworx_volume,
-        one.rbd,
-        one.iscsi,
+        volume.gce_persistent_disk,
+        volume.aws_elastic_block_store,
+        volume.azure_disk,
+        volume.cinder,
+        volume.portworx_volume,
+        volume.rbd,
+        volume.iscsi,
     )
-    claims = one.persistent_volume_claim is not None or one.ephemeral is not None
-    return not claims and any(source is not None for source in sources)
+    is_claim = volume.persistent_volume_claim is not None or volume.ephemeral is not None
+    return not is_claim and any(source is not None for source in sources)

@@ -1,1 +1,1 @@
-"""Views of the placed pods that several questions share, kept right by every placement."""
+"""Indexes of the placed pods, shared by the plugins and updated with every placement."""

@@ -1,4 +1,4 @@
-"""How many pods of a kind stand where: on each node, and in each topology domain."""
+"""Counts of placed pods, by node and by topology domain."""
 
 from collections.abc import Mapping
 
@@ -10,72 +10,75 @@ from predicates.indexes.domains import Domains
 Counts = npt.NDArray[np.int32]
 
 
-class Counter:
-    """Counts pods of one kind by row. ``shift`` costs O(topologies that somebody asked about)."""
+class PodCounter:
+    """Counts the pods of one set by row. ``shift`` costs O(topologies by which the set is counted)."""
 
-    __slots__ = ("drawn", "rows")
+    __slots__ = ("domain_counts", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[int, int] = {}  #: rows without such pods are left out
-        self.drawn: list[DomainCounts] = []
+        self.rows: dict[int, int] = {}  #: pods by row; rows without such pods are left out
+        self.domain_counts: list[DomainCounts] = []
 
     def shift(self, row: int, by: int) -> None:
-        """*by* pods came to *row*, or left it."""
+        """Add *by* pods to *row*; *by* is negative if pods were removed."""
         rows = self.rows
         if count := rows.get(row, 0) + by:
             rows[row] = count
         else:
             rows.pop(row, None)
-        for one in self.drawn:
-            if row < len(one.slots):  # Else the row came after these were drawn: they are drawn again when asked.
-                one.cells[one.slots[row]] += by
+        for counts in self.domain_counts:
+            if row < len(counts.slots):  # A row added since the last recount invalidates the counts anyway.
+                counts.cells[counts.slots[row]] += by
 
-    def start(self, rows: Mapping[int, int]) -> None:
-        """So many pods stand on *rows*. To be called before anybody asked about topologies."""
-        mine = self.rows
-        if not mine:
-            mine.update(rows)
+    def add(self, rows: Mapping[int, int]) -> None:
+        """Add the initial pods by row. Must be called before the pods are counted by domain."""
+        counts = self.rows
+        if not counts:
+            counts.update(rows)
             return
         for row, count in rows.items():
-            mine[row] = mine.get(row, 0) + count
+            counts[row] = counts.get(row, 0) + count
 
 
 class DomainCounts:
-    """A counter's pods by topology domain: one entry a domain, and a last one for those that count in none."""
+    """The pods of a counter by topology domain.
+
+    There is one entry for each domain, and a last one for pods on nodes that do not count in any domain.
+    """
 
     __slots__ = ("_counts", "_version", "cells", "counter", "domains", "slots")
 
-    def __init__(self, counter: Counter, domains: Domains) -> None:
+    def __init__(self, counter: PodCounter, domains: Domains) -> None:
         self.counter = counter
         self.domains = domains
         self.slots: list[int] = []
         self._version = 0
         self._fill(np.zeros(1, np.int32))
-        counter.drawn.append(self)
+        counter.domain_counts.append(self)
 
     def current(self) -> Counts:
-        """The counts as things are; drawn from the counter's rows again if the nodes changed. Not to be written to."""
+        """Return the current counts, recounted if the nodes have changed. Callers must not modify the array."""
         version = self.domains.refresh()
         if version != self._version:
-            self._draw()
+            self._recount()
             self._version = version
         return self._counts
 
-    def near(self, row: int) -> int | None:
-        """How many stand in the domain of *row*, as things are; None where it lies in none."""
+    def in_domain_of(self, row: int) -> int | None:
+        """Return the number of pods in the domain of *row*, or None if the row is in no domain."""
         self.current()
         domains = self.domains
         slot = domains.slots.item(row)
         count: int | None = self.cells[slot] if slot < domains.size else None
         return count
 
-    def _draw(self) -> None:
+    def _recount(self) -> None:
         domains, rows = self.domains, self.counter.rows
-        at = np.fromiter(rows, np.intp, len(rows))
+        pod_rows = np.fromiter(rows, np.intp, len(rows))
         pods = np.fromiter(rows.values(), np.int64, len(rows))
         self.slots = domains.cells
-        self._fill(np.bincount(domains.counted[at], pods, domains.size + 1).astype(np.int32))
+        self._fill(np.bincount(domains.counted[pod_rows], pods, domains.size + 1).astype(np.int32))
 
     def _fill(self, counts: Counts) -> None:
         self._counts = counts
-        self.cells: memoryview[int] = counts.data  # Single cells are read and written three times as fast through it.
+        self.cells: memoryview[int] = counts.data  # Access to single cells is about three times as fast.

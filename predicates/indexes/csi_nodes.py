@@ -1,4 +1,4 @@
-"""What the nodes' CSINode objects say, as columns."""
+"""The nodes' CSINode objects, as columns."""
 
 from typing import Final, cast
 
@@ -13,50 +13,50 @@ UNLIMITED: Final = np.iinfo(np.int64).max
 
 
 class CSINodes:
-    """CSINodes by the rows of their nodes. Current once :meth:`sync` was called."""
+    """CSINodes by row. Call :meth:`sync` before reading."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._epoch = -1
         self._facts = 0
         self.present: Flags = np.zeros(0, np.bool_)
-        self.limited: Flags = np.zeros(0, np.bool_)  #: some driver has a limit there
-        self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED where it has none
-        self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: the node says that it is migrated to CSI
+        self.limited: Flags = np.zeros(0, np.bool_)  #: some driver has a limit on the node
+        self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED if it has none
+        self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: whether it is migrated to CSI on the node
 
     def watch(self, _: PodClass) -> None:
-        """Pods do not matter here."""
+        """Ignore pods: only nodes affect this index."""
 
     def sync(self) -> "CSINodes":
-        """Bring the columns up to date; itself. Costs O(nodes that changed), O(nodes) after other changes."""
+        """Update the columns and return the index. Costs O(changed nodes), or O(nodes) in a new epoch."""
         snapshot = self._snapshot
         if self._epoch != snapshot.epoch:
-            self._epoch, self._facts = snapshot.epoch, len(snapshot.facts)
+            self._epoch, self._facts = snapshot.epoch, len(snapshot.node_changes)
             size = len(snapshot.nodes)
             self.present, self.limited = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
             self.limits, self.migrated = {}, {}
             for row in snapshot.nodes.row.values():
                 self._read(row)
-        elif self._facts != len(snapshot.facts):
-            for row in set(snapshot.facts[self._facts :]):
+        elif self._facts != len(snapshot.node_changes):
+            for row in set(snapshot.node_changes[self._facts :]):
                 self._read(row)
-            self._facts = len(snapshot.facts)
+            self._facts = len(snapshot.node_changes)
         return self
 
     def _read(self, row: int) -> None:
-        found = cast("CSINode | None", self._snapshot.of("CSINode").get(self._snapshot.nodes.names[row]))
+        csi_node = cast("CSINode | None", self._snapshot.of("CSINode").get(self._snapshot.nodes.names[row]))
         for limits in self.limits.values():
             limits[row] = UNLIMITED
         for flags in self.migrated.values():
             flags[row] = False
-        self.present[row], self.limited[row] = found is not None, False
-        if found is None:
+        self.present[row], self.limited[row] = csi_node is not None, False
+        if csi_node is None:
             return
-        for driver in found.spec.drivers:
+        for driver in csi_node.spec.drivers:
             if driver.allocatable is not None and driver.allocatable.count is not None:
                 self._limits(driver.name)[row] = driver.allocatable.count
                 self.limited[row] = True
-        for plugin in found.metadata.annotations.get(MIGRATED_PLUGINS, "").split(","):
+        for plugin in csi_node.metadata.annotations.get(MIGRATED_PLUGINS, "").split(","):
             self._migrated(plugin)[row] = True
 
     def _limits(self, driver: str) -> Numbers:

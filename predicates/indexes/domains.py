@@ -1,4 +1,4 @@
-"""Topology domains: the nodes that share a value of a label."""
+"""Topology domains: groups of nodes with the same value of a label."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
@@ -16,20 +16,20 @@ Slots: TypeAlias = npt.NDArray[np.intp]
 
 
 class Topology(NamedTuple):
-    """A topology key, and which nodes' pods count: those that carry all of ``others`` and suit the pod."""
+    """A topology key, and which nodes are eligible: pods count only on nodes that pass all other fields."""
 
     key: str
-    others: frozenset[str] = frozenset()
+    required_keys: frozenset[str] = frozenset()  #: labels that the node must have
     node_selector: tuple[Pair, ...] = ()
     node_affinity: NodeSelector | None = None
-    tolerations: tuple[Toleration, ...] | None = None  #: None: taints do not matter
+    tolerations: tuple[Toleration, ...] | None = None  #: None: taints are ignored
 
 
 class Domains:
     """The domains of a topology, by node row.
 
-    ``slots`` numbers the domain of each row, ``counted`` the domain that its pods count in; both are ``size``
-    where there is none. ``version`` grows when these change.
+    ``slots`` has the number of each row's domain, or ``size`` if it is in none. ``counted`` is the same, but also
+    ``size`` for nodes that are not eligible. ``version`` is incremented when any of these change.
     """
 
     def __init__(self, topology: Topology, snapshot: Snapshot) -> None:
@@ -38,38 +38,41 @@ class Domains:
         self.size = 0
         self.slots: Slots = np.zeros(0, np.intp)
         self.counted: Slots = self.slots
-        self.cells: list[int] = []  #: ``counted`` once more: a list is read faster, one by one
-        self.complete = True  #: every node lies in a domain
-        self.occupied: Slots = self.slots  #: the domains with a node whose pods count
+        self.cells: list[int] = []  #: ``counted`` as a list: faster for access to single rows
+        self.complete = True  #: whether every node is in a domain
+        self.occupied: Slots = self.slots  #: the domains with an eligible node
         tolerations = topology.tolerations
-        #: Whether a node that a trial drains no longer counts.
-        self.shuns_ghosts = tolerations is not None and not tolerated(DRAIN_TAINT, tolerations)
+        #: Whether nodes that a trial drains are not eligible, because of their taint.
+        self.excludes_draining = tolerations is not None and not tolerated(DRAIN_TAINT, tolerations)
         self._snapshot = snapshot
         self._stamp = (-1, 0)
         self._nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._without: tuple[Mapping[int, None] | None, int, Slots] = (None, 0, self.slots)
 
     def refresh(self) -> int:
-        """Take over what changed about the nodes, at O(nodes) if anything did; the version."""
-        stamp = (self._snapshot.epoch, len(self._snapshot.facts))
+        """Update the domains, at O(nodes) if any node has changed, and return the version."""
+        stamp = (self._snapshot.epoch, len(self._snapshot.node_changes))
         if stamp != self._stamp:
             self._stamp = stamp
             self._read()
         return self.version
 
-    def occupied_without(self, ghosts: Mapping[int, None]) -> Slots:
-        """The domains with a node whose pods count beside *ghosts* (of a trial: rows are only added to them)."""
-        seen, length, occupied = self._without
-        if seen is not ghosts or length != len(ghosts):
+    def occupied_without(self, draining_rows: Mapping[int, None]) -> Slots:
+        """Return the domains with an eligible node that is not in *draining_rows*.
+
+        The result is cached by the length of *draining_rows*: a trial only adds rows to it.
+        """
+        cached_for, length, occupied = self._without
+        if cached_for is not draining_rows or length != len(draining_rows):
             nodes = self._nodes.copy()
-            np.subtract.at(nodes, self.counted[np.fromiter(ghosts, np.intp, len(ghosts))], 1)
+            np.subtract.at(nodes, self.counted[np.fromiter(draining_rows, np.intp, len(draining_rows))], 1)
             occupied = np.flatnonzero(nodes[:-1] > 0)
-            self._without = ghosts, len(ghosts), occupied
+            self._without = draining_rows, len(draining_rows), occupied
         return occupied
 
-    def pick(self, verdicts: npt.NDArray[np.int8], rows: Rows) -> npt.NDArray[np.int8]:
-        """*verdicts* (one a domain, the last for rows in none) as one entry for each of *rows*."""
-        return verdicts.take(self.slots[rows] if isinstance(rows, slice) else self.slots.take(rows))
+    def for_rows(self, codes: npt.NDArray[np.int8], rows: Rows) -> npt.NDArray[np.int8]:
+        """Map *codes* from domains to *rows*. The last code is for rows in no domain."""
+        return codes.take(self.slots[rows] if isinstance(rows, slice) else self.slots.take(rows))
 
     def _read(self) -> None:
         table = self._snapshot.nodes
@@ -90,14 +93,14 @@ class Domains:
         self._without = None, 0, self.occupied
 
     def _eligible(self) -> Flags:
-        snapshot, wanted = self._snapshot, self.topology
-        mask = node_labels_mask(wanted.node_selector, snapshot, ALL)
-        for key in wanted.others:
+        snapshot, topology = self._snapshot, self.topology
+        mask = node_labels_mask(topology.node_selector, snapshot, ALL)
+        for key in topology.required_keys:
             mask &= snapshot.nodes.label(key).ids >= 0
-        if wanted.node_affinity is not None:
-            mask &= node_selector_mask(wanted.node_affinity, snapshot, ALL)
-        if (tolerations := wanted.tolerations) is not None:
+        if topology.node_affinity is not None:
+            mask &= node_selector_mask(topology.node_affinity, snapshot, ALL)
+        if (tolerations := topology.tolerations) is not None:
             sets = snapshot.nodes.taint_sets
-            free = np.array([first_untolerated(taints, tolerations) is None for taints in sets], np.bool_)
-            mask &= free[snapshot.nodes.taint_set]
+            untainted = np.array([first_untolerated(taints, tolerations) is None for taints in sets], np.bool_)
+            mask &= untainted[snapshot.nodes.taint_set]
         return mask

@@ -1,8 +1,8 @@
-"""What the placed pods request for scoring: with the scheduler's defaults where a container names nothing.
+"""Requests of the placed pods for scoring, with the scheduler's defaults for containers without requests.
 
-Source: ``NonZeroRequested`` of ``framework/types.go``. Only what the defaults add to ``requested`` is kept here, so
-pods that name both cpu and memory cost nothing, and what an in-place resize changes is in it already. One thing
-differs: a pod in a resize that first names cpu or memory gets the default on top.
+Source: ``NonZeroRequested`` of ``framework/types.go``. Only what the defaults add to the real requests is stored, so
+pods that request both cpu and memory cost nothing, and in-place resizes are included. One difference: if a resize
+adds the first cpu or memory request of a pod, the default is counted on top of it.
 """
 
 from functools import partial
@@ -16,14 +16,14 @@ from predicates.snapshot import Snapshot
 
 
 class NonZero:
-    """What defaults add to cpu (thousandths) and memory, by row. A placement costs O(1)."""
+    """The defaults of cpu (thousandths) and memory (bytes) by row. A placement costs O(1)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._resize(np.zeros((len(snapshot.nodes), 2), np.int64))
 
     def watch(self, pod: PodClass) -> Watchers | None:
-        """Pods to which the defaults add anything."""
+        """Watch only pods that get a default."""
         added = _added(pod)
         return Watchers(partial(self._shift, *added)) if any(added) else None
 
@@ -35,12 +35,12 @@ class NonZero:
         cells[row, 1] += by * memory
 
     def requested(self) -> Numbers:
-        """One line a row of the node table: cpu, memory."""
+        """Return cpu and memory requests, one line for each row of the node table."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
         table, both = self._snapshot.nodes, slice(CPU, MEMORY + 1)
-        found: Numbers = table.allocatable[:, both] - table.free[:, both] + self._defaults
-        return found
+        requested: Numbers = table.allocatable[:, both] - table.free[:, both] + self._defaults
+        return requested
 
     def _grow(self) -> None:
         more = len(self._snapshot.nodes) - len(self._defaults)
@@ -48,10 +48,10 @@ class NonZero:
 
     def _resize(self, defaults: Numbers) -> None:
         self._defaults = defaults
-        self._cells = defaults.data  # Single cells are read and written faster through it.
+        self._cells = defaults.data  # Access to single cells is faster.
 
 
 def _added(pod: PodClass) -> tuple[int, int]:
-    named = dict(pod.requests)
+    explicit = dict(pod.requests)
     cpu, memory = pod.nonzero
-    return cpu - named.get("cpu", 0), memory - named.get("memory", 0)
+    return cpu - explicit.get("cpu", 0), memory - explicit.get("memory", 0)

@@ -1,4 +1,4 @@
-"""What the claims of a pod have come to: volumes that are bound, claims that still wait for one, or a rejection.
+"""The claims of pods: bound volumes, claims that wait for a volume, or a reason to reject the pod.
 
 Source: ``PreFilter`` of ``volumebinding/volume_binding.go``, ``GetPodVolumeClaims`` of ``binder.go``.
 """
@@ -12,23 +12,23 @@ from predicates.storage import (
     EVERY_NODE,
     SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
-    affinity,
-    by_labels,
-    class_name,
+    claim_not_found,
     find_claim,
-    find_class,
+    find_storage_class,
     find_volume,
     fully_bound,
-    no_such_claim,
+    ignoring_fields,
     not_owned,
-    requested,
+    requested_size,
+    storage_class_name,
+    volume_affinity,
 )
 
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 
 
 class BoundVolume(NamedTuple):
-    """A volume that is bound. Where the node says that ``plugin`` is migrated, the last two fields hold."""
+    """A bound volume. On nodes where ``plugin`` is migrated to CSI, the last two fields apply instead of ``nodes``."""
 
     nodes: NodeSelector | None
     plugin: str | None = None
@@ -37,97 +37,102 @@ class BoundVolume(NamedTuple):
 
 
 class PodClaims(NamedTuple):
-    rejection: str | None = None  #: why the pod is refused before any node is looked at
-    bound: tuple[BoundVolume | None, ...] = ()  #: None stands for a volume that does not exist
-    selected: tuple[PersistentVolumeClaim, ...] = ()  #: waiting, and a node has been chosen for them
-    waiting: tuple[PersistentVolumeClaim, ...] = ()  #: for their first consumer; the smallest first
+    """The claims of a pod class, by state."""
+
+    rejection: str | None = None  #: why PreFilter rejects the pod
+    bound: tuple[BoundVolume | None, ...] = ()  #: None if the volume does not exist
+    to_provision: tuple[PersistentVolumeClaim, ...] = ()  #: unbound, with a selected node
+    to_match: tuple[PersistentVolumeClaim, ...] = ()  #: unbound, without a selected node; smallest first
 
 
-class ClaimsOfPods:
-    """The claims of each class of pods, as long as no object but nodes and pods changes."""
+class PodClaimsIndex:
+    """The claims of each pod class, cached until an object other than nodes and pods changes."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._epoch = -1
-        self._known: dict[PodClass, PodClaims] = {}
+        self._cache: dict[PodClass, PodClaims] = {}
 
     def watch(self, _: PodClass) -> None:
-        """Pods do not matter here."""
+        """Ignore placed pods: they do not affect this index."""
 
     def of(self, pod: PodClass) -> PodClaims:
+        """Return the claims of the class."""
         if self._epoch != self._snapshot.epoch:
-            self._epoch, self._known = self._snapshot.epoch, {}
-        if (found := self._known.get(pod)) is None:
-            found = self._known[pod] = _look_up(pod, self._snapshot)
-        return found
+            self._epoch, self._cache = self._snapshot.epoch, {}
+        if (claims := self._cache.get(pod)) is None:
+            claims = self._cache[pod] = _look_up(pod, self._snapshot)
+        return claims
 
 
 def _look_up(pod: PodClass, snapshot: Snapshot) -> PodClaims:
     claims = []
-    for one in pod.claims:
-        found = find_claim(snapshot, pod.namespace, one.name)
-        if (trouble := _trouble(pod.namespace, one, found)) is not None:
-            return PodClaims(trouble)
-        assert found is not None  # _trouble has seen to it.
-        claims.append(found)
-    modes = [None if fully_bound(one) else _binding_mode(one, snapshot) for one in claims]
-    if error := next((mode for mode in modes if mode is not None and mode.error), None):
-        return PodClaims(error.error)
-    if any(mode is not None and not mode.waits for mode in modes):
+    for reference in pod.claims:
+        claim = find_claim(snapshot, pod.namespace, reference.name)
+        if (error := _claim_error(pod.namespace, reference, claim)) is not None:
+            return PodClaims(error)
+        assert claim is not None, "_claim_error reports missing claims"
+        claims.append(claim)
+    modes = [None if fully_bound(claim) else _binding_mode(claim, snapshot) for claim in claims]
+    if invalid := next((mode for mode in modes if mode is not None and mode.error), None):
+        return PodClaims(invalid.error)
+    if any(mode is not None and not mode.delayed for mode in modes):
         return PodClaims(UNBOUND_IMMEDIATE)
-    bound = [one for one, mode in zip(claims, modes, strict=True) if mode is None]
-    waiting = [one for one, mode in zip(claims, modes, strict=True) if mode is not None]
+    bound = [claim for claim, mode in zip(claims, modes, strict=True) if mode is None]
+    unbound = [claim for claim, mode in zip(claims, modes, strict=True) if mode is not None]
     return PodClaims(
         None,
-        tuple(_bound(find_volume(snapshot, one.spec.volume_name)) for one in bound),
-        tuple(one for one in waiting if selected_node(one) is not None),
-        tuple(sorted((one for one in waiting if selected_node(one) is None), key=requested)),
+        tuple(_bound_volume(find_volume(snapshot, claim.spec.volume_name)) for claim in bound),
+        tuple(claim for claim in unbound if selected_node(claim) is not None),
+        tuple(sorted((claim for claim in unbound if selected_node(claim) is None), key=requested_size)),
     )
 
 
 def selected_node(claim: PersistentVolumeClaim) -> str | None:
-    """The node that was chosen for the claim's volume, None where none was."""
+    """Return the node that the scheduler selected for provisioning the claim's volume, or None."""
     return claim.metadata.annotations.get(SELECTED_NODE)
 
 
-def _trouble(namespace: str, claim: Claim, found: PersistentVolumeClaim | None) -> str | None:
-    if found is None:
-        if claim.ephemeral:
-            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim.name}"'
-        return no_such_claim(claim.name)
-    if found.status.phase == "Lost":
-        return f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume "{found.spec.volume_name}"'
-    if found.metadata.deletion_timestamp is not None:
-        return f'persistentvolumeclaim "{claim.name}" is being deleted'
-    # A pod that is made anew never owns a claim that is there already.
-    return not_owned(namespace, claim) if claim.ephemeral else None
+def _claim_error(namespace: str, reference: Claim, claim: PersistentVolumeClaim | None) -> str | None:
+    if claim is None:
+        if reference.ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{reference.name}"'
+        return claim_not_found(reference.name)
+    if claim.status.phase == "Lost":
+        volume = claim.spec.volume_name
+        return f'persistentvolumeclaim "{reference.name}" bound to non-existent persistentvolume "{volume}"'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{reference.name}" is being deleted'
+    # A newly created pod never owns an existing claim.
+    return not_owned(namespace, reference) if reference.ephemeral else None
 
 
 class _BindingMode(NamedTuple):
-    waits: bool  #: for its first consumer
+    delayed: bool  #: waits for its first consumer
     error: str = ""
 
 
 def _binding_mode(claim: PersistentVolumeClaim, snapshot: Snapshot) -> _BindingMode:
-    """Of a claim that is not bound; one that names its volume is for the volume controller to bind."""
-    name = class_name(claim)
-    of = find_class(snapshot, name) if name else None
-    if of is None:
-        return _BindingMode(waits=False)
-    if of.volume_binding_mode is None:
+    """Return the binding mode of an unbound claim. A claim that names a volume is bound by the volume controller."""
+    name = storage_class_name(claim)
+    storage_class = find_storage_class(snapshot, name) if name else None
+    if storage_class is None:
+        return _BindingMode(delayed=False)
+    if storage_class.volume_binding_mode is None:
         error = f'running PreFilter plugin "VolumeBinding": VolumeBindingMode not set for StorageClass "{name}"'
-        return _BindingMode(waits=False, error=error)
-    return _BindingMode(waits=of.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER and not claim.spec.volume_name)
+        return _BindingMode(delayed=False, error=error)
+    waits = storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+    return _BindingMode(delayed=waits and not claim.spec.volume_name)
 
 
-def _bound(volume: PersistentVolume | None) -> BoundVolume | None:
+def _bound_volume(volume: PersistentVolume | None) -> BoundVolume | None:
     if volume is None:
         return None
     plugin = plugin_of(volume.spec)
     if plugin is None:
-        return BoundVolume(affinity(volume))
+        return BoundVolume(volume_affinity(volume))
     try:
         persistent_volume(volume)
     except TranslationError as error:
-        return BoundVolume(affinity(volume), plugin, csi_error=f"could not translate pv: {error}")
-    return BoundVolume(affinity(volume), plugin, by_labels(csi_affinity(volume)))
+        return BoundVolume(volume_affinity(volume), plugin, csi_error=f"could not translate pv: {error}")
+    return BoundVolume(volume_affinity(volume), plugin, ignoring_fields(csi_affinity(volume)))

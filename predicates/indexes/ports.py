@@ -1,4 +1,4 @@
-"""Which host ports are taken on which nodes, kept right by every placement (``framework.HostPortInfo``)."""
+"""Host ports in use on each node (``framework.HostPortInfo``)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,59 +12,59 @@ from predicates.objects import HostPort, PodClass
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
 
-#: The address that stands for all of a node's addresses. Any other is compared as text, ``::`` too, as upstream.
+#: The address that means all addresses of a node. All others, including ``::``, are compared as text, as upstream.
 WILDCARD: Final = "0.0.0.0"  # noqa: S104
 
-Taken: TypeAlias = dict[int, int]  #: pods by row
+_PodsByRow: TypeAlias = dict[int, int]  #: number of pods by row
 
-#: Up to this many rows it is cheaper to look each of them up than to mark all that are taken.
+#: Up to this number of rows, single lookups are cheaper than marking all rows in use.
 _FEW: Final = 64
 
 
 class PortsIndex:
-    """Pods by port, address and row. Costs: a placement O(ports of the class)."""
+    """Pods by port, address and row. A placement costs O(ports of the class)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = snapshot.nodes
-        self._taken: defaultdict[tuple[str, int], dict[str, Taken]] = defaultdict(dict)
+        self._in_use: defaultdict[tuple[str, int], dict[str, _PodsByRow]] = defaultdict(dict)
 
     def watch(self, pod: PodClass) -> Watchers | None:
         return Watchers(partial(self._shift, pod.ports)) if pod.ports else None
 
     def _shift(self, ports: tuple[HostPort, ...], row: int, by: int) -> None:
         for port in ports:
-            taken = self._taken[port.protocol, port.port].setdefault(port.ip, {})
-            count = taken.get(row, 0) + by
+            in_use = self._in_use[port.protocol, port.port].setdefault(port.ip, {})
+            count = in_use.get(row, 0) + by
             if count:
-                taken[row] = count
+                in_use[row] = count
             else:
-                del taken[row]
+                del in_use[row]
 
     def conflicts(self, wanted: Iterable[HostPort], rows: Rows) -> Flags:
-        """On which of *rows* any of *wanted* is taken.
+        """Return on which of *rows* any of *wanted* is in use.
 
-        Costs O(nodes where the ports are taken), or O(rows) for a few rows.
+        Costs O(nodes on which the ports are in use), or O(rows) for a few rows.
         """
-        holders = [taken for port in wanted for taken in self._holders(port)]
-        asked = range(len(self._nodes))[rows] if isinstance(rows, slice) else rows
-        if len(asked) <= _FEW:
-            return np.array([any(int(row) in taken for taken in holders) for row in asked], np.bool_)
+        conflicting = [in_use for port in wanted for in_use in self._conflicting(port)]
+        numbers = range(len(self._nodes))[rows] if isinstance(rows, slice) else rows
+        if len(numbers) <= _FEW:
+            return np.array([any(int(row) in in_use for in_use in conflicting) for row in numbers], np.bool_)
         marked: Flags = np.zeros(len(self._nodes), np.bool_)
-        for taken in holders:
-            marked[np.fromiter(taken, np.intp, len(taken))] = True
+        for in_use in conflicting:
+            marked[np.fromiter(in_use, np.intp, len(in_use))] = True
         return marked[rows]
 
     def counts(self) -> Mapping[tuple[HostPort, int], int]:
-        """Pods by port and row."""
+        """Return the number of pods by port and row."""
         return {
             (HostPort(protocol, ip, port), row): count
-            for (protocol, port), by_ip in self._taken.items()
-            for ip, taken in by_ip.items()
-            for row, count in taken.items()
+            for (protocol, port), by_ip in self._in_use.items()
+            for ip, in_use in by_ip.items()
+            for row, count in in_use.items()
         }
 
-    def _holders(self, port: HostPort) -> Iterable[Taken]:
-        by_ip = self._taken.get((port.protocol, port.port), {})
+    def _conflicting(self, port: HostPort) -> Iterable[_PodsByRow]:
+        by_ip = self._in_use.get((port.protocol, port.port), {})
         if port.ip == WILDCARD:
             return by_ip.values()
         return [by_ip[ip] for ip in (WILDCARD, port.ip) if ip in by_ip]

@@ -1,7 +1,6 @@
-"""Which pods are meant: a selector and namespaces. Found from either side at the cost of what can match.
+"""Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
 
-A new selector looks for the classes it selects, a new class for the selectors that select it. Both go by the
-label pairs that a selector cannot do without.
+Both lookups use the labels that a selector requires, so their costs depend on the candidates and not on the total.
 """
 
 from collections import defaultdict
@@ -13,87 +12,93 @@ from predicates.selectors import Pair, Selector
 
 _T = TypeVar("_T")
 
-#: A namespace and a label that a class must have to be found here; None stands for any.
-_Anchor: TypeAlias = tuple[str | None, Pair | None]
+#: A lookup key: a namespace and a label; None means any.
+_LookupKey: TypeAlias = tuple[str | None, Pair | None]
 
-#: With more namespaces than this, a selector is looked for under its label alone.
+#: A selector with more namespaces than this is registered under its label only.
 _FEW_NAMESPACES = 4
 
 
-class Scope(NamedTuple):
-    """Pods of these namespaces (None: of all) that the selector takes."""
+class PodSelector(NamedTuple):
+    """Selects pods by label in these namespaces (None: in all)."""
 
     namespaces: frozenset[str] | None
     selector: Selector
 
     def matches(self, pod: PodClass) -> bool:
-        """Whether pods of the class are meant."""
+        """Return whether pods of the class are selected."""
         namespaces = self.namespaces
         return (namespaces is None or pod.namespace in namespaces) and self.selector.matches(pod.labels)
 
 
-class Directory:
-    """Classes of pods by namespace and label pair."""
+class ClassDirectory:
+    """A lookup of pod classes by namespace and label: finds the classes that a selector selects."""
 
     def __init__(self) -> None:
-        self._spaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
-        self._added: defaultdict[str, list[PodClass]] = defaultdict(list)  #: not entered by their labels yet
+        self._namespaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
+        self._added: defaultdict[str, list[PodClass]] = defaultdict(list)  #: not indexed by label yet
 
     def add(self, pod: PodClass) -> None:
-        """Enter a class that was not here before. Costs O(its labels) once somebody looks into its namespace."""
+        """Add a new class. It is indexed, at O(its labels), on the first lookup in its namespace."""
         self._added[pod.namespace].append(pod)
 
-    def matching(self, scope: Scope) -> Iterator[PodClass]:
-        """The classes that are meant. Costs O(those that share the rarest of the selector's pairs)."""
-        selector = scope.selector
+    def matching(self, pods: PodSelector) -> Iterator[PodClass]:
+        """Yield the classes that *pods* selects. Costs O(classes that have the rarest label of the selector)."""
+        selector = pods.selector
         if selector.nothing:
             return
-        ways = _ways(selector)
-        for name in {**self._spaces, **self._added} if scope.namespaces is None else scope.namespaces:
-            if here := self._here(name):
-                listed = [[here.get(pair, []) for pair in way] for way in ways]
-                for found in min(listed, key=lambda lists: sum(map(len, lists))):
-                    yield from (pod for pod in found if selector.matches(pod.labels))
+        choices = _required_labels(selector)
+        for name in {**self._namespaces, **self._added} if pods.namespaces is None else pods.namespaces:
+            if by_label := self._by_label(name):
+                candidates = [[by_label.get(pair, []) for pair in pairs] for pairs in choices]
+                for classes in min(candidates, key=lambda lists: sum(map(len, lists))):
+                    yield from (pod for pod in classes if selector.matches(pod.labels))
 
-    def _here(self, namespace: str) -> dict[Pair | None, list[PodClass]]:
-        here = self._spaces.get(namespace, {})
+    def _by_label(self, namespace: str) -> dict[Pair | None, list[PodClass]]:
+        by_label = self._namespaces.get(namespace, {})
         if added := self._added.pop(namespace, None):
-            self._spaces[namespace] = here
-            here.setdefault(None, []).extend(added)
+            self._namespaces[namespace] = by_label
+            by_label.setdefault(None, []).extend(added)
             for pod in added:
                 for pair in pod.labels.items():
-                    here.setdefault(pair, []).append(pod)
-        return here
+                    by_label.setdefault(pair, []).append(pod)
+        return by_label
 
 
-class Register(Generic[_T]):
-    """Things that select classes, found from a class at the cost of its labels and of what may select it."""
+class SelectorRegistry(Generic[_T]):
+    """A lookup of items by pod selector: finds the items that may select a class, at O(its labels + candidates)."""
 
     def __init__(self) -> None:
-        self._things: defaultdict[_Anchor, list[_T]] = defaultdict(list)
+        self._items: defaultdict[_LookupKey, list[_T]] = defaultdict(list)
 
-    def add(self, thing: _T, scope: Scope) -> None:
-        """Enter a *thing* that selects no class outside *scope*."""
-        if scope.selector.nothing:
+    def add(self, item: _T, pods: PodSelector) -> None:
+        """Register *item*, which must not select any class that *pods* does not select."""
+        if pods.selector.nothing:
             return
-        some = scope.namespaces
-        spaces = (None,) if some is None or len(some) > _FEW_NAMESPACES else tuple(some)
-        choices = [[(space, pair) for space in spaces for pair in way] for way in _ways(scope.selector)]
-        for anchor in min(choices, key=lambda anchors: sum(len(self._things.get(one, ())) for one in anchors)):
-            self._things[anchor].append(thing)
+        few = pods.namespaces is not None and len(pods.namespaces) <= _FEW_NAMESPACES
+        namespaces = tuple(pods.namespaces) if pods.namespaces is not None and few else (None,)
+        choices = [
+            [(namespace, pair) for namespace in namespaces for pair in pairs]
+            for pairs in _required_labels(pods.selector)
+        ]
+        for key in min(choices, key=lambda keys: sum(len(self._items.get(key, ())) for key in keys)):
+            self._items[key].append(item)
 
     def candidates(self, pod: PodClass) -> Iterator[_T]:
-        """What may select the class, each thing once; whether it does is for the caller to see."""
-        things, namespace = self._things, pod.namespace
-        if not things:
+        """Yield each item that may select the class once. Callers have to check whether it does."""
+        items, namespace = self._items, pod.namespace
+        if not items:
             return
         for pair in (None, *pod.labels.items()):
-            yield from things.get((namespace, pair), ())
-            yield from things.get((None, pair), ())
+            yield from items.get((namespace, pair), ())
+            yield from items.get((None, pair), ())
 
 
-def _ways(selector: Selector) -> list[tuple[Pair | None, ...]]:
-    """Sets of label pairs, of each of which everything selected has exactly one; (None,) where there is no such set."""
-    ways: list[tuple[Pair | None, ...]] = [(pair,) for pair in selector.pairs]
-    ways += [tuple((key, value) for value in values) for key, operator, values in selector.tests if operator == "In"]
-    return ways or [(None,)]
+def _required_labels(selector: Selector) -> list[tuple[Pair | None, ...]]:
+    """Return sets of labels. Everything that *selector* matches has exactly one label of each set.
+
+    Returns [(None,)] if the selector requires no label.
+    """
+    choices: list[tuple[Pair | None, ...]] = [(pair,) for pair in selector.pairs]
+    choices += [tuple((key, value) for value in values) for key, operator, values in selector.tests if operator == "In"]
+    return choices or [(None,)]

@@ -1,7 +1,7 @@
-"""The volumes that claims may still be bound to, by storage class, and which nodes reach them.
+"""The volumes that unbound claims can be bound to, by storage class, and the nodes that can access them.
 
 Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``, and ``findMatchingVolumes`` of
-``volumebinding/binder.go``: a claim takes the volume that was set aside for it, or else the smallest that will do.
+``volumebinding/binder.go``: a claim gets the volume that is pre-bound to it, or else the smallest that matches.
 """
 
 from collections import defaultdict
@@ -16,209 +16,237 @@ from predicates.objects import NodeSelector, PersistentVolume, PersistentVolumeC
 from predicates.quantity import Quantity
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.snapshot import Snapshot
-from predicates.storage import affinity, all_volumes, capacity, claim_key, class_name, reached, requested
+from predicates.storage import (
+    all_volumes,
+    capacity,
+    claim_key,
+    requested_size,
+    selected_rows,
+    storage_class_name,
+    volume_affinity,
+)
 
-#: Volumes that the same nodes reach; the number of such a group on its shelf.
-Group: TypeAlias = int
+#: The number of a group of volumes with the same node affinity, within their storage class.
+AccessGroup: TypeAlias = int
 
 
-class Demand(NamedTuple):
-    """What a claim asks of a volume, beside its class."""
+class VolumeRequirements(NamedTuple):
+    """What a claim requires of a volume, in addition to the storage class."""
 
     size: Quantity
-    modes: frozenset[str]
+    access_modes: frozenset[str]
     selector: Selector
     volume_mode: str
     attributes_class: str
 
 
-class Offer(NamedTuple):
-    """A volume that will do. Volumes of one size have one rank; the smallest rank is taken first."""
+class VolumeCandidate(NamedTuple):
+    """A volume that matches a claim. Volumes of equal size have equal ranks; the lowest rank is chosen first."""
 
     rank: int
     name: str
-    group: Group
+    group: AccessGroup
 
 
-class Wish(NamedTuple):
-    """A claim's own volumes, which rule out all others, and what will do where it has none. Equal ones end alike."""
+class ClaimRequest(NamedTuple):
+    """What a claim can be bound to: the volumes pre-bound to it, or, if there are none, any that match."""
 
-    demand: Demand
-    own: tuple[Offer, ...]
+    requirements: VolumeRequirements
+    pre_bound: tuple[VolumeCandidate, ...]
 
 
-class Shelves:
-    """The volumes on offer, by storage class."""
+class UnboundVolumes:
+    """The volumes that claims can be bound to, by storage class."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._epoch = -1
         self._volumes: dict[str, list[PersistentVolume]] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._classes: dict[str, ClassVolumes] = {}
 
     def watch(self, _: PodClass) -> None:
-        """Pods do not matter here."""
+        """Ignore placed pods: they do not affect this index."""
 
-    def of(self, class_of_claim: str) -> "Shelf":
-        """The shelf of a storage class, up to date."""
+    def of(self, storage_class: str) -> "ClassVolumes":
+        """Return the current volumes of a storage class."""
         if self._epoch != self._snapshot.epoch:
             self._epoch = self._snapshot.epoch
-            self._shelves, self._volumes = {}, defaultdict(list)
-            for one in all_volumes(self._snapshot):
-                if one.metadata.deletion_timestamp is None:
-                    self._volumes[class_name(one)].append(one)
-        if (shelf := self._shelves.get(class_of_claim)) is None:
-            shelf = self._shelves[class_of_claim] = Shelf(self._snapshot, self._volumes.get(class_of_claim, ()))
-        shelf.sync()
-        return shelf
+            self._classes, self._volumes = {}, defaultdict(list)
+            for volume in all_volumes(self._snapshot):
+                if volume.metadata.deletion_timestamp is None:
+                    self._volumes[storage_class_name(volume)].append(volume)
+        if (volumes := self._classes.get(storage_class)) is None:
+            volumes = ClassVolumes(self._snapshot, self._volumes.get(storage_class, ()))
+            self._classes[storage_class] = volumes
+        volumes.sync()
+        return volumes
 
-    def wishes(self, claims: Sequence[PersistentVolumeClaim]) -> Iterator[tuple["Shelf", dict[int, Wish]]]:
-        """The claims' wishes, by their place among *claims*, for each shelf: only those of one shelf compete."""
-        names = list(map(class_name, claims))
+    def requests(
+        self, claims: Sequence[PersistentVolumeClaim]
+    ) -> Iterator[tuple["ClassVolumes", dict[int, ClaimRequest]]]:
+        """Yield each storage class of *claims* with their requests, by position in *claims*.
+
+        Only claims of the same storage class compete for volumes.
+        """
+        names = list(map(storage_class_name, claims))
         for name in dict.fromkeys(names):
-            shelf = self.of(name)
-            yield shelf, {place: shelf.wish(claims[place]) for place, other in enumerate(names) if other == name}
+            volumes = self.of(name)
+            positions = (position for position, other in enumerate(names) if other == name)
+            yield volumes, {position: volumes.request(claims[position]) for position in positions}
 
 
-class Shelf:
-    """The volumes of one storage class. Current until an object other than nodes and pods changes.
+class ClassVolumes:
+    """The volumes of one storage class. Valid until an object other than nodes and pods changes.
 
-    Costs: making it and the first question with a new demand O(volumes); what nodes reach O(groups x nodes) after
-    a node has changed.
+    Costs: creation and the first request with new requirements O(volumes); ``sync`` after a change of nodes
+    O(groups x nodes).
     """
 
     def __init__(self, snapshot: Snapshot, volumes: Iterable[PersistentVolume]) -> None:
         self._snapshot = snapshot
-        self._facts = -1
-        self._groups: dict[NodeSelector | None, Group] = {}
-        self._free: list[tuple[PersistentVolume, Offer]] = []
-        self._aside: defaultdict[str, list[tuple[PersistentVolume, Offer]]] = defaultdict(list)
-        for volume, offer in self._offers(volumes):
+        self._node_changes = -1
+        self._groups: dict[NodeSelector | None, AccessGroup] = {}
+        self._available: list[tuple[PersistentVolume, VolumeCandidate]] = []
+        self._pre_bound: defaultdict[str, list[tuple[PersistentVolume, VolumeCandidate]]] = defaultdict(list)
+        for volume, candidate in self._candidates(volumes):
             if (claim := volume.spec.claim_ref) is not None:
-                self._aside[claim_key(claim.namespace, claim.name)].append((volume, offer))
+                self._pre_bound[claim_key(claim.namespace, claim.name)].append((volume, candidate))
             elif volume.status.phase == "Available":
-                self._free.append((volume, offer))
-        self._matches: dict[Demand, Mapping[Group, tuple[Offer, ...]]] = {}
-        self._bindable: dict[tuple[Wish, ...], list[Flags]] = {}
-        self._rows: list[npt.NDArray[np.intp]] = []
-        self._flat_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._flat_groups: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+                self._available.append((volume, candidate))
+        self._matches: dict[VolumeRequirements, Mapping[AccessGroup, tuple[VolumeCandidate, ...]]] = {}
+        self._bindable: dict[tuple[ClaimRequest, ...], list[Flags]] = {}
+        self._rows: list[npt.NDArray[np.intp]] = []  #: by group: the rows that can access it
+        self._flat_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: ``_rows``, concatenated …
+        self._flat_groups: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: … and the group of each entry
 
     def sync(self) -> None:
-        """Find out anew who reaches what, if a node has changed."""
-        if self._facts == len(self._snapshot.facts):
+        """Update which nodes can access which volumes, if a node has changed."""
+        if self._node_changes == len(self._snapshot.node_changes):
             return
-        self._facts = len(self._snapshot.facts)
+        self._node_changes = len(self._snapshot.node_changes)
         self._bindable = {}
-        self._rows = [np.flatnonzero(reached(one, self._snapshot, ALL)) for one in self._groups]
+        self._rows = [np.flatnonzero(selected_rows(selector, self._snapshot, ALL)) for selector in self._groups]
         none = np.zeros(0, np.intp)
         self._flat_rows = np.concatenate([none, *self._rows])
         self._flat_groups = np.repeat(np.arange(len(self._rows)), [len(rows) for rows in self._rows])
 
-    def wish(self, claim: PersistentVolumeClaim) -> Wish:
-        """What the claim may take."""
-        demand = _demand(claim)
+    def request(self, claim: PersistentVolumeClaim) -> ClaimRequest:
+        """Return what *claim* can be bound to."""
+        requirements = _requirements(claim)
         key = claim_key(claim.metadata.namespace, claim.metadata.name)
-        own = (
-            offer
-            for volume, offer in self._aside.get(key, ())
-            if _fits(volume, demand) and volume.spec.claim_ref and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
+        pre_bound = (
+            candidate
+            for volume, candidate in self._pre_bound.get(key, ())
+            if _fits(volume, requirements)
+            and volume.spec.claim_ref
+            and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
         )
-        return Wish(demand, tuple(own))
+        return ClaimRequest(requirements, tuple(pre_bound))
 
-    def bindable(self, wishes: tuple[Wish, ...]) -> list[Flags]:
-        """By wish, the rows where it comes true; the first ones choose first. Arrays for reading only."""
-        if (found := self._bindable.get(wishes)) is None:
-            found = self._bindable[wishes] = self._bind_one(wishes[0]) if len(wishes) == 1 else self._bind(wishes)
-        return found
+    def bindable(self, requests: tuple[ClaimRequest, ...]) -> list[Flags]:
+        """Return, for each request, the rows where it can be bound. Earlier requests choose first.
 
-    def groups(self, wish: Wish) -> Mapping[Group, tuple[Offer, ...]]:
-        """What would do for the wish, by group, the smallest first; nothing where it has volumes of its own."""
-        return {} if wish.own else self._match(wish.demand)
-
-    def groups_in_reach(self, row: int) -> set[Group]:
-        """The groups of volumes that *row* reaches."""
-        return set(self._flat_groups[self._flat_rows == row].tolist())
-
-    def numbers(self, wish: Wish) -> Numbers:
-        """By row, how many volumes in reach would do for the wish."""
-        of_group = np.zeros(len(self._rows), np.int64)
-        for group, offers in self.groups(wish).items():
-            of_group[group] = len(offers)
-        numbers = np.zeros(len(self._snapshot.nodes), np.int64)
-        np.add.at(numbers, self._flat_rows, of_group[self._flat_groups])
-        return numbers
-
-    def reach(self, groups: Iterable[Group]) -> Flags:
-        """The rows that reach a volume of any of *groups*."""
-        wanted: Flags = np.zeros(len(self._rows), np.bool_)
-        wanted[list(groups)] = True
-        rows: Flags = np.zeros(len(self._snapshot.nodes), np.bool_)
-        rows[self._flat_rows[wanted[self._flat_groups]]] = True
+        Callers must not modify the arrays.
+        """
+        if (rows := self._bindable.get(requests)) is None:
+            rows = self._bind_one(requests[0]) if len(requests) == 1 else self._bind(requests)
+            self._bindable[requests] = rows
         return rows
 
-    def _offers(self, volumes: Iterable[PersistentVolume]) -> Iterable[tuple[PersistentVolume, Offer]]:
-        """Every volume and its offer, the smallest first."""
+    def groups(self, request: ClaimRequest) -> Mapping[AccessGroup, tuple[VolumeCandidate, ...]]:
+        """Return the matching volumes by group, smallest first; none if the claim has pre-bound volumes."""
+        return {} if request.pre_bound else self._match(request.requirements)
+
+    def groups_accessible_from(self, row: int) -> set[AccessGroup]:
+        """Return the groups of volumes that *row* can access."""
+        return set(self._flat_groups[self._flat_rows == row].tolist())
+
+    def candidate_counts(self, request: ClaimRequest) -> Numbers:
+        """Return, by row, how many accessible volumes match the request."""
+        by_group = np.zeros(len(self._rows), np.int64)
+        for group, candidates in self.groups(request).items():
+            by_group[group] = len(candidates)
+        counts = np.zeros(len(self._snapshot.nodes), np.int64)
+        np.add.at(counts, self._flat_rows, by_group[self._flat_groups])
+        return counts
+
+    def rows_with_access(self, groups: Iterable[AccessGroup]) -> Flags:
+        """Return the rows that can access the volumes of any of *groups*."""
+        selected: Flags = np.zeros(len(self._rows), np.bool_)
+        selected[list(groups)] = True
+        rows: Flags = np.zeros(len(self._snapshot.nodes), np.bool_)
+        rows[self._flat_rows[selected[self._flat_groups]]] = True
+        return rows
+
+    def _candidates(self, volumes: Iterable[PersistentVolume]) -> Iterable[tuple[PersistentVolume, VolumeCandidate]]:
+        """Yield every volume and its candidate, smallest first."""
         sized = [(volume, capacity(volume)) for volume in volumes]
         ranks = _ranks({size for _, size in sized})
-        for volume, size in sorted(sized, key=lambda one: (ranks[one[1]], one[0].metadata.name)):
-            group = self._groups.setdefault(affinity(volume), len(self._groups))
-            yield volume, Offer(ranks[size], volume.metadata.name, group)
+        for volume, size in sorted(sized, key=lambda pair: (ranks[pair[1]], pair[0].metadata.name)):
+            group = self._groups.setdefault(volume_affinity(volume), len(self._groups))
+            yield volume, VolumeCandidate(ranks[size], volume.metadata.name, group)
 
-    def _match(self, demand: Demand) -> Mapping[Group, tuple[Offer, ...]]:
-        if (found := self._matches.get(demand)) is None:
-            by_group: defaultdict[Group, list[Offer]] = defaultdict(list)
-            for volume, offer in self._free:
-                if _fits(volume, demand) and _suits(volume, demand):
-                    by_group[offer.group].append(offer)
-            found = self._matches[demand] = {group: tuple(offers) for group, offers in by_group.items()}
-        return found
+    def _match(self, requirements: VolumeRequirements) -> Mapping[AccessGroup, tuple[VolumeCandidate, ...]]:
+        if (matches := self._matches.get(requirements)) is None:
+            by_group: defaultdict[AccessGroup, list[VolumeCandidate]] = defaultdict(list)
+            for volume, candidate in self._available:
+                if _fits(volume, requirements) and _suits(volume, requirements):
+                    by_group[candidate.group].append(candidate)
+            matches = {group: tuple(candidates) for group, candidates in by_group.items()}
+            self._matches[requirements] = matches
+        return matches
 
-    def _bind_one(self, wish: Wish) -> list[Flags]:
-        if wish.own:
-            # Whichever of them the scheduler comes upon first decides, so all have to be in reach.
-            return [np.logical_and.reduce([self.reach({one.group}) for one in wish.own])]
-        return [self.reach(self._match(wish.demand).keys())]
+    def _bind_one(self, request: ClaimRequest) -> list[Flags]:
+        if request.pre_bound:
+            # The scheduler uses whichever of them it lists first, so all of them must be accessible.
+            return [np.logical_and.reduce([self.rows_with_access({volume.group}) for volume in request.pre_bound])]
+        return [self.rows_with_access(self._match(request.requirements).keys())]
 
-    def _bind(self, wishes: Sequence[Wish]) -> list[Flags]:
-        """Several claims that may want the same volumes: each distinct set of groups in reach is played through."""
-        matches = [self._match(one.demand) for one in wishes]
-        groups = {group for one in matches for group in one} | {offer.group for one in wishes for offer in one.own}
-        in_reach: defaultdict[int, list[Group]] = defaultdict(list)
+    def _bind(self, requests: Sequence[ClaimRequest]) -> list[Flags]:
+        """Bind claims that can compete for volumes; evaluated once for each distinct set of accessible groups."""
+        matches = [self._match(request.requirements) for request in requests]
+        groups = {group for by_group in matches for group in by_group}
+        groups |= {volume.group for request in requests for volume in request.pre_bound}
+        groups_of_row: defaultdict[int, list[AccessGroup]] = defaultdict(list)
         for group in sorted(groups):
             for row in self._rows[group].tolist():
-                in_reach[row].append(group)
-        alike: defaultdict[tuple[Group, ...], list[int]] = defaultdict(list)
-        for row, some in in_reach.items():
-            alike[tuple(some)].append(row)
-        bound: list[Flags] = [np.zeros(len(self._snapshot.nodes), np.bool_) for _ in wishes]
-        for reach, rows in alike.items():
-            for flags, true in zip(bound, _choose(wishes, matches, reach), strict=True):
-                flags[rows] = true
+                groups_of_row[row].append(group)
+        rows_by_groups: defaultdict[tuple[AccessGroup, ...], list[int]] = defaultdict(list)
+        for row, accessible in groups_of_row.items():
+            rows_by_groups[tuple(accessible)].append(row)
+        bound: list[Flags] = [np.zeros(len(self._snapshot.nodes), np.bool_) for _ in requests]
+        for accessible_groups, rows in rows_by_groups.items():
+            for flags, is_bound in zip(bound, _choose(requests, matches, accessible_groups), strict=True):
+                flags[rows] = is_bound
         return bound
 
 
 def _choose(
-    wishes: Sequence[Wish], matches: Sequence[Mapping[Group, tuple[Offer, ...]]], reach: tuple[Group, ...]
+    requests: Sequence[ClaimRequest],
+    matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
+    accessible: tuple[AccessGroup, ...],
 ) -> list[bool]:
-    """Which wishes come true on a node that reaches the groups of *reach*."""
-    taken: set[str] = set()
-    came_true = []
-    for wish, by_group in zip(wishes, matches, strict=True):
-        own = [one for one in wish.own if one.name not in taken]
-        if own:
-            best = own[0] if all(one.group in reach for one in own) else None
+    """Return which requests can be bound, in order, on a node that can access the groups *accessible*."""
+    chosen: set[str] = set()
+    bound = []
+    for request, by_group in zip(requests, matches, strict=True):
+        pre_bound = [volume for volume in request.pre_bound if volume.name not in chosen]
+        if pre_bound:
+            best = pre_bound[0] if all(volume.group in accessible for volume in pre_bound) else None
         else:
-            firsts = (next((o for o in by_group.get(group, ()) if o.name not in taken), None) for group in reach)
-            best = min((one for one in firsts if one is not None), default=None)
+            smallest = (
+                next((volume for volume in by_group.get(group, ()) if volume.name not in chosen), None)
+                for group in accessible
+            )
+            best = min((volume for volume in smallest if volume is not None), default=None)
         if best is not None:
-            taken.add(best.name)
-        came_true.append(best is not None)
-    return came_true
+            chosen.add(best.name)
+        bound.append(best is not None)
+    return bound
 
 
 def _ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
-    """Their order; sizes that are equal however they are written have one rank."""
+    """Rank *sizes* in ascending order. Equal sizes have the same rank, even if they are written differently."""
     ranks: dict[Quantity, int] = {}
     last = None
     for size in sorted(sizes):
@@ -227,10 +255,10 @@ def _ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
     return ranks
 
 
-def _demand(claim: PersistentVolumeClaim) -> Demand:
+def _requirements(claim: PersistentVolumeClaim) -> VolumeRequirements:
     spec = claim.spec
-    return Demand(
-        requested(claim),
+    return VolumeRequirements(
+        requested_size(claim),
         frozenset(spec.access_modes),
         EVERYTHING if spec.selector is None else compile_selector(spec.selector),
         spec.volume_mode or "Filesystem",
@@ -238,15 +266,17 @@ def _demand(claim: PersistentVolumeClaim) -> Demand:
     )
 
 
-def _fits(volume: PersistentVolume, demand: Demand) -> bool:
-    """What even a volume that was set aside for the claim must be."""
+def _fits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
+    """Return whether the volume meets the requirements that also apply to pre-bound volumes."""
     spec = volume.spec
     return (
-        not capacity(volume) < demand.size
-        and (spec.volume_mode or "Filesystem") == demand.volume_mode
-        and (spec.volume_attributes_class_name or "") == demand.attributes_class
+        not capacity(volume) < requirements.size
+        and (spec.volume_mode or "Filesystem") == requirements.volume_mode
+        and (spec.volume_attributes_class_name or "") == requirements.attributes_class
     )
 
 
-def _suits(volume: PersistentVolume, demand: Demand) -> bool:
-    return demand.modes.issubset(volume.spec.access_modes) and demand.selector.matches(volume.metadata.labels)
+def _suits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
+    """Return whether the volume meets the requirements that pre-bound volumes are exempt from."""
+    modes = requirements.access_modes
+    return modes.issubset(volume.spec.access_modes) and requirements.selector.matches(volume.metadata.labels)

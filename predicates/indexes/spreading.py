@@ -1,4 +1,4 @@
-"""What a topology spread constraint counts; filter and score read it alike (``podtopologyspread/common.go``)."""
+"""What a topology spread constraint counts, for both filtering and scoring (``podtopologyspread/common.go``)."""
 
 from collections.abc import Mapping
 
@@ -6,45 +6,49 @@ import numpy as np
 
 from predicates.indexes.counts import Counts, DomainCounts
 from predicates.indexes.domains import Topology
-from predicates.indexes.scopes import Scope
-from predicates.indexes.topology import Kind
+from predicates.indexes.scopes import PodSelector
+from predicates.indexes.topology import PodSet
 from predicates.objects import PodClass, TopologySpreadConstraint
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
 
 
-def narrowed(selector: Selector, one: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
-    """The constraint's *selector*, for the pod's own values of its ``matchLabelKeys``."""
-    same = [(key, labels[key]) for key in one.match_label_keys if key in labels]
+def with_match_label_keys(
+    selector: Selector, constraint: TopologySpreadConstraint, labels: Mapping[str, str]
+) -> Selector:
+    """Return the constraint's *selector*, extended by the pod's *labels* listed in ``matchLabelKeys``."""
+    same = [(key, labels[key]) for key in constraint.match_label_keys if key in labels]
     return selector.narrowed(same) if same else selector
 
 
-def counted(namespace: str, selector: Selector) -> Kind:
-    """The pods that count. A selector that takes everything counts nothing (``countPodsMatchSelector``)."""
+def matching_pods(namespace: str, selector: Selector) -> PodSet:
+    """Return the pods that count. An empty selector counts none of them (``countPodsMatchSelector``)."""
     selector = NOTHING if selector.everything else selector
-    return Kind(frozenset((Scope(frozenset((namespace,)), selector),)), terminating=False)
+    return PodSet(frozenset((PodSelector(frozenset((namespace,)), selector),)), terminating=False)
 
 
-def topology(pod: PodClass, one: TopologySpreadConstraint, keys: frozenset[str]) -> Topology:
-    """Where they count: on nodes with all of *keys*, by default on those that the pod may select."""
+def counting_topology(pod: PodClass, constraint: TopologySpreadConstraint, keys: frozenset[str]) -> Topology:
+    """Return the topology by which a constraint counts pods.
+
+    Only nodes with all topology *keys* of the pod's constraints count, subject to the node inclusion policies.
+    """
     spec = pod.spec
-    found = Topology(one.topology_key, keys - {one.topology_key})
-    if one.node_affinity_policy in (None, "Honor"):
+    topology = Topology(constraint.topology_key, keys - {constraint.topology_key})
+    if constraint.node_affinity_policy in (None, "Honor"):
         affinity = spec.affinity.node_affinity if spec.affinity else None
-        found = found._replace(
+        topology = topology._replace(
             node_selector=tuple(sorted(spec.node_selector.items())),
             node_affinity=affinity.required if affinity else None,
         )
-    if one.node_taints_policy == "Honor":
-        found = found._replace(tolerations=spec.tolerations)
-    return found
+    if constraint.node_taints_policy == "Honor":
+        topology = topology._replace(tolerations=spec.tolerations)
+    return topology
 
 
-def without_ghosts(found: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
-    """The counts without the pods that are left on nodes under drain."""
-    rows, ghosts = found.counter.rows, snapshot.ghosts
-    left = [row for row in ghosts if row in rows] if len(ghosts) < len(rows) else [row for row in rows if row in ghosts]
-    if left:
+def without_draining(pods: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
+    """Return *counts* without the pods that remain on nodes being drained."""
+    rows, draining_rows = pods.counter.rows, snapshot.draining_rows
+    if common := list(rows.keys() & draining_rows.keys()):
         counts = counts.copy()
-        np.subtract.at(counts, found.domains.counted[left], [rows[row] for row in left])
+        np.subtract.at(counts, pods.domains.counted[common], [rows[row] for row in common])
     return counts

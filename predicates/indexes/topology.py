@@ -1,16 +1,16 @@
-"""Pods that matter to other pods, counted by topology domain: topology spread, pod affinity and anti-affinity.
+"""Counts of placed pods by topology domain, for topology spread, pod affinity and pod anti-affinity.
 
-One index serves both plugins. Counters are made when they are first asked for, and kept right from there on by
-every placement; nothing is counted twice for two classes that ask alike.
+Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
+with equal constraints share counters.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from predicates.indexes.counts import Counter, DomainCounts
+from predicates.indexes.counts import DomainCounts, PodCounter
 from predicates.indexes.domains import Domains, Topology
-from predicates.indexes.scopes import Directory, Register, Scope
+from predicates.indexes.scopes import ClassDirectory, PodSelector, SelectorRegistry
 from predicates.indexes.terms import AffinityTerm, affinity_terms
 from predicates.objects import Namespace, PodClass
 from predicates.placed import Watchers
@@ -18,169 +18,167 @@ from predicates.snapshot import Snapshot
 
 _T = TypeVar("_T")
 
-#: So many classes and counters may have fallen out of use before they are looked for and dropped.
+#: How many unused classes and counters are tolerated before the index is rebuilt.
 _SPARE = 1000
 
 
-class Kind(NamedTuple):
-    """The pods that all of the scopes mean; those being deleted count only if ``terminating``."""
+class PodSet(NamedTuple):
+    """The pods that all selectors select; pods that are being deleted are included only if ``terminating``."""
 
-    scopes: frozenset[Scope]
+    selectors: frozenset[PodSelector]
     terminating: bool
 
     def matches(self, pod: PodClass) -> bool:
-        """Whether pods of the class count."""
-        return (self.terminating or not pod.terminating) and all(scope.matches(pod) for scope in self.scopes)
+        """Return whether pods of the class belong to the set."""
+        return (self.terminating or not pod.terminating) and all(selector.matches(pod) for selector in self.selectors)
 
 
-class _Memory(dict[PodClass, _T]):
-    """What was prepared for each class."""
+class _ClassCache(dict[PodClass, _T]):
+    """Computes a value for each class on first access."""
 
-    def __init__(self, index: "TopologyIndex", prepare: Callable[["TopologyIndex", PodClass], _T]) -> None:
+    def __init__(self, index: "TopologyIndex", compute: Callable[["TopologyIndex", PodClass], _T]) -> None:
         super().__init__()
         self._index = index
-        self._prepare = prepare
+        self._compute = compute
 
     def __missing__(self, pod: PodClass) -> _T:
-        found = self[pod] = self._prepare(self._index, pod)
-        return found
+        value = self[pod] = self._compute(self._index, pod)
+        return value
 
 
 class TopologyIndex:
-    """Counters of pods by kind, and of pods that carry an anti-affinity term, by term.
+    """Counters of pod sets, and for each anti-affinity term a counter of the placed pods that have it.
 
-    Costs: a placement O(counters of the class); a class met for the first time O(its labels + the kinds that may
-    match); a kind asked for the first time O(classes that may match + where those that do stand).
+    Costs: a placement O(counters of the class); a new class O(its labels + pod sets that may include it); a new pod
+    set O(classes that it may include + the rows of those that it does).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._epoch = -1
-        self._memory: dict[Callable[..., object], _Memory[Any]] = {}
+        self._caches: dict[Callable[..., object], _ClassCache[Any]] = {}
         self._clear()
 
     def _clear(self) -> None:
-        self.terms = 0  #: how many distinct anti-affinity terms were met
-        self._routes: dict[PodClass, Watchers] = {}  #: as given to the snapshot, which tells them of every pod
-        self._classes = Directory()
-        self._kinds: Register[tuple[Kind, Counter]] = Register()
-        self._carried: Register[AffinityTerm] = Register()
-        self._counters: dict[Hashable, Counter] = {}
+        self.term_count = 0  #: the number of distinct anti-affinity terms so far
+        self._watchers: dict[PodClass, Watchers] = {}  #: as registered with the snapshot
+        self._classes = ClassDirectory()
+        self._pod_sets: SelectorRegistry[tuple[PodSet, PodCounter]] = SelectorRegistry()
+        self._existing_terms: SelectorRegistry[AffinityTerm] = SelectorRegistry()
+        self._counters: dict[Hashable, PodCounter] = {}
         self._counts: dict[tuple[Hashable, Topology], DomainCounts] = {}
         self._domains: dict[Topology, Domains] = {}
-        self._settled = 0  #: how many classes and counters were in use a turn after the start
-        self._memory.clear()
-
-    # What the snapshot tells
+        self._initial_size = 0  #: classes and counters after the first epoch, to detect growth
+        self._caches.clear()
 
     def watch(self, pod: PodClass) -> Watchers:
-        """The counters of the class. For most none at first: a selector that comes later may count any class."""
-        if (route := self._routes.get(pod)) is None:
-            route = Watchers()
-            self._meet(pod, route)
-        return route
+        """Return the counters of the class. They can still be empty: a later selector may count any class."""
+        if (watchers := self._watchers.get(pod)) is None:
+            watchers = Watchers()
+            self._add_class(pod, watchers)
+        return watchers
 
-    # What the plugins ask
+    # For the plugins
 
-    def current(self, prepare: Callable[["TopologyIndex", PodClass], _T]) -> Mapping[PodClass, _T]:
-        """By class: ``prepare(self, pod)``, made when it is first asked for.
+    def cached(self, compute: Callable[["TopologyIndex", PodClass], _T]) -> Mapping[PodClass, _T]:
+        """Return a mapping from class to ``compute(self, pod)``, which is computed on first access.
 
-        Remembered for as long as the namespaces and the counters stay what they are, which is seen to here: what is
-        given is good for one question.
+        Values are cached until namespaces or counters change. This is checked here, so callers must not store the
+        mapping.
         """
         if self._epoch != self._snapshot.epoch:
             self._epoch = self._snapshot.epoch
-            self._turn()
-        memory: _Memory[_T] | None = self._memory.get(prepare)
-        if memory is None:
-            memory = self._memory[prepare] = _Memory(self, prepare)
-        return memory
+            self._start_epoch()
+        cache: _ClassCache[_T] | None = self._caches.get(compute)
+        if cache is None:
+            cache = self._caches[compute] = _ClassCache(self, compute)
+        return cache
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of the namespaces whose objects are known, by name."""
+        """The labels of all known namespaces, by name."""
         return self._namespaces
 
-    def counts(self, kind: Kind, topology: Topology) -> DomainCounts:
-        """How many pods of the *kind* stand in each domain of the *topology*."""
-        if (found := self._counts.get((kind, topology))) is None:
-            counter = self._counters.get(kind) or self._count(kind)
-            found = self._counts[kind, topology] = DomainCounts(counter, self._domains_of(topology))
-        return found
+    def counts(self, pods: PodSet, topology: Topology) -> DomainCounts:
+        """Return the number of *pods* in each domain of *topology*."""
+        if (counts := self._counts.get((pods, topology))) is None:
+            counter = self._counters.get(pods) or self._add_pod_set(pods)
+            counts = self._counts[pods, topology] = DomainCounts(counter, self._domains_of(topology))
+        return counts
 
-    def repelling(self, pod: PodClass) -> Iterator[DomainCounts]:
-        """For each anti-affinity term of placed pods that means the class: how many carry it in each domain."""
-        for term in self._carried.candidates(pod):
-            if term.concerns(pod, self._labels_of):
+    def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
+        """Yield, for each anti-affinity term that matches the class, the placed pods with that term by domain."""
+        for term in self._existing_terms.candidates(pod):
+            if term.matches(pod, self._labels_of):
                 topology = Topology(term.topology_key)
-                if (found := self._counts.get((term, topology))) is None:
-                    found = DomainCounts(self._counters[term], self._domains_of(topology))
-                    self._counts[term, topology] = found
-                yield found
+                if (counts := self._counts.get((term, topology))) is None:
+                    counts = DomainCounts(self._counters[term], self._domains_of(topology))
+                    self._counts[term, topology] = counts
+                yield counts
 
-    # How it is kept
+    # Maintenance
 
-    def _meet(self, pod: PodClass, route: Watchers) -> None:
-        """Find what counts the class, which was not seen before."""
+    def _add_class(self, pod: PodClass, watchers: Watchers) -> None:
+        """Add a new class, and set *watchers* to the counters that include it."""
         self._classes.add(pod)
-        self._routes[pod] = route
-        counters = [counter for kind, counter in self._kinds.candidates(pod) if kind.matches(pod)]
-        if repelled := affinity_terms(pod).anti_affinity:
-            # A term that stands twice repels no more than one that stands once.
-            counters += [self._carriers(term) for term in dict.fromkeys(repelled)]
-        route.told = tuple([counter.shift for counter in counters])
+        self._watchers[pod] = watchers
+        counters = [counter for pods, counter in self._pod_sets.candidates(pod) if pods.matches(pod)]
+        if terms := affinity_terms(pod).anti_affinity:
+            # A term that is listed twice counts once.
+            counters += [self._term_counter(term) for term in dict.fromkeys(terms)]
+        watchers.callbacks = tuple([counter.shift for counter in counters])
 
-    def _meet_again(self, pod: PodClass, route: Watchers, row: int, by: int) -> None:
-        """A pod comes of a class that was dropped."""
-        self._meet(pod, route)
-        for told in route.told:
-            told(row, by)
+    def _add_dropped_class(self, pod: PodClass, watchers: Watchers, row: int, by: int) -> None:
+        """Add a class again when one of its pods is placed."""
+        self._add_class(pod, watchers)
+        for callback in watchers.callbacks:
+            callback(row, by)
 
-    def _carriers(self, term: AffinityTerm) -> Counter:
+    def _term_counter(self, term: AffinityTerm) -> PodCounter:
         if (counter := self._counters.get(term)) is None:
-            counter = self._counters[term] = Counter()
-            self._carried.add(term, term.widest)
-            self.terms += 1
+            counter = self._counters[term] = PodCounter()
+            self._existing_terms.add(term, term.broadest_selector)
+            self.term_count += 1
         return counter
 
-    def _count(self, kind: Kind) -> Counter:
-        counter = self._counters[kind] = Counter()
-        first = min(kind.scopes, key=lambda scope: (scope.namespaces is None, not scope.selector.pairs))
-        self._kinds.add((kind, counter), first)
-        for pod in self._classes.matching(first):
-            if kind.matches(pod):
-                self._routes[pod].told += (counter.shift,)
-                counter.start(self._snapshot.rows_of(pod))
+    def _add_pod_set(self, pods: PodSet) -> PodCounter:
+        counter = self._counters[pods] = PodCounter()
+        narrowest = min(pods.selectors, key=lambda some: (some.namespaces is None, not some.selector.pairs))
+        self._pod_sets.add((pods, counter), narrowest)
+        for pod in self._classes.matching(narrowest):
+            if pods.matches(pod):
+                self._watchers[pod].callbacks += (counter.shift,)
+                counter.add(self._snapshot.rows_of(pod))
         return counter
 
     def _domains_of(self, topology: Topology) -> Domains:
-        if (found := self._domains.get(topology)) is None:
-            found = self._domains[topology] = Domains(topology, self._snapshot)
-        return found
+        if (domains := self._domains.get(topology)) is None:
+            domains = self._domains[topology] = Domains(topology, self._snapshot)
+        return domains
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         return self._namespaces.get(namespace, {})
 
-    def _turn(self) -> None:
-        """A new epoch: see what the namespaces have become, and drop what fell out of use if it may be much."""
-        known = self._snapshot.of("Namespace")
-        namespaces = {name: one.metadata.labels for name, one in known.items() if isinstance(one, Namespace)}
+    def _start_epoch(self) -> None:
+        """Read the namespaces again, and rebuild the index if it has grown too much."""
+        objects = self._snapshot.of("Namespace")
+        namespaces = {name: obj.metadata.labels for name, obj in objects.items() if isinstance(obj, Namespace)}
         if namespaces != self._namespaces:
             self._namespaces = namespaces
-            self._memory.clear()
-        size = len(self._routes) + len(self._counters)
-        self._settled = self._settled or size
-        if size > 2 * self._settled + _SPARE:
-            self._start_over()
+            self._caches.clear()
+        size = len(self._watchers) + len(self._counters)
+        self._initial_size = self._initial_size or size
+        if size > 2 * self._initial_size + _SPARE:
+            self._rebuild()
 
-    def _start_over(self) -> None:
-        """Keep only classes with pods; counters are made again when they are asked for again."""
-        routes = self._routes
+    def _rebuild(self) -> None:
+        """Keep only classes with placed pods. Counters are created again on their next use."""
+        watchers_by_class = self._watchers
         self._clear()
-        for pod, route in routes.items():
+        for pod, watchers in watchers_by_class.items():
             if self._snapshot.rows_of(pod):
-                self._meet(pod, route)
-                self._snapshot.catch_up(route, pod)
+                self._add_class(pod, watchers)
+                self._snapshot.replay_placements(watchers, pod)
             else:
-                route.told = (partial(self._meet_again, pod, route),)
+                watchers.callbacks = (partial(self._add_dropped_class, pod, watchers),)

@@ -1,4 +1,4 @@
-"""Which disks the placed pods name, and which claims they use: kept right by every placement."""
+"""Inline disks and claims that the placed pods use."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,17 +9,19 @@ from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
 from predicates.storage import own_claims
 
-#: What tells one disk from another: its kind first. An RBD image has one for each monitor.
+#: Identifies a disk; its type comes first. An RBD image has one key for each monitor.
 DiskKey: TypeAlias = tuple[str, ...]
 
 
 class Disk(NamedTuple):
+    """A use of a disk by a pod."""
+
     key: DiskKey
     read_only: bool
 
 
-class Uses:
-    """How many placed pods use a disk on one node."""
+class DiskUsers:
+    """The number of placed pods on one node that use a disk."""
 
     __slots__ = ("readers", "writers")
 
@@ -28,11 +30,11 @@ class Uses:
 
 
 class PodDisks:
-    """Disks by node and claims in the whole cluster, as the placed pods name them in their specs."""
+    """Disks in use by node, and claims in use in the cluster, according to the specs of the placed pods."""
 
     def __init__(self, _: Snapshot) -> None:
-        self.claims: dict[str, int] = {}  #: how often each claim is mounted, by its key
-        self.disks: dict[DiskKey, dict[int, Uses]] = {}  #: by row
+        self.claims: dict[str, int] = {}  #: number of pods by claim key
+        self.disks: dict[DiskKey, dict[int, DiskUsers]] = {}  #: users by disk and row
 
     def watch(self, pod: PodClass) -> Watchers | None:
         claims, disks = tuple(own_claims(pod)), disks_of(pod)
@@ -48,26 +50,26 @@ class PodDisks:
             self._use(disk, row, by)
 
     def conflicts(self, disk: Disk) -> Iterator[int]:
-        """The rows where another pod keeps one with this disk away: only readers get along."""
-        for row, uses in self.disks.get(disk.key, {}).items():
-            if uses.writers or not disk.read_only:
+        """Yield the rows where the disk is in use, unless all users including the new one are read-only."""
+        for row, users in self.disks.get(disk.key, {}).items():
+            if users.writers or not disk.read_only:
                 yield row
 
     def _use(self, disk: Disk, row: int, by: int) -> None:
         rows = self.disks.setdefault(disk.key, {})
-        uses = rows.setdefault(row, Uses())
+        users = rows.setdefault(row, DiskUsers())
         if disk.read_only:
-            uses.readers += by
+            users.readers += by
         else:
-            uses.writers += by
-        if not (uses.readers or uses.writers):
+            users.writers += by
+        if not (users.readers or users.writers):
             del rows[row]
             if not rows:
                 del self.disks[disk.key]
 
 
 def disks_of(pod: PodClass) -> tuple[Disk, ...]:
-    """The disks that only one pod of a node may have, or several that read."""
+    """Return the inline disks of the class that pods on one node can share only if all are read-only."""
     return tuple(disk for volume in pod.disks for disk in _disks(volume))
 
 

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes objects that the filters, the planner and the drainer read, and nothing else.
+"""Typed Kubernetes objects, with only the fields that the filters, the planner and the drain read.
 
-Structs with ``rename="camel"`` are the API's own shape: they decode from JSON, unknown fields are skipped.
-:class:`Pod` and :class:`PodClass` are ours: see :mod:`predicates.wire`.
+Subclasses of :class:`Wire` have the JSON shape of the API; unknown fields are ignored. :class:`Pod` and
+:class:`PodClass` are compact representations of our own, built by :mod:`predicates.wire`.
 """
 
 from predicates.objects.devices import (

@@ -1,4 +1,4 @@
-"""Devices of dynamic resource allocation (DRA), in the API's shape."""
+"""Objects of dynamic resource allocation (DRA), as in the API."""
 
 from predicates.objects.meta import ObjectMeta, Wire
 from predicates.objects.selectors import NodeSelector
@@ -24,7 +24,7 @@ class ResourceClaimSpec(Wire, frozen=True):
 
 
 class DeviceAllocation(Wire, frozen=True):
-    """A device given to a claim; one with binding conditions is not ready until its driver says so."""
+    """A device allocated to a claim. A device with binding conditions is not usable until its driver sets them."""
 
     binding_conditions: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Pods as we keep them: what schedules alike shares one :class:`PodClass`."""
+"""The compact representation of pods. Pods with equal scheduling properties share one :class:`PodClass`."""
 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
@@ -21,48 +21,52 @@ from predicates.objects.storage import (
     VolumeAttachment,
 )
 
-#: Phases of pods that take no room any more.
+#: Phases of pods that no longer use resources of their node.
 FINISHED: Final = ("Succeeded", "Failed")
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
+    """A port that a pod occupies on its node."""
+
     protocol: str
     ip: str
     port: int
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A PersistentVolumeClaim that a pod uses, in the pod's namespace."""
+    """A reference to a PersistentVolumeClaim in the pod's namespace."""
 
     name: str
-    ephemeral: bool  #: made for this very pod from a template in its spec
-    pod: str = ""  #: the name of that pod; "" unless ephemeral
+    ephemeral: bool  #: created for this pod from a volume claim template in its spec
+    pod: str = ""  #: the name of the pod if ephemeral, else ""
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What the scheduler may know of a pod before it has a node. Pods that schedule alike share one object.
+    """The properties of a pod that the scheduler reads before it binds the pod.
 
-    Classes are interned (:class:`predicates.wire.Interner`) and compare by identity, so a dict keyed by class
-    costs nothing to look up, and work done for a class is done once for all its pods.
+    Pods whose properties are equal share one class. Classes are interned (:class:`predicates.wire.Interner`) and
+    compare by identity, so dict lookups by class are cheap and results for a class apply to all of its pods.
     """
 
     namespace: str
     labels: Mapping[str, str]
-    requests: Amounts  #: cpu in thousandths, everything else in units; sorted; zeros left out
-    nonzero: tuple[int, int]  #: cpu (thousandths) and memory with the scheduler's scoring defaults filled in
-    spec: PodSpec  #: of one pod of the class; ``nodeName`` is blank unless the class is pinned
+    requests: Amounts  #: cpu in thousandths, all others in units; sorted by name; without zeros
+    nonzero: tuple[int, int]  #: cpu (thousandths) and memory (bytes) with the defaults for scoring
+    spec: PodSpec  #: of the first pod of the class; ``nodeName`` is blank
     ports: tuple[HostPort, ...] = ()
     claims: tuple[Claim, ...] = ()
-    disks: tuple[Volume, ...] = ()  #: the volumes that name a disk in the pod itself, in their order
-    terminating: bool = False  #: being deleted: topology spread does not count it, pod affinity does
-    name: str = ""  #: the pod's, where the verdict names it (resource claims): a class of its own
+    disks: tuple[Volume, ...] = ()  #: inline volumes that name a disk, in pod order
+    terminating: bool = False  #: being deleted: not counted by topology spread, counted by pod affinity
+    name: str = ""  #: the pod's name if reasons quote it (pods with resource claims), else ""
 
     @property
     def affinity_terms(self) -> tuple[PodAffinityTerm, ...]:
+        """The required pod affinity terms."""
         return _required(self.spec.affinity.pod_affinity if self.spec.affinity else None)
 
     @property
     def anti_affinity_terms(self) -> tuple[PodAffinityTerm, ...]:
+        """The required pod anti-affinity terms."""
         return _required(self.spec.affinity.pod_anti_affinity if self.spec.affinity else None)
 
 
@@ -71,32 +75,32 @@ def _required(affinity: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
 
 
 class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
-    """One pod, without what nobody reads."""
+    """A pod, reduced to the fields that are read."""
 
     namespace: str
     name: str
     uid: str
-    node_name: str  #: "" while it has no node
+    node_name: str  #: "" until the pod is bound
     cls: PodClass
-    load: Amounts  #: what it takes on its node; other than ``cls.requests`` only around an in-place resize
+    load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
     owner: OwnerReference | None = None  #: the owner with ``controller: true``
     annotations: Mapping[str, str] = {}
     phase: str = ""
     deletion_timestamp: str | None = None
     creation_timestamp: str | None = None
     start_time: str | None = None
-    ready: bool = True  #: False where its Ready condition says anything but True
-    ready_since: str | None = None  #: when its Ready condition became True; None where it is not, or unknown
-    unschedulable_since: str | None = None  #: when the scheduler first said ``Unschedulable``
+    ready: bool = True  #: False if the pod has a Ready condition that is not True
+    ready_since: str | None = None  #: when the Ready condition became True; None if it is not or if unknown
+    unschedulable_since: str | None = None  #: since when PodScheduled is False (Unschedulable)
 
     @property
     def key(self) -> str:
-        """``namespace/name``"""
+        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def finished(self) -> bool:
-        """It has ended and takes no room: neither the scheduler nor a drain counts it."""
+        """Whether the pod has terminated: neither the scheduler nor a drain counts it."""
         return self.phase in FINISHED
 
 

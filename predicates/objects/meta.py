@@ -1,4 +1,4 @@
-"""What all objects of the API have in common, and the base of their structs."""
+"""Object metadata, and the base class of all structs that mirror the API."""
 
 from typing import Annotated, TypeAlias
 
@@ -11,7 +11,7 @@ Amounts: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """The base of all structs in the API's own shape."""
+    """Base class of structs with the JSON shape of the Kubernetes API."""
 
 
 class OwnerReference(Wire, frozen=True):

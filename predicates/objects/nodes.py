@@ -1,4 +1,4 @@
-"""Nodes, in the API's shape."""
+"""Nodes, as in the API."""
 
 import msgspec
 
@@ -53,5 +53,5 @@ class Node(Wire, frozen=True):
         return self.metadata.name
 
     def condition(self, kind: str) -> str:
-        """The status (True, False, Unknown) of the condition *kind*, "" where the node has none."""
+        """Return the status (True, False, Unknown) of the condition of type *kind*, or "" if the node has none."""
         return next((c.status for c in self.status.conditions if c.type == kind), "")

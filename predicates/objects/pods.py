@@ -1,4 +1,4 @@
-"""Pods, in the API's shape."""
+"""Pods, as in the API."""
 
 import msgspec
 
@@ -57,7 +57,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """Of ``podAffinity`` and ``podAntiAffinity`` alike."""
+    """The value of both ``podAffinity`` and ``podAntiAffinity``."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -122,11 +122,11 @@ class EmptyDir(Wire, frozen=True):
 
 
 class Empty(Wire, frozen=True):
-    """An object of which only the presence matters."""
+    """An object whose fields are not read; only its presence matters."""
 
 
 class Volume(Wire, frozen=True):
-    """The sources that a filter or a drain rule reads; any other kind of volume leaves all of them unset."""
+    """A pod volume. Has only the sources that filters and drain rules read; all are None for other volume types."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
@@ -197,7 +197,7 @@ class PodStatus(Wire, frozen=True):
 
 
 class PodObject(Wire, frozen=True):
-    """A whole pod in the API's shape. Decoded once for each class of pods; what is kept is :class:`Pod`."""
+    """A complete pod as in the API. Decoded once per pod class; long-lived pods are stored as :class:`Pod`."""
 
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()

@@ -1,10 +1,10 @@
-"""Selectors of labels and of nodes, in the API's shape."""
+"""Label selectors and node selectors, as in the API."""
 
 from predicates.objects.meta import Wire
 
 
 class Requirement(Wire, frozen=True):
-    """One ``matchExpressions`` entry of a label selector, or of a node selector term."""
+    """An entry of ``matchExpressions`` or ``matchFields``."""
 
     key: str = ""
     operator: str = ""
@@ -17,13 +17,13 @@ class LabelSelector(Wire, frozen=True):
 
 
 class NodeSelectorTerm(Wire, frozen=True):
-    """All of it must hold; a term without any requirement matches no node."""
+    """A node selector term: requirements are ANDed; a term without requirements matches no node."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Wire, frozen=True):
-    """Terms are ORed."""
+    """A node selector: its terms are ORed."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

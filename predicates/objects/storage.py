@@ -1,4 +1,4 @@
-"""Volumes, claims and their classes, namespaces and budgets, in the API's shape."""
+"""Volumes, claims, storage classes, CSI objects, namespaces and PodDisruptionBudgets, as in the API."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The default profile's filter plugins, in the scheduler's order, as data (``apis/config/v1/default_plugins.go``)."""
+"""The filter plugins of the default profile, in the scheduler's order (``apis/config/v1/default_plugins.go``)."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ from predicates.plugins import (
 
 DEFAULT: Final[tuple[Plugin, ...]] = (
     scheduling_gates.PLUGIN,
-    dynamic_resources.EARLY,
+    dynamic_resources.PRE_ENQUEUE,
     node_unschedulable.PLUGIN,
     node_name.PLUGIN,
     taint_toleration.PLUGIN,
@@ -33,7 +33,7 @@ DEFAULT: Final[tuple[Plugin, ...]] = (
     volume_restrictions.PLUGIN,
     node_volume_limits.PLUGIN,
     volume_binding.PLUGIN,
-    volume_binding.TAKEN,
+    volume_binding.ASSUMED,
     volume_zone.PLUGIN,
     pod_topology_spread.PLUGIN,
     inter_pod_affinity.PLUGIN,

@@ -1,4 +1,7 @@
-"""InterPodAffinity: required terms of the pod, and anti-affinity of placed pods (``interpodaffinity/filtering.go``)."""
+"""InterPodAffinity: required affinity and anti-affinity between pods (``interpodaffinity/filtering.go``).
+
+The terms of the incoming pod must be satisfied, and the anti-affinity terms of the pods that are already placed.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -6,143 +9,158 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Judge, Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.domains import Domains, Topology
 from predicates.indexes.terms import affinity_terms
-from predicates.indexes.topology import Kind, TopologyIndex
+from predicates.indexes.topology import PodSet, TopologyIndex
 from predicates.nodes import Rows
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 
-UNATTRACTED: Final = "node(s) didn't match pod affinity rules"
-REPELLING: Final = "node(s) didn't match pod anti-affinity rules"
-REPELLED: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+AFFINITY: Final = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
-_UNATTRACTED, _REPELLING, _REPELLED = 1, 2, 3
-_REASONS: Final = {_UNATTRACTED: (UNATTRACTED,), _REPELLING: (REPELLING,), _REPELLED: (REPELLED,)}
+_AFFINITY, _ANTI_AFFINITY, _EXISTING_ANTI_AFFINITY = 1, 2, 3
+_REASONS: Final = {
+    _AFFINITY: (AFFINITY,),
+    _ANTI_AFFINITY: (ANTI_AFFINITY,),
+    _EXISTING_ANTI_AFFINITY: (EXISTING_ANTI_AFFINITY,),
+}
 
 _Codes: TypeAlias = npt.NDArray[np.int8]
-#: Counts over the same domains are put together before rows are looked at.
+#: Counts over the same domains are combined before they are mapped to rows.
 _Grouped: TypeAlias = Mapping[Domains, Sequence[DomainCounts]]
 
 
-class _Neighbours:
-    """What a class has to do with other pods: whom it seeks, whom it shuns, and who shuns it."""
+class _PreFilterState:
+    """The pods that decide about a class: those that its terms match, and those whose anti-affinity matches it."""
 
-    __slots__ = ("apart", "error", "own", "repelled", "seen", "shunned", "sought")
+    __slots__ = (
+        "affinity_counts",
+        "all_anti_affinity_counts",
+        "anti_affinity_counts",
+        "error",
+        "existing_anti_affinity_counts",
+        "matches_own_terms",
+        "term_count",
+    )
 
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
         terms = affinity_terms(pod)
         self.error = f"parsing pod: {terms.error}" if terms.error else ""
-        scopes = frozenset(one.resolved(index.namespaces) for one in terms.affinity)
-        keys = dict.fromkeys(one.topology_key for one in terms.affinity)
-        #: A pod is sought that all the terms mean, in the domains of each.
-        self.sought = [index.counts(Kind(scopes, terminating=True), Topology(key)) for key in keys]
-        self.own = all(scope.matches(pod) for scope in scopes)  #: the pod is such a one itself
-        self.shunned = _grouped(
+        selectors = frozenset(term.pod_selector(index.namespaces) for term in terms.affinity)
+        keys = dict.fromkeys(term.topology_key for term in terms.affinity)
+        #: Only pods that match all affinity terms count, in the domains of each term.
+        self.affinity_counts = [index.counts(PodSet(selectors, terminating=True), Topology(key)) for key in keys]
+        self.matches_own_terms = all(selector.matches(pod) for selector in selectors)
+        self.anti_affinity_counts = _grouped(
             index.counts(
-                Kind(frozenset((one.resolved(index.namespaces),)), terminating=True), Topology(one.topology_key)
+                PodSet(frozenset((term.pod_selector(index.namespaces),)), terminating=True),
+                Topology(term.topology_key),
             )
-            for one in terms.anti_affinity
+            for term in terms.anti_affinity
         )
-        self.repelled: _Grouped = {}
-        self.apart: list[DomainCounts] = []  #: both of these together
-        self.seen = -1  #: how many terms of placed pods there were when ``repelled`` was found
+        self.existing_anti_affinity_counts: _Grouped = {}
+        self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
+        self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
 
 
-def _grouped(counts: Iterable[DomainCounts]) -> _Grouped:
+def _grouped(all_counts: Iterable[DomainCounts]) -> _Grouped:
     groups: dict[Domains, list[DomainCounts]] = {}
-    for one in counts:
-        groups.setdefault(one.domains, []).append(one)
+    for counts in all_counts:
+        groups.setdefault(counts.domains, []).append(counts)
     return groups
 
 
-def _reads(pod: PodClass) -> PodClass:
+def _pre_filter(pod: PodClass) -> PodClass:
     return pod
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    found = _neighbours(pod, snapshot.index(TopologyIndex))
-    if found.error:
-        reasons = (found.error,)
-        return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
-    codes = _unattracted(found, rows) if found.sought else None
-    if found.shunned:
-        codes = _where_any(found.shunned, _REPELLING, rows, codes)
-    if found.repelled:
-        codes = _where_any(found.repelled, _REPELLED, rows, codes)
-    return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    state = _state(pod, snapshot.index(TopologyIndex))
+    if state.error:
+        reasons = (state.error,)
+        return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
+    codes = _unsatisfied_affinity(state, rows) if state.affinity_counts else None
+    if state.anti_affinity_counts:
+        codes = _unsatisfied_anti_affinity(state.anti_affinity_counts, _ANTI_AFFINITY, rows, codes)
+    if state.existing_anti_affinity_counts:
+        codes = _unsatisfied_anti_affinity(state.existing_anti_affinity_counts, _EXISTING_ANTI_AFFINITY, rows, codes)
+    return None if codes is None else Rejections(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
+def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
-    def refuses(row: int) -> bool:
-        found = _neighbours(pod, index)
-        if found.error or (found.sought and not _attracted(found, row)):
+    def rejects(row: int) -> bool:
+        state = _state(pod, index)
+        if state.error or (state.affinity_counts and not _satisfies_affinity(state, row)):
             return True
-        for one in found.apart:  # noqa: SIM110 - asked of every pod: a generator costs more than most answers
-            if one.counter.rows and one.near(row):
+        for counts in state.all_anti_affinity_counts:  # noqa: SIM110 - a generator would cost more than most checks
+            if counts.counter.rows and counts.in_domain_of(row):
                 return True
         return False
 
-    return refuses
+    return rejects
 
 
-def _neighbours(pod: PodClass, index: TopologyIndex) -> _Neighbours:
-    found = index.current(_Neighbours)[pod]
-    if found.seen != index.terms:
-        found.repelled, found.seen = _grouped(index.repelling(pod)), index.terms
-        found.apart = [one for groups in (found.shunned, found.repelled) for some in groups.values() for one in some]
-    return found
+def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
+    state = index.cached(_PreFilterState)[pod]
+    if state.term_count != index.term_count:
+        state.existing_anti_affinity_counts = _grouped(index.existing_anti_affinity(pod))
+        state.term_count = index.term_count
+        groups = (*state.anti_affinity_counts.values(), *state.existing_anti_affinity_counts.values())
+        state.all_anti_affinity_counts = [counts for group in groups for counts in group]
+    return state
 
 
-def _unattracted(found: _Neighbours, rows: Rows) -> _Codes | None:
-    """Refuses rows that lack a topology label, or have no sought pod in one of their domains.
+def _unsatisfied_affinity(state: _PreFilterState, rows: Rows) -> _Codes | None:
+    """Reject rows that lack a topology label, or have no matching pod in one of their domains.
 
-    While no sought pod stands in any domain, a pod that is of the sought kind itself may be the first.
+    If no pod in the cluster matches and the pod matches its own terms, it can be the first of a series.
     """
-    counts = [one.current() for one in found.sought]
-    first = _may_be_first(found)
+    is_first = _can_be_first(state)
     codes: _Codes | None = None
-    for one, some in zip(found.sought, counts, strict=True):
-        verdicts: _Codes = np.zeros(len(some), np.int8) if first else (some == 0).view(np.int8)
-        verdicts[-1] = not one.domains.complete
-        if verdicts.any():
-            codes = _first(codes, one.domains.pick(verdicts * np.int8(_UNATTRACTED), rows))
+    for counts in state.affinity_counts:
+        current = counts.current()
+        missing: _Codes = np.zeros(len(current), np.int8) if is_first else (current == 0).view(np.int8)
+        missing[-1] = not counts.domains.complete
+        if missing.any():
+            codes = _first(codes, counts.domains.for_rows(missing * np.int8(_AFFINITY), rows))
     return codes
 
 
-def _attracted(found: _Neighbours, row: int) -> bool:
-    """The same of one row."""
-    near = [one.near(row) for one in found.sought]
-    return None not in near and (all(near) or _may_be_first(found))
+def _satisfies_affinity(state: _PreFilterState, row: int) -> bool:
+    """Return whether a single row satisfies the affinity terms (``satisfyPodAffinity``)."""
+    counts = [counts.in_domain_of(row) for counts in state.affinity_counts]
+    return None not in counts and (all(counts) or _can_be_first(state))
 
 
-def _may_be_first(found: _Neighbours) -> bool:
-    return found.own and not any(one.current()[:-1].any() for one in found.sought)
+def _can_be_first(state: _PreFilterState) -> bool:
+    return state.matches_own_terms and not any(counts.current()[:-1].any() for counts in state.affinity_counts)
 
 
-def _where_any(grouped: _Grouped, code: int, rows: Rows, codes: _Codes | None) -> _Codes | None:
-    """*codes*, and *code* for rows that nothing refused yet and where any of the counted pods share a domain."""
-    for domains, members in grouped.items():
-        shared = None
-        for one in members:
-            if one.counter.rows:
-                here = one.current() > 0
-                shared = here if shared is None else shared | here
-        if shared is None:
+def _unsatisfied_anti_affinity(grouped: _Grouped, code: int, rows: Rows, codes: _Codes | None) -> _Codes | None:
+    """Add *code* to *codes* for rows that have any of the counted pods in one of their domains."""
+    for domains, group in grouped.items():
+        occupied = None
+        for counts in group:
+            if counts.counter.rows:
+                current = counts.current() > 0
+                occupied = current if occupied is None else occupied | current
+        if occupied is None:
             continue
-        shared[-1] = False
-        if shared.any():
-            codes = _first(codes, domains.pick(shared.view(np.int8) * np.int8(code), rows))
+        occupied[-1] = False
+        if occupied.any():
+            codes = _first(codes, domains.for_rows(occupied.view(np.int8) * np.int8(code), rows))
     return codes
 
 
-def _first(codes: _Codes | None, more: _Codes) -> _Codes:
-    """Of two refusals the scheduler names the first."""
-    return more if codes is None else np.where(codes, codes, more)
+def _first(codes: _Codes | None, later: _Codes) -> _Codes:
+    """Combine codes; the scheduler reports the first rejection."""
+    return later if codes is None else np.where(codes, codes, later)
 
 
-PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _reads, _refuse, _judge)
+PLUGIN: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _pre_filter, _filter, _row_filter)

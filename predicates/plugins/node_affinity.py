@@ -1,4 +1,4 @@
-"""NodeAffinity: the node's labels and name must be what the pod requires (``nodeaffinity/node_affinity.go``)."""
+"""NodeAffinity: the node must match ``nodeSelector`` and required node affinity (``nodeaffinity/node_affinity.go``)."""
 
 from functools import reduce
 from operator import or_
@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import NodeSelector, NodeSelectorTerm, PodClass
 from predicates.selectors import Pair, node_labels_mask, node_selector_mask
@@ -15,11 +15,11 @@ from predicates.snapshot import Snapshot
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 CONFLICT: Final = "pod affinity terms conflict"
 
-#: ``nodeSelector``, and the terms of the required affinity.
-Wanted: TypeAlias = tuple[tuple[Pair, ...], NodeSelector | None]
+#: ``nodeSelector``, and the required node affinity.
+Required: TypeAlias = tuple[tuple[Pair, ...], NodeSelector | None]
 
 
-def _reads(pod: PodClass) -> Wanted | None:
+def _pre_filter(pod: PodClass) -> Required | None:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required if affinity else None
     if required is None and not pod.spec.node_selector:
@@ -27,32 +27,33 @@ def _reads(pod: PodClass) -> Wanted | None:
     return tuple(sorted(pod.spec.node_selector.items())), required
 
 
-def _refuse(wanted: Wanted, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    labels, required = wanted
+def _filter(state: Required, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    node_selector, required = state
     if required is not None and _conflicting(required):
-        everywhere = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
-        return Refusal(everywhere, lambda _: (CONFLICT,), prefilter=True)
-    suits = node_labels_mask(labels, snapshot, rows)
+        codes = np.ones(len(snapshot.nodes.alive[rows]), np.int64)
+        return Rejections(codes, lambda _: (CONFLICT,), prefilter=True)
+    matches = node_labels_mask(node_selector, snapshot, rows)
     if required is not None:
-        suits &= node_selector_mask(required, snapshot, rows)
-    if suits.all():
+        matches &= node_selector_mask(required, snapshot, rows)
+    if matches.all():
         return None
-    return Refusal((~suits).astype(np.int64), lambda _: (REASON,))
+    return Rejections((~matches).astype(np.int64), lambda _: (REASON,))
 
 
 def _conflicting(required: NodeSelector) -> bool:
-    """Whether every term asks for nodes by name, and none of them for a name that all its fields agree on.
+    """Return whether every term selects nodes by name and the names in each of them contradict each other.
 
-    Fields count here whether or not the scheduler can parse the rest of their term.
+    As upstream, this is checked even for terms that the scheduler cannot parse.
     """
-    named = [_names(term) for term in required.node_selector_terms]
-    names = [one for one in named if one is not None]
-    return bool(named) and len(names) == len(named) and not reduce(or_, names)
+    terms = [_node_names(term) for term in required.node_selector_terms]
+    names = [term for term in terms if term is not None]
+    return bool(terms) and len(names) == len(terms) and not reduce(or_, names)
 
 
-def _names(term: NodeSelectorTerm) -> frozenset[str] | None:
-    asked = [frozenset(one.values) for one in term.match_fields if one.key == "metadata.name" and one.operator == "In"]
-    return asked[0].intersection(*asked) if asked else None
+def _node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
+    fields = (field for field in term.match_fields if field.key == "metadata.name" and field.operator == "In")
+    names = [frozenset(field.values) for field in fields]
+    return names[0].intersection(*names) if names else None
 
 
-PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, _pre_filter, _filter)

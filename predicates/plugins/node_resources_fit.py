@@ -1,6 +1,6 @@
-"""NodeResourcesFit: what the pod requests must be free; every shortage is named (``noderesources/fit.go``).
+"""NodeResourcesFit: the node must have enough free resources for the pod's requests (``noderesources/fit.go``).
 
-The scheduler names extended resources in random order, this plugin by name.
+All insufficient resources are reported. The scheduler lists extended resources in random order, this plugin by name.
 """
 
 from functools import lru_cache
@@ -9,54 +9,54 @@ from typing import Final
 import numpy as np
 
 from predicates.devices import device_resources
-from predicates.framework import Judge, Plugin, Reasons, Refusal, Scope
+from predicates.framework import Plugin, Reasons, Rejections, RejectsRow, Scope
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, PodClass
 from predicates.snapshot import Snapshot
 
-TOO_MANY: Final = "Too many pods"
+TOO_MANY_PODS: Final = "Too many pods"
 
-#: The scheduler names these first, in this order; extended resources follow.
+#: The order in which the scheduler reports native resources; extended resources follow.
 _ORDER: Final = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
 
-#: A code has one bit a shortage; past this many resources the rest share the last.
+#: A code has one bit per insufficient resource; resources beyond this number share the last bit.
 _BITS: Final = 62
 
 
-def _reads(pod: PodClass) -> Amounts:
-    return _in_order(pod.requests)
+def _pre_filter(pod: PodClass) -> Amounts:
+    return _in_report_order(pod.requests)
 
 
 @lru_cache(maxsize=16384)
-def _in_order(requests: Amounts) -> Amounts:
-    """What counts, as the scheduler names it; negative amounts ask for nothing."""
-    asked = [one for one in requests if one[1] > 0]
-    return tuple(sorted(asked, key=lambda one: (_ORDER.get(one[0], len(_ORDER)), one[0])))
+def _in_report_order(requests: Amounts) -> Amounts:
+    """Return the positive *requests* in the order in which the scheduler reports them."""
+    positive = [request for request in requests if request[1] > 0]
+    return tuple(sorted(positive, key=lambda request: (_ORDER.get(request[0], len(_ORDER)), request[0])))
 
 
-def _refuse(asked: Amounts, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    """A code has one bit a shortage: the lowest for the number of pods, then the resources in order."""
+def _filter(requests: Amounts, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    """Set one bit per insufficient resource: the lowest for the number of pods, then *requests* in order."""
     table = snapshot.nodes
     codes = (table.free[rows, PODS] < 1).astype(np.int64)
-    for bit, (resource, amount) in enumerate(asked, 1):
+    for bit, (resource, amount) in enumerate(requests, 1):
         column = table.resources.get(resource)
-        short = table.free[rows, column] < amount if column is not None else np.ones(len(codes), np.bool_)
+        insufficient = table.free[rows, column] < amount if column is not None else np.ones(len(codes), np.bool_)
         if resource not in _ORDER and resource in device_resources(snapshot):
-            # Where no device plugin gives the resource DynamicResources answers for it.
-            short &= table.allocatable[rows, column] > 0 if column is not None else False
-        codes[short] |= 1 << min(bit, _BITS)
-    return Refusal(codes, lambda code: _reasons(code, asked)) if codes.any() else None
+            # DynamicResources decides about nodes on which no device plugin provides the resource.
+            insufficient &= table.allocatable[rows, column] > 0 if column is not None else False
+        codes[insufficient] |= 1 << min(bit, _BITS)
+    return Rejections(codes, lambda code: _reasons(code, requests)) if codes.any() else None
 
 
-def _judge(asked: Amounts, snapshot: Snapshot) -> Judge:
+def _row_filter(requests: Amounts, snapshot: Snapshot) -> RejectsRow:
     table = snapshot.nodes
     columns = table.resources
 
-    def refuses(row: int) -> bool:
-        free = table.lines[row].tolist()
+    def rejects(row: int) -> bool:
+        free = table.free_rows[row].tolist()
         if free[PODS] < 1:
             return True
-        for resource, amount in asked:
+        for resource, amount in requests:
             column = columns.get(resource)
             if (column is None or free[column] < amount) and (
                 resource in _ORDER
@@ -66,12 +66,12 @@ def _judge(asked: Amounts, snapshot: Snapshot) -> Judge:
                 return True
         return False
 
-    return refuses
+    return rejects
 
 
-def _reasons(code: int, asked: Amounts) -> Reasons:
-    sentences = (TOO_MANY, *(f"Insufficient {resource}" for resource, _ in asked))
-    return tuple(sentence for bit, sentence in enumerate(sentences) if code >> min(bit, _BITS) & 1)
+def _reasons(code: int, requests: Amounts) -> Reasons:
+    reasons = (TOO_MANY_PODS, *(f"Insufficient {resource}" for resource, _ in requests))
+    return tuple(reason for bit, reason in enumerate(reasons) if code >> min(bit, _BITS) & 1)
 
 
-PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _reads, _refuse, _judge)
+PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _pre_filter, _filter, _row_filter)

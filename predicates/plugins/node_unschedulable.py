@@ -1,10 +1,13 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate it (``nodeunschedulable/node_unschedulable.go``)."""
+"""NodeUnschedulable: a cordoned node rejects pods that do not tolerate it.
+
+Source: ``nodeunschedulable/node_unschedulable.go``.
+"""
 
 from typing import Final
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import PodClass, Taint, Toleration
 from predicates.snapshot import Snapshot
@@ -12,18 +15,18 @@ from predicates.tolerations import tolerated
 
 REASON: Final = "node(s) were unschedulable"
 
-_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def _reads(pod: PodClass) -> tuple[Toleration, ...]:
+def _pre_filter(pod: PodClass) -> tuple[Toleration, ...]:
     return pod.spec.tolerations
 
 
-def _refuse(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
     cordoned = snapshot.nodes.unschedulable[rows]
-    if not cordoned.any() or tolerated(_CORDON, tolerations):
+    if not cordoned.any() or tolerated(_UNSCHEDULABLE, tolerations):
         return None
-    return Refusal(cordoned.astype(np.int64), lambda _: (REASON,))
+    return Rejections(cordoned.astype(np.int64), lambda _: (REASON,))
 
 
-PLUGIN: Final = Plugin("NodeUnschedulable", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("NodeUnschedulable", Scope.NODE, _pre_filter, _filter)

@@ -1,6 +1,6 @@
-"""NodeVolumeLimits: a node attaches as many CSI volumes as its CSINode says (``nodevolumelimits/csi.go``).
+"""NodeVolumeLimits: the node must not exceed the volume limits in its CSINode (``nodevolumelimits/csi.go``).
 
-The alpha gate VolumeLimitScaling is off: ``preventPodSchedulingIfMissing`` of a CSIDriver says nothing.
+The alpha feature gate VolumeLimitScaling is off, so ``preventPodSchedulingIfMissing`` of a CSIDriver has no effect.
 """
 
 from collections import Counter
@@ -10,87 +10,91 @@ from typing import Final
 import numpy as np
 
 from predicates.csi_translation import CSIVolume, plugin_of
-from predicates.framework import Codes, Plugin, Refusal, Scope
+from predicates.framework import Codes, Plugin, Rejections, Scope
 from predicates.indexes.attachments import Attachments, VolumeError
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
-from predicates.storage import failed
+from predicates.storage import filter_error
 
 NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"
 
-#: Codes: the first three, and from there on what keeps the volumes of pods on the node from being told.
-_EXCEEDED, _BROKEN, _BROKEN_WITHOUT_CSI, _SPOILED = 1, 2, 3, 4
+#: Codes. From ``_PLACED_POD_ERROR`` on: errors about the volumes of pods on the node.
+_EXCEEDED, _POD_ERROR, _POD_ERROR_WITHOUT_CSI, _PLACED_POD_ERROR = 1, 2, 3, 4
 
 
-def _reads(pod: PodClass) -> PodClass | None:
-    if pod.claims or any(plugin_of(one) for one in pod.disks):
+def _pre_filter(pod: PodClass) -> PodClass | None:
+    if pod.claims or any(plugin_of(volume) for volume in pod.disks):
         return pod
     return None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     attachments = snapshot.index(Attachments).sync()
-    wanted = attachments.wanted(pod)
-    if not (wanted.volumes or wanted.error or wanted.error_without_csi):
+    requested = attachments.requested(pod)
+    if not (requested.volumes or requested.error or requested.error_without_csi):
         return None
     nodes = snapshot.index(CSINodes).sync()
-    texts = {_EXCEEDED: REASON}
+    reasons = {_EXCEEDED: REASON}
     codes: Codes
-    if wanted.error or wanted.error_without_csi:
+    if requested.error or requested.error_without_csi:
         codes = np.where(
             nodes.present[rows],
-            _BROKEN if wanted.error else 0,
-            _BROKEN_WITHOUT_CSI if wanted.error_without_csi else 0,
+            _POD_ERROR if requested.error else 0,
+            _POD_ERROR_WITHOUT_CSI if requested.error_without_csi else 0,
         )
-        texts |= {_BROKEN: _worded(wanted.error), _BROKEN_WITHOUT_CSI: _worded(wanted.error_without_csi)}
+        reasons |= {_POD_ERROR: _reason(requested.error), _POD_ERROR_WITHOUT_CSI: _reason(requested.error_without_csi)}
     else:
-        codes = _exceeded(wanted.volumes, nodes, attachments, rows).astype(np.int64)
-        if attachments.spoiled:
-            texts |= _spoil(codes, attachments, nodes.limited, rows)
+        codes = _exceeded(requested.volumes, nodes, attachments, rows).astype(np.int64)
+        if attachments.unresolved:
+            reasons |= _add_placed_pod_errors(codes, attachments, nodes.limited, rows)
     if not codes.any():
         return None
-    return Refusal(codes, lambda code: (texts[code],))
+    return Rejections(codes, lambda code: (reasons[code],))
 
 
-def _worded(error: VolumeError | None) -> str:
+def _reason(error: VolumeError | None) -> str:
     if error is None:
         return ""
-    return failed(NAME, error.text) if error.fatal else error.text
+    return filter_error(NAME, error.text) if error.fatal else error.text
 
 
-def _exceeded(volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
-    """Where a driver would get more volumes than it may; those that pods of the node use already come for free."""
+def _exceeded(new_volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
+    """Return where the limit of a driver would be exceeded; volumes that pods on the node use do not count again.
+
+    ``currentVolumeCount + newVolumeCount > maxVolumeLimit``
+    """
     exceeded: Flags = np.zeros(len(nodes.present[rows]), np.bool_)
-    for driver, number in Counter(one.driver for one in volumes).items():
+    for driver, number in Counter(volume.driver for volume in new_volumes).items():
         if (limits := nodes.limits.get(driver)) is None:
             continue
-        # Subtracted, not added up: the limit of a driver without one is the largest number there is.
-        count = attachments.counts.get(driver)
-        room = limits[rows] if count is None else limits[rows] - count[rows]
-        used = [attachments.pods[one] for one in volumes if one.driver == driver and one in attachments.pods]
-        if not used:
+        # Subtracted instead of added: no limit is the largest 64-bit integer, and a sum would overflow.
+        current = attachments.counts.get(driver)
+        room = limits[rows] if current is None else limits[rows] - current[rows]
+        driver_volumes = (volume for volume in new_volumes if volume.driver == driver)
+        users = [attachments.users[volume] for volume in driver_volumes if volume in attachments.users]
+        if not users:
             exceeded |= room < number
             continue
-        more = np.full(len(nodes.present), number)
-        for there in used:
-            more[list(there)] -= 1
-        exceeded |= (more[rows] > 0) & (room < more[rows])
+        new_count = np.full(len(nodes.present), number)
+        for rows_with_volume in users:
+            new_count[list(rows_with_volume)] -= 1
+        exceeded |= (new_count[rows] > 0) & (room < new_count[rows])
     return exceeded
 
 
-def _spoil(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -> dict[int, str]:
-    """Mark the nodes whose pods' volumes cannot be told; the scheduler gives up on those, if they have limits."""
-    texts = sorted({next(iter(errors)) for errors in attachments.spoiled.values()})
-    numbers = {text: number for number, text in enumerate(texts, _SPOILED)}
-    spoiled: Codes = np.zeros(len(limited), np.int64)
-    for row, errors in attachments.spoiled.items():
+def _add_placed_pod_errors(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -> dict[int, str]:
+    """Mark nodes with limits and a pod whose volumes cannot be resolved: on those, the scheduler's plugin fails."""
+    texts = sorted({next(iter(errors)) for errors in attachments.unresolved.values()})
+    numbers = {text: number for number, text in enumerate(texts, _PLACED_POD_ERROR)}
+    failing: Codes = np.zeros(len(limited), np.int64)
+    for row, errors in attachments.unresolved.items():
         if limited[row]:
-            spoiled[row] = numbers[next(iter(errors))]
-    np.copyto(codes, spoiled[rows], where=spoiled[rows] != 0)
-    return {number: failed(NAME, text) for text, number in numbers.items()}
+            failing[row] = numbers[next(iter(errors))]
+    np.copyto(codes, failing[rows], where=failing[rows] != 0)
+    return {number: filter_error(NAME, text) for text, number in numbers.items()}
 
 
-PLUGIN: Final = Plugin(NAME, Scope.PODS, _reads, _refuse)
+PLUGIN: Final = Plugin(NAME, Scope.PODS, _pre_filter, _filter)

@@ -1,6 +1,6 @@
-"""PodTopologySpread: pods of a kind are spread evenly over topology domains (``podtopologyspread/filtering.go``).
+"""PodTopologySpread: hard topology spread constraints must hold (``podtopologyspread/filtering.go``).
 
-Only constraints that say ``DoNotSchedule`` filter; the default profile adds none of those by itself.
+Only constraints with ``whenUnsatisfiable: DoNotSchedule`` filter. The default profile adds no such constraints.
 """
 
 from dataclasses import dataclass
@@ -9,124 +9,133 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.framework import Judge, Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import Counts, DomainCounts
-from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
+from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 
-UNEVEN: Final = "node(s) didn't match pod topology spread constraints"
-UNLABELLED: Final = f"{UNEVEN} (missing required label)"
+CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"
+NODE_LABEL_NOT_MATCH: Final = f"{CONSTRAINTS_NOT_MATCH} (missing required label)"
 
-_UNEVEN, _UNLABELLED = 1, 2
-_REASONS: Final = {_UNEVEN: (UNEVEN,), _UNLABELLED: (UNLABELLED,)}
+_CONSTRAINTS_NOT_MATCH, _NODE_LABEL_NOT_MATCH = 1, 2
+_REASONS: Final = {_CONSTRAINTS_NOT_MATCH: (CONSTRAINTS_NOT_MATCH,), _NODE_LABEL_NOT_MATCH: (NODE_LABEL_NOT_MATCH,)}
 _MAX_INT32: Final = 2**31 - 1
 
-#: So few domains are looked through faster than NumPy begins.
+#: Up to this number of domains, a Python loop is faster than NumPy.
 _FEW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Constraint:
+    """A hard constraint of a pod class.
+
+    The judging criterion is
+    ``'existing matching num' + 'if self-match (1 or 0)' - 'global minimum' <= 'maxSkew'``.
+    """
+
     max_skew: int
     min_domains: int
-    own: int  #: 1 if the pod itself is selected
+    self_match_num: int  #: 1 if the selector matches the pod itself, else 0
     counts: DomainCounts
 
-    def verdicts(self, snapshot: Snapshot) -> npt.NDArray[np.int8] | None:
-        """A code for each domain, the last for rows in none; None where no row is refused."""
-        counts, limit = self._most(snapshot)
-        codes = (counts > limit).view(np.int8)
-        codes[-1] = 0 if self.counts.domains.complete else _UNLABELLED
+    def codes(self, snapshot: Snapshot) -> npt.NDArray[np.int8] | None:
+        """Return a code for each domain and a last one for rows in no domain; None if no row is rejected."""
+        match_num, limit = self._match_num_and_limit(snapshot)
+        codes = (match_num > limit).view(np.int8)
+        codes[-1] = 0 if self.counts.domains.complete else _NODE_LABEL_NOT_MATCH
         return codes if codes.any() else None
 
-    def refuses(self, snapshot: Snapshot, row: int) -> bool:
-        """The same of one row."""
-        counts, limit = self._most(snapshot)
+    def rejects(self, snapshot: Snapshot, row: int) -> bool:
+        """Return whether the constraint rejects a single row."""
+        match_num, limit = self._match_num_and_limit(snapshot)
         slot = self.counts.domains.slots.item(row)
-        return slot == self.counts.domains.size or counts.item(slot) > limit
+        return slot == self.counts.domains.size or match_num.item(slot) > limit
 
-    def _most(self, snapshot: Snapshot) -> tuple[Counts, int]:
-        """The counts by domain, and how many there may be in the domain where the pod goes."""
-        counts = self.counts.current()
+    def _match_num_and_limit(self, snapshot: Snapshot) -> tuple[Counts, int]:
+        """Return the matching pods by domain, and the largest number that does not reject the domain."""
+        match_num = self.counts.current()
         domains = self.counts.domains
-        occupied = domains.occupied
-        if snapshot.ghosts and domains.shuns_ghosts:
-            counts = without_ghosts(self.counts, counts, snapshot)
-            occupied = domains.occupied_without(snapshot.ghosts)
-        limit = self.max_skew + self._least(counts, occupied) - self.own
-        return counts, max(-1, min(limit, _MAX_INT32))
+        eligible = domains.occupied
+        if snapshot.draining_rows and domains.excludes_draining:
+            match_num = without_draining(self.counts, match_num, snapshot)
+            eligible = domains.occupied_without(snapshot.draining_rows)
+        limit = self.max_skew + self._min_match_num(match_num, eligible) - self.self_match_num
+        return match_num, max(-1, min(limit, _MAX_INT32))
 
-    def _least(self, counts: Counts, occupied: npt.NDArray[np.intp]) -> int:
-        """The global minimum; 0 while there are fewer domains than ``minDomains``."""
-        domains = len(occupied)
+    def _min_match_num(self, match_num: Counts, eligible: npt.NDArray[np.intp]) -> int:
+        """Return the global minimum; 0 if there are fewer eligible domains than ``minDomains``."""
+        domains = len(eligible)
         if domains < self.min_domains:
             return 0
         if not domains:
             return _MAX_INT32
-        some = counts[:-1] if domains == len(counts) - 1 else counts.take(occupied)
-        return min(some.tolist()) if domains < _FEW else int(some.min())
+        counts = match_num[:-1] if domains == len(match_num) - 1 else match_num.take(eligible)
+        return min(counts.tolist()) if domains < _FEW else int(counts.min())
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     constraints = pod.spec.topology_spread_constraints
     return pod if constraints and any(map(_is_hard, constraints)) else None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    constraints = snapshot.index(TopologyIndex).current(_prepare)[pod]
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    constraints = snapshot.index(TopologyIndex).cached(_constraints)[pod]
     if isinstance(constraints, str):
         reasons = (constraints,)
-        return Refusal(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
+        return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
     codes: npt.NDArray[np.int8] | None = None
-    for one in constraints:
-        if (verdicts := one.verdicts(snapshot)) is not None:
-            found = one.counts.domains.pick(verdicts, rows)
-            # The scheduler names the first constraint that does not hold.
-            codes = found if codes is None else np.where(codes, codes, found)
-    return None if codes is None else Refusal(codes.astype(np.int64), _REASONS.__getitem__)
+    for constraint in constraints:
+        if (by_domain := constraint.codes(snapshot)) is not None:
+            by_row = constraint.counts.domains.for_rows(by_domain, rows)
+            # The scheduler reports the first constraint that does not hold.
+            codes = by_row if codes is None else np.where(codes, codes, by_row)
+    return None if codes is None else Rejections(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _judge(pod: PodClass, snapshot: Snapshot) -> Judge:
+def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
-    def refuses(row: int) -> bool:
-        constraints = index.current(_prepare)[pod]
-        return isinstance(constraints, str) or any(one.refuses(snapshot, row) for one in constraints)
+    def rejects(row: int) -> bool:
+        constraints = index.cached(_constraints)[pod]
+        return isinstance(constraints, str) or any(constraint.rejects(snapshot, row) for constraint in constraints)
 
-    return refuses
+    return rejects
 
 
-def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
-    """The hard constraints of the class, or the scheduler's text for what is wrong with them."""
-    hard = [one for one in pod.spec.topology_spread_constraints if _is_hard(one)]
-    selectors = [compile_selector(one.label_selector) for one in hard]
-    if error := next((one.error for one in selectors if one.error), ""):
+def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
+    """Return the hard constraints of the class, or the scheduler's message if one of them is invalid."""
+    hard = [constraint for constraint in pod.spec.topology_spread_constraints if _is_hard(constraint)]
+    selectors = [compile_selector(constraint.label_selector) for constraint in hard]
+    if error := next((selector.error for selector in selectors if selector.error), ""):
         return (
             f'running PreFilter plugin "PodTopologySpread": '
             f"get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
         )
-    keys = frozenset(one.topology_key for one in hard)
-    return tuple(_constraint(index, pod, one, selector, keys) for one, selector in zip(hard, selectors, strict=True))
-
-
-def _constraint(
-    index: TopologyIndex, pod: PodClass, one: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
-) -> _Constraint:
-    selector = narrowed(selector, one, pod.labels)
-    return _Constraint(
-        max_skew=one.max_skew,
-        min_domains=1 if one.min_domains is None else one.min_domains,
-        own=int(selector.matches(pod.labels)),
-        counts=index.counts(counted(pod.namespace, selector), topology(pod, one, keys)),
+    keys = frozenset(constraint.topology_key for constraint in hard)
+    return tuple(
+        _constraint(index, pod, constraint, selector, keys)
+        for constraint, selector in zip(hard, selectors, strict=True)
     )
 
 
-def _is_hard(one: TopologySpreadConstraint) -> bool:
-    return one.when_unsatisfiable == "DoNotSchedule"
+def _constraint(
+    index: TopologyIndex, pod: PodClass, constraint: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
+) -> _Constraint:
+    selector = with_match_label_keys(selector, constraint, pod.labels)
+    return _Constraint(
+        max_skew=constraint.max_skew,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        self_match_num=int(selector.matches(pod.labels)),
+        counts=index.counts(matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys)),
+    )
 
 
-PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _reads, _refuse, _judge)
+def _is_hard(constraint: TopologySpreadConstraint) -> bool:
+    return constraint.when_unsatisfiable == "DoNotSchedule"
+
+
+PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _pre_filter, _filter, _row_filter)

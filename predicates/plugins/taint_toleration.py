@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Rows
 from predicates.objects import PodClass, Toleration
 from predicates.snapshot import Snapshot
@@ -13,17 +13,17 @@ from predicates.tolerations import first_untolerated
 REASON: Final = "node(s) had untolerated taint(s)"
 
 
-def _reads(pod: PodClass) -> tuple[Toleration, ...]:
+def _pre_filter(pod: PodClass) -> tuple[Toleration, ...]:
     return pod.spec.tolerations
 
 
-def _refuse(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    """Judges each distinct set of taints once, whatever the number of nodes that carry it."""
+def _filter(tolerations: tuple[Toleration, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    """Evaluate each distinct set of taints once, regardless of the number of nodes that have it."""
     sets = snapshot.nodes.taint_sets
-    refused = np.array([first_untolerated(taints, tolerations) is not None for taints in sets], np.int64)
-    if not refused.any():
+    untolerated = np.array([first_untolerated(taints, tolerations) is not None for taints in sets], np.int64)
+    if not untolerated.any():
         return None
-    return Refusal(refused[snapshot.nodes.taint_set[rows]], lambda _: (REASON,))
+    return Rejections(untolerated[snapshot.nodes.taint_set[rows]], lambda _: (REASON,))
 
 
-PLUGIN: Final = Plugin("TaintToleration", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("TaintToleration", Scope.NODE, _pre_filter, _filter)

@@ -1,8 +1,8 @@
-"""VolumeBinding: bound volumes must be in reach of the node, and claims that wait for one must find it from there.
+"""VolumeBinding: the node must have access to bound volumes, and to matching volumes for unbound claims.
 
-Source: ``volumebinding/volume_binding.go``, ``binder.go``. Two plugins make up the scheduler's one: what can be
-said of any pod by itself, and what a trial's own placements have taken already. The scheduler keeps the latter in
-mind from binding to binding (``AssumePodVolumes``).
+Source: ``volumebinding/volume_binding.go``, ``binder.go``. The scheduler's plugin is split in two here: ``PLUGIN``
+evaluates the pod by itself, and ``ASSUMED`` the volumes that placements in the trial may have taken. The scheduler
+remembers the latter from one binding to the next (``AssumePodVolumes``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,22 +10,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from predicates.framework import Codes, Plugin, Reasons, Refusal, Scope
+from predicates.framework import Codes, Plugin, Reasons, Rejections, Scope
 from predicates.indexes.csi_nodes import CSINodes
-from predicates.indexes.pod_claims import BoundVolume, ClaimsOfPods, PodClaims, selected_node
-from predicates.indexes.shelves import Shelves
+from predicates.indexes.pod_claims import BoundVolume, PodClaims, PodClaimsIndex, selected_node
+from predicates.indexes.shelves import UnboundVolumes
 from predicates.nodes import Flags, Rows
 from predicates.objects import PersistentVolumeClaim, PodClass
 from predicates.provisioning import BIND_CONFLICT, NOT_ENOUGH_SPACE, provisioning_codes
-from predicates.reservations import taken
+from predicates.reservations import assumed_conflicts
 from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
-from predicates.storage import claim_key, failed, reached, rejected
+from predicates.storage import claim_key, filter_error, reject_all, selected_rows
 
 NAME: Final = "VolumeBinding"
 
 _NODE_CONFLICT, _NO_VOLUME = 1, 8
-#: From here on the code is the number of an error: the scheduler cannot judge the node.
+#: From here on, codes are numbers of errors with which the scheduler's plugin fails for the node.
 _ERROR: Final = 16
 _REASONS: Final = {
     _NODE_CONFLICT: "node(s) didn't match PersistentVolume's node affinity",
@@ -35,12 +35,12 @@ _REASONS: Final = {
 }
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     return pod if pod.claims else None
 
 
-class _Asked(NamedTuple):
-    """One question: about which rows, and the errors met so far."""
+class _Evaluation(NamedTuple):
+    """The rows to evaluate, and their codes and errors so far."""
 
     snapshot: Snapshot
     rows: Rows
@@ -48,92 +48,94 @@ class _Asked(NamedTuple):
     errors: list[str]
 
     def fail(self, where: Flags, error: str) -> None:
-        self.errors.append(failed(NAME, error))
+        """Set the code of the rows *where* to a new error."""
+        self.errors.append(filter_error(NAME, error))
         self.codes[where] = _ERROR + len(self.errors) - 1
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    claims = snapshot.index(ClaimsOfPods).of(pod)
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    claims = snapshot.index(PodClaimsIndex).of(pod)
     if claims.rejection is not None:
-        return rejected(claims.rejection, snapshot, rows)
-    asked = _Asked(snapshot, rows, np.zeros(len(snapshot.nodes.alive[rows]), np.int64), [])
-    _check_bound(claims.bound, asked)
-    if claims.selected or claims.waiting:
-        _check_waiting(claims, asked)
-    if not asked.codes.any():
+        return reject_all(claims.rejection, snapshot, rows)
+    evaluation = _Evaluation(snapshot, rows, np.zeros(len(snapshot.nodes.alive[rows]), np.int64), [])
+    _check_bound(claims.bound, evaluation)
+    if claims.to_provision or claims.to_match:
+        _check_unbound(claims, evaluation)
+    if not evaluation.codes.any():
         return None
 
     def reasons(code: int) -> Reasons:
         if code >= _ERROR:
-            return (asked.errors[code - _ERROR],)
+            return (evaluation.errors[code - _ERROR],)
         return tuple(reason for bit, reason in _REASONS.items() if code & bit)
 
-    return Refusal(asked.codes, reasons)
+    return Rejections(evaluation.codes, reasons)
 
 
 # Bound claims
 
 
-def _check_bound(volumes: Iterable[BoundVolume | None], asked: _Asked) -> None:
-    """The first volume that a node fails by decides."""
-    left: Flags = np.ones(len(asked.codes), np.bool_)
-    for one in volumes:
-        if one is None:
-            asked.codes[left] = _NO_VOLUME
+def _check_bound(volumes: Iterable[BoundVolume | None], evaluation: _Evaluation) -> None:
+    """Check bound volumes. The first volume that a node cannot access decides about its code."""
+    undecided: Flags = np.ones(len(evaluation.codes), np.bool_)
+    for volume in volumes:
+        if volume is None:
+            evaluation.codes[undecided] = _NO_VOLUME
             return
-        reach = reached(one.nodes, asked.snapshot, asked.rows)
-        if one.plugin is not None:
-            migrated = asked.snapshot.index(CSINodes).sync().migrated.get(one.plugin)
-            if migrated is not None and (there := migrated[asked.rows]).any():
-                if one.csi_error is not None:
-                    asked.fail(left & there, one.csi_error)
-                    left &= ~there
+        accessible = selected_rows(volume.nodes, evaluation.snapshot, evaluation.rows)
+        if volume.plugin is not None:
+            migrated = evaluation.snapshot.index(CSINodes).sync().migrated.get(volume.plugin)
+            if migrated is not None and (on_csi := migrated[evaluation.rows]).any():
+                if volume.csi_error is not None:
+                    evaluation.fail(undecided & on_csi, volume.csi_error)
+                    undecided &= ~on_csi
                 else:
-                    reach = np.where(there, reached(one.csi_nodes, asked.snapshot, asked.rows), reach)
-        asked.codes[left & ~reach] = _NODE_CONFLICT
-        left &= reach
+                    csi_accessible = selected_rows(volume.csi_nodes, evaluation.snapshot, evaluation.rows)
+                    accessible = np.where(on_csi, csi_accessible, accessible)
+        evaluation.codes[undecided & ~accessible] = _NODE_CONFLICT
+        undecided &= accessible
 
 
-# Claims that wait for their first consumer
+# Unbound claims, which wait for their first consumer
 
 
-def _check_waiting(claims: PodClaims, asked: _Asked) -> None:
-    left = asked.codes < _ERROR
-    for one in claims.selected:
-        elsewhere: Flags = np.ones(len(asked.snapshot.nodes), np.bool_)
-        if (row := asked.snapshot.nodes.row.get(selected_node(one) or "")) is not None:
-            elsewhere[row] = False
-        asked.codes[left & elsewhere[asked.rows]] |= BIND_CONFLICT
-        left &= ~elsewhere[asked.rows]
-    for one in claims.waiting:
-        if one.spec.selector is not None and (error := compile_selector(one.spec.selector).error):
-            name = claim_key(one.metadata.namespace, one.metadata.name)
-            asked.fail(left, f"error creating internal label selector for claim: {name}: {error}")
+def _check_unbound(claims: PodClaims, evaluation: _Evaluation) -> None:
+    undecided = evaluation.codes < _ERROR
+    for claim in claims.to_provision:
+        not_selected: Flags = np.ones(len(evaluation.snapshot.nodes), np.bool_)
+        if (row := evaluation.snapshot.nodes.row.get(selected_node(claim) or "")) is not None:
+            not_selected[row] = False
+        evaluation.codes[undecided & not_selected[evaluation.rows]] |= BIND_CONFLICT
+        undecided &= ~not_selected[evaluation.rows]
+    for claim in claims.to_match:
+        if claim.spec.selector is not None and (error := compile_selector(claim.spec.selector).error):
+            name = claim_key(claim.metadata.namespace, claim.metadata.name)
+            evaluation.fail(undecided, f"error creating internal label selector for claim: {name}: {error}")
             return
-    none: Flags = np.zeros(len(asked.codes), np.bool_)
-    found = {index: flags[asked.rows] for index, flags in _bindable(claims.waiting, asked.snapshot)}
-    for index, one in enumerate((*claims.selected, *claims.waiting), -len(claims.selected)):
-        lacking = left & ~found.get(index, none)
-        if lacking.any():
-            codes = np.where(lacking, provisioning_codes(one, asked.snapshot, asked.rows), 0)
-            np.bitwise_or(asked.codes, codes, out=asked.codes)
-            left &= codes == 0
+    none: Flags = np.zeros(len(evaluation.codes), np.bool_)
+    bindable = {index: flags[evaluation.rows] for index, flags in _bindable(claims.to_match, evaluation.snapshot)}
+    for index, claim in enumerate((*claims.to_provision, *claims.to_match), -len(claims.to_provision)):
+        to_provision = undecided & ~bindable.get(index, none)
+        if to_provision.any():
+            codes = np.where(to_provision, provisioning_codes(claim, evaluation.snapshot, evaluation.rows), 0)
+            np.bitwise_or(evaluation.codes, codes, out=evaluation.codes)
+            undecided &= codes == 0
 
 
 def _bindable(claims: tuple[PersistentVolumeClaim, ...], snapshot: Snapshot) -> Iterator[tuple[int, Flags]]:
-    """For each claim, by its place among *claims*, the rows from where it finds a volume that is there already."""
-    for shelf, wishes in snapshot.index(Shelves).wishes(claims):
-        yield from zip(wishes, shelf.bindable(tuple(wishes.values())), strict=True)
+    """Yield the positions of *claims*, each with the rows on which the claim can be bound to an existing volume."""
+    for volumes, requests in snapshot.index(UnboundVolumes).requests(claims):
+        yield from zip(requests, volumes.bindable(tuple(requests.values())), strict=True)
 
 
-def _refuse_taken(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-    """What the trial's own placements have taken."""
-    claims = snapshot.index(ClaimsOfPods).of(pod)
-    if not snapshot.claimants or not claims.waiting:
+def _filter_assumed(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    """Reject rows where placements in the trial may have taken the volumes."""
+    claims = snapshot.index(PodClaimsIndex).of(pod)
+    if not snapshot.assumed_claims or not claims.to_match:
         return None
-    codes = np.where(taken(claims.waiting, snapshot), BIND_CONFLICT, 0)[rows]
-    return Refusal(codes, lambda code: (_REASONS[code],)) if codes.any() else None
+    codes = np.where(assumed_conflicts(claims.to_match, snapshot), BIND_CONFLICT, 0)[rows]
+    return Rejections(codes, lambda code: (_REASONS[code],)) if codes.any() else None
 
 
-PLUGIN: Final = Plugin(NAME, Scope.NODE, _reads, _refuse)
-TAKEN: Final = Plugin(NAME, Scope.CLUSTER, _reads, _refuse_taken)
+PLUGIN: Final = Plugin(NAME, Scope.NODE, _pre_filter, _filter)
+ASSUMED: Final = Plugin(NAME, Scope.CLUSTER, _pre_filter, _filter_assumed)

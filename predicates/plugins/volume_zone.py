@@ -1,4 +1,4 @@
-"""VolumeZone: a bound volume's zone and region labels must be those of the node (``volumezone/volume_zone.go``)."""
+"""VolumeZone: the node must match the zone and region labels of bound volumes (``volumezone/volume_zone.go``)."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -6,19 +6,19 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from predicates.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_DELIMITER
-from predicates.framework import Plugin, Refusal, Scope
+from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import MISSING, Flags, Ids, NodeTable, Rows
 from predicates.objects import PersistentVolume, PodClass
 from predicates.snapshot import Snapshot
 from predicates.storage import (
     WAIT_FOR_FIRST_CONSUMER,
-    class_name,
+    claim_not_found,
     find_claim,
-    find_class,
+    find_storage_class,
     find_volume,
-    no_such,
-    no_such_claim,
-    rejected,
+    not_found,
+    reject_all,
+    storage_class_name,
 )
 
 REASON: Final = "node(s) had no available volume zone"
@@ -28,70 +28,70 @@ _GA: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class _Topology(NamedTuple):
-    """A label that the node must carry with one of these values."""
+    """A label that the node must have with one of these values (``pvTopology``)."""
 
     key: str
     values: frozenset[str]
 
 
 class _RejectedError(Exception):
-    """The pod is refused before any node is looked at; the message is the reason."""
+    """PreFilter rejects the pod; the message is the reason."""
 
 
-def _reads(pod: PodClass) -> PodClass | None:
+def _pre_filter(pod: PodClass) -> PodClass | None:
     return pod if pod.claims else None
 
 
-def _refuse(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Refusal | None:
+def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     try:
-        wanted = [one for volume in _volumes(pod, snapshot) for one in _topologies(volume)]
+        topologies = [topology for volume in _volumes(pod, snapshot) for topology in _topologies(volume)]
     except _RejectedError as rejection:
-        return rejected(str(rejection), snapshot, rows)
-    if not wanted:
+        return reject_all(str(rejection), snapshot, rows)
+    if not topologies:
         return None
     table = snapshot.nodes
-    refused = ~_matched(wanted[0], table, rows)
-    for one in wanted[1:]:
-        refused |= ~_matched(one, table, rows)
-    if not refused.any():
+    rejected = ~_matches(topologies[0], table, rows)
+    for topology in topologies[1:]:
+        rejected |= ~_matches(topology, table, rows)
+    if not rejected.any():
         return None
-    # A node without any such label is taken for one of a cluster that has no zones.
-    labelled: Flags = np.zeros(len(refused), np.bool_)
+    # A node without any of these labels is accepted: the cluster may not have zones.
+    labelled: Flags = np.zeros(len(rejected), np.bool_)
     for key in _KEYS:
         labelled |= table.label(key).ids[rows] != MISSING
-    refused &= labelled
-    return Refusal(refused.astype(np.int64), lambda _: (REASON,))
+    rejected &= labelled
+    return Rejections(rejected.astype(np.int64), lambda _: (REASON,))
 
 
 def _volumes(pod: PodClass, snapshot: Snapshot) -> Iterator[PersistentVolume]:
-    """The bound volumes of the pod's claims, those of ephemeral volumes left out. Raises _RejectedError."""
-    for one in pod.claims:
-        if one.ephemeral:
+    """Yield the bound volumes of the pod's claims, except ephemeral ones. Raises _RejectedError."""
+    for reference in pod.claims:
+        if reference.ephemeral:
             continue
-        if not one.name:
+        if not reference.name:
             raise _RejectedError("PersistentVolumeClaim had no name")
-        claim = find_claim(snapshot, pod.namespace, one.name)
+        claim = find_claim(snapshot, pod.namespace, reference.name)
         if claim is None:
-            raise _RejectedError(no_such_claim(one.name))
+            raise _RejectedError(claim_not_found(reference.name))
         if not (name := claim.spec.volume_name):
-            _check_unbound(class_name(claim), snapshot)
+            _check_unbound(storage_class_name(claim), snapshot)
             continue
         volume = find_volume(snapshot, name)
         if volume is None:
-            raise _RejectedError(no_such("persistentvolume", name))
+            raise _RejectedError(not_found("persistentvolume", name))
         yield volume
 
 
-def _check_unbound(class_of_claim: str, snapshot: Snapshot) -> None:
-    """A claim without a volume may only wait for its first consumer."""
-    if not class_of_claim:
+def _check_unbound(storage_class: str, snapshot: Snapshot) -> None:
+    """Raise _RejectedError unless a claim without a volume waits for its first consumer."""
+    if not storage_class:
         raise _RejectedError("PersistentVolumeClaim had no pv name and storageClass name")
-    found = find_class(snapshot, class_of_claim)
-    if found is None:
-        raise _RejectedError(no_such("storageclass.storage.k8s.io", class_of_claim))
-    if found.volume_binding_mode is None:
-        raise _RejectedError(f'VolumeBindingMode not set for StorageClass "{class_of_claim}"')
-    if found.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+    obj = find_storage_class(snapshot, storage_class)
+    if obj is None:
+        raise _RejectedError(not_found("storageclass.storage.k8s.io", storage_class))
+    if obj.volume_binding_mode is None:
+        raise _RejectedError(f'VolumeBindingMode not set for StorageClass "{storage_class}"')
+    if obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         raise _RejectedError("PersistentVolume had no name")
 
 
@@ -99,25 +99,25 @@ def _topologies(volume: PersistentVolume) -> Iterator[_Topology]:
     for key in _KEYS:
         if (label := volume.metadata.labels.get(key)) is not None:
             values = frozenset(part.strip() for part in label.split(ZONES_DELIMITER))
-            if "" not in values:  # A label with an empty zone cannot be read, and is passed over.
+            if "" not in values:  # A label with an empty zone is invalid, and ignored.
                 yield _Topology(key, values)
 
 
-def _matched(one: _Topology, table: NodeTable, rows: Rows) -> Flags:
-    """Where the node's label has one of the values; the GA label stands in for a beta label that is not there."""
-    column = table.label(one.key)
-    matched = _among(column.ids[rows], column.number, one.values)
-    if (ga := _GA.get(one.key)) is not None:
+def _matches(topology: _Topology, table: NodeTable, rows: Rows) -> Flags:
+    """Return where the node's label has one of the values. If a beta label is missing, the GA label is used."""
+    column = table.label(topology.key)
+    matched = _one_of(column.ids[rows], column.number, topology.values)
+    if (ga := _GA.get(topology.key)) is not None:
         other = table.label(ga)
-        matched |= (column.ids[rows] == MISSING) & _among(other.ids[rows], other.number, one.values)
+        matched |= (column.ids[rows] == MISSING) & _one_of(other.ids[rows], other.number, topology.values)
     return matched
 
 
-def _among(ids: Ids, number: dict[str, int], values: frozenset[str]) -> Flags:
-    # One entry a value, and a last one for nodes without the label: MISSING is -1.
-    verdicts: Flags = np.zeros(len(number) + 1, np.bool_)
-    verdicts[[number[value] for value in values if value in number]] = True
-    return verdicts[ids]
+def _one_of(ids: Ids, number: dict[str, int], values: frozenset[str]) -> Flags:
+    # One entry per value; the last one is for nodes without the label (MISSING is -1).
+    matches: Flags = np.zeros(len(number) + 1, np.bool_)
+    matches[[number[value] for value in values if value in number]] = True
+    return matches[ids]
 
 
-PLUGIN: Final = Plugin("VolumeZone", Scope.NODE, _reads, _refuse)
+PLUGIN: Final = Plugin("VolumeZone", Scope.NODE, _pre_filter, _filter)

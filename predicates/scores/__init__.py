@@ -1,7 +1,7 @@
-"""The default profile's score plugins and their weights, as data (``apis/config/v1/default_plugins.go``).
+"""The score plugins of the default profile with their weights (``apis/config/v1/default_plugins.go``).
 
-Left out: DynamicResources, which prefers among alternative devices of pods with resource claims, and the image volumes
-of ImageLocality. VolumeBinding scores nothing by default (``StorageCapacityScoring`` is off in 1.36).
+Not implemented: DynamicResources, which scores alternative devices of pods with resource claims, and image volumes in
+ImageLocality. VolumeBinding does not score by default (``StorageCapacityScoring`` is off in 1.36).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from predicates.scores import (
     pod_topology_spread,
     taint_toleration,
 )
-from predicates.scores.frame import Question, Scorer
+from predicates.scores.frame import Scorer, ScoringRequest
 
 DEFAULT: Final[tuple[Scorer, ...]] = (
     Scorer("TaintToleration", 3, taint_toleration.score),
@@ -32,11 +32,11 @@ DEFAULT: Final[tuple[Scorer, ...]] = (
 )
 
 
-def totals(question: Question, scorers: Sequence[Scorer] = DEFAULT) -> Numbers:
-    """The weighted sum of all scores, by asked row: the scheduler takes one of the highest."""
-    total = np.zeros(len(question.rows), np.int64)
-    if len(question.rows):
-        for one in scorers:
-            if (scores := one.score(question)) is not None:
-                total += one.weight * scores
+def totals(request: ScoringRequest, scorers: Sequence[Scorer] = DEFAULT) -> Numbers:
+    """Return the weighted sum of all scores by requested row. The scheduler chooses one of the highest."""
+    total = np.zeros(len(request.rows), np.int64)
+    if len(request.rows):
+        for scorer in scorers:
+            if (scores := scorer.score(request)) is not None:
+                total += scorer.weight * scores
     return total

@@ -1,4 +1,4 @@
-"""How the score plugins are asked, and what they answer: many rows at once, as the filters."""
+"""The interface of the score plugins. Like the filters, they evaluate many nodes at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from predicates.objects import PodClass
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
 
-#: The best score of one plugin on one node.
+#: The highest score of one plugin for one node (``MaxNodeScore``).
 MAX_SCORE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Where would pods of the class like it best, among *rows*, which all take them?"""
+class ScoringRequest:
+    """The pod class to score and the rows to score it for, all of which are feasible."""
 
     snapshot: Snapshot
     pod: PodClass
     rows: npt.NDArray[np.intp]
-    #: Which pods one without spread constraints is kept apart from; NOTHING: it has no owner and no Service.
-    spread_from: Selector = NOTHING
+    #: The pods from which a pod without constraints is spread by default; NOTHING if it has no owner.
+    spread_selector: Selector = NOTHING
 
 
-#: One score a row, 0 to MAX_SCORE; None where the plugin has nothing to say (Skip), which counts as 0 everywhere.
-Score: TypeAlias = Callable[[Question], Numbers | None]
+#: Returns one score per row, 0 to MAX_SCORE, or None if the plugin does not apply (Skip), which counts as 0.
+Score: TypeAlias = Callable[[ScoringRequest], Numbers | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """A score plugin of the kube-scheduler, called as there, and what it counts for."""
+    """A score plugin, under its name in the kube-scheduler, with its weight."""
 
     name: str
     weight: int
@@ -41,9 +41,12 @@ class Scorer:
 
 
 def normalized(scores: Numbers, *, reverse: bool = False) -> Numbers:
-    """*scores* as shares of the highest, the other way round with *reverse* (``helper.DefaultNormalizeScore``)."""
-    most = int(scores.max(initial=0))
-    if most == 0:
+    """Scale *scores* so that the highest becomes MAX_SCORE, and reverse the order if *reverse*.
+
+    Source: ``helper.DefaultNormalizeScore``.
+    """
+    max_score = int(scores.max(initial=0))
+    if max_score == 0:
         return np.full(len(scores), MAX_SCORE, np.int64) if reverse else scores
-    shares: Numbers = MAX_SCORE * scores // most
-    return MAX_SCORE - shares if reverse else shares
+    scaled: Numbers = MAX_SCORE * scores // max_score
+    return MAX_SCORE - scaled if reverse else scaled

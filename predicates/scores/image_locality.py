@@ -1,4 +1,4 @@
-"""ImageLocality: the more of the pod's images a node holds, the better (``imagelocality/image_locality.go``)."""
+"""ImageLocality: prefer nodes that already have the pod's images (``imagelocality/image_locality.go``)."""
 
 from typing import Final
 
@@ -6,31 +6,35 @@ import numpy as np
 
 from predicates.indexes.images import Images
 from predicates.nodes import Numbers
-from predicates.scores.frame import MAX_SCORE, Question
+from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 _MEGABYTE: Final = 1024 * 1024
-_LEAST: Final = 23 * _MEGABYTE  #: bytes that count for nothing
-_MOST: Final = 1000 * _MEGABYTE  #: bytes a container past which more counts no more
+_MIN_THRESHOLD: Final = 23 * _MEGABYTE  #: total bytes up to which the score is 0
+_MAX_CONTAINER_THRESHOLD: Final = 1000 * _MEGABYTE  #: bytes per container from which the score is MAX_SCORE
 
 
-def score(question: Question) -> Numbers | None:
-    """None where no node holds any of the images. An image that few nodes hold counts for less."""
-    snapshot, spec = question.snapshot, question.pod.spec
+def score(request: ScoringRequest) -> Numbers | None:
+    """Return the scores, or None if no node has any of the images.
+
+    The size of an image is scaled by the share of nodes that have it.
+    """
+    snapshot, spec = request.snapshot, request.pod.spec
     images = snapshot.index(Images).sync()
     containers = (*spec.init_containers, *spec.containers)
-    held: Numbers | None = None
-    for one in containers:
-        if (found := images.sizes(full_name(one.image), question.rows)) is not None:
-            sizes, holders = found
-            scaled = (sizes * (holders / len(snapshot.nodes.row))).astype(np.int64)
-            held = scaled if held is None else held + scaled
-    if held is None:
+    sum_scores: Numbers | None = None
+    for container in containers:
+        if (present := images.sizes(normalized_image_name(container.image), request.rows)) is not None:
+            sizes, num_nodes = present
+            scaled = (sizes * (num_nodes / len(snapshot.nodes.row))).astype(np.int64)
+            sum_scores = scaled if sum_scores is None else sum_scores + scaled
+    if sum_scores is None:
         return None
-    most = _MOST * len(containers)
-    scores: Numbers = MAX_SCORE * (np.clip(held, _LEAST, most) - _LEAST) // (most - _LEAST)
+    max_threshold = _MAX_CONTAINER_THRESHOLD * len(containers)
+    clipped = np.clip(sum_scores, _MIN_THRESHOLD, max_threshold)
+    scores: Numbers = MAX_SCORE * (clipped - _MIN_THRESHOLD) // (max_threshold - _MIN_THRESHOLD)
     return scores
 
 
-def full_name(image: str) -> str:
-    """The image's name with its tag, as nodes report it."""
+def normalized_image_name(image: str) -> str:
+    """Return the image name with its tag, as nodes report it (``normalizedImageName``)."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

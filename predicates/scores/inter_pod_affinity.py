@@ -1,4 +1,4 @@
-"""InterPodAffinity: what the pod prefers of neighbours, and what placed pods prefer of it (``scoring.go``)."""
+"""InterPodAffinity: preferred terms of the pod and terms of placed pods (``interpodaffinity/scoring.go``)."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -8,41 +8,41 @@ import numpy as np
 
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.domains import Domains, Topology
-from predicates.indexes.preferences import Preferences
+from predicates.indexes.preferences import AffinityWeights
 from predicates.indexes.terms import preferred_terms
-from predicates.indexes.topology import Kind, TopologyIndex
+from predicates.indexes.topology import PodSet, TopologyIndex
 from predicates.nodes import Numbers
 from predicates.objects import PodClass
-from predicates.scores.frame import MAX_SCORE, Question
+from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 _Weighted: TypeAlias = tuple[DomainCounts, int]
 
 
-def score(question: Question) -> Numbers | None:
-    """None where no term of either side says anything."""
-    snapshot, pod = question.snapshot, question.pod
+def score(request: ScoringRequest) -> Numbers | None:
+    """Return the scores, or None if no term matches, or if all nodes have the same score."""
+    snapshot, pod = request.snapshot, request.pod
     index = snapshot.index(TopologyIndex)
-    own = index.current(_preferred)[pod]
-    others = snapshot.index(Preferences).towards(pod, index.namespaces)
-    if not own and not others:
+    own_terms = index.cached(_preferred)[pod]
+    existing_terms = snapshot.index(AffinityWeights).for_pod(pod, index.namespaces)
+    if not own_terms and not existing_terms:
         return None
-    worth = np.zeros(len(question.rows), np.int64)
-    for domains, sums in _by_domains([*own, *((one, 1) for one in others)]).items():
-        sums[-1] = 0  # Nodes without the label lie in no domain.
-        worth += sums.take(domains.slots.take(question.rows))
-    least, most = int(worth.min()), int(worth.max())
-    if least == most:
+    scores = np.zeros(len(request.rows), np.int64)
+    for domains, sums in _by_domains([*own_terms, *((sums, 1) for sums in existing_terms)]).items():
+        sums[-1] = 0  # Nodes without the label are in no domain.
+        scores += sums.take(domains.slots.take(request.rows))
+    min_score, max_score = int(scores.min()), int(scores.max())
+    if min_score == max_score:
         return None
-    found: Numbers = (MAX_SCORE * ((worth - least) / (most - least))).astype(np.int64)
-    return found
+    normalized: Numbers = (MAX_SCORE * ((scores - min_score) / (max_score - min_score))).astype(np.int64)
+    return normalized
 
 
 def _preferred(index: TopologyIndex, pod: PodClass) -> tuple[_Weighted, ...]:
-    """Whom the class prefers to be near to, or far from: how many there are in each domain, and the weight of one."""
+    """Return, for each preferred term of the class, the matching pods by domain and the weight of each pod."""
     return tuple(
         (
             index.counts(
-                Kind(frozenset((term.resolved(index.namespaces),)), terminating=True), Topology(term.topology_key)
+                PodSet(frozenset((term.pod_selector(index.namespaces),)), terminating=True), Topology(term.topology_key)
             ),
             weight,
         )
@@ -51,7 +51,7 @@ def _preferred(index: TopologyIndex, pod: PodClass) -> tuple[_Weighted, ...]:
 
 
 def _by_domains(weighted: Iterable[_Weighted]) -> dict[Domains, Numbers]:
-    """The sums over the same domains together, one entry a domain."""
+    """Return the weighted sum of all counts over the same domains, one entry per domain."""
     groups: defaultdict[Domains, list[Numbers]] = defaultdict(list)
     for counts, weight in weighted:
         current = counts.current()

@@ -1,24 +1,24 @@
-"""NodeAffinity: the weights of the preferred terms that a node suits (``nodeaffinity/node_affinity.go``).
+"""NodeAffinity: the sum of the weights of matching preferred terms (``nodeaffinity/node_affinity.go``).
 
-A term that cannot be parsed counts for nothing here; the scheduler fails the pod, and the API takes no such term.
+A term that cannot be parsed has no effect here. In the scheduler the pod would fail, but the API rejects such terms.
 """
 
 import numpy as np
 
 from predicates.nodes import Numbers
 from predicates.objects import NodeSelector
-from predicates.scores.frame import Question, normalized
+from predicates.scores.frame import ScoringRequest, normalized
 from predicates.selectors import node_selector_mask
 
 
-def score(question: Question) -> Numbers | None:
-    """None without preferred terms."""
-    affinity = question.pod.spec.affinity
+def score(request: ScoringRequest) -> Numbers | None:
+    """Return the scores, or None if the pod has no preferred terms."""
+    affinity = request.pod.spec.affinity
     terms = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
     if not terms:
         return None
-    worth = np.zeros(len(question.rows), np.int64)
-    for one in terms:
-        selector = NodeSelector(node_selector_terms=(one.preference,))
-        worth += one.weight * node_selector_mask(selector, question.snapshot, question.rows)
-    return normalized(worth)
+    scores = np.zeros(len(request.rows), np.int64)
+    for term in terms:
+        selector = NodeSelector(node_selector_terms=(term.preference,))
+        scores += term.weight * node_selector_mask(selector, request.snapshot, request.rows)
+    return normalized(scores)

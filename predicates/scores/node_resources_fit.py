@@ -1,19 +1,23 @@
-"""NodeResourcesFit, strategy LeastAllocated: the more cpu and memory stay free, the better (``least_allocated.go``)."""
+"""NodeResourcesFit, strategy LeastAllocated: prefer nodes with more free cpu and memory (``least_allocated.go``)."""
 
 import numpy as np
 
 from predicates.indexes.nonzero import NonZero
 from predicates.nodes import CPU, MEMORY, Numbers
-from predicates.scores.frame import MAX_SCORE, Question
+from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 
-def score(question: Question) -> Numbers:
-    """The mean over cpu and memory, each 0 where the pod is more than fits; what a node has none of is left out."""
-    rows = question.rows
-    capacity = question.snapshot.nodes.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
-    wanted = question.snapshot.index(NonZero).requested().take(rows, axis=0) + np.array(question.pod.nonzero)
-    free = np.maximum(capacity - wanted, 0)
+def score(request: ScoringRequest) -> Numbers:
+    """Return the mean of the free shares of cpu and memory with the pod.
+
+    ``((capacity - requested) * MaxNodeScore) / capacity``; 0 if requested exceeds capacity. A resource that the node
+    does not have is left out of the mean.
+    """
+    rows = request.rows
+    capacity = request.snapshot.nodes.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
+    requested = request.snapshot.index(NonZero).requested().take(rows, axis=0) + np.array(request.pod.nonzero)
+    free = np.maximum(capacity - requested, 0)
     shares = free * MAX_SCORE // np.maximum(capacity, 1)
-    given = np.count_nonzero(capacity, axis=1)
-    found: Numbers = shares.sum(axis=1) // np.maximum(given, 1)
-    return found
+    resources = np.count_nonzero(capacity, axis=1)
+    scores: Numbers = shares.sum(axis=1) // np.maximum(resources, 1)
+    return scores

@@ -1,9 +1,9 @@
-"""PodTopologySpread: the fewer pods of the kind share the node's domains, the better (``scoring.go``).
+"""PodTopologySpread: prefer domains with fewer matching pods (``podtopologyspread/scoring.go``).
 
-Constraints that say ``ScheduleAnyway`` count; a pod without any constraint is kept apart from those of its owner by
-the system's defaults. The scheduler reads their selector from the owner and from Services. Here it is the pod's own
-labels, which every owner's selector takes (:func:`kept_apart_from`): it differs where an owner's pods differ in
-labels, and where only a Service selects a pod.
+Constraints with ``whenUnsatisfiable: ScheduleAnyway`` score. Pods without any constraint get the system default
+constraints, with a selector that the scheduler reads from the pod's owner and Services. Here the selector is the
+pod's labels (:func:`default_spread_selector`). The results differ if the pods of an owner have different labels, or
+if only a Service selects the pod.
 """
 
 import math
@@ -13,117 +13,124 @@ from typing import Final
 import numpy as np
 
 from predicates.indexes.counts import DomainCounts
-from predicates.indexes.spreading import counted, narrowed, topology, without_ghosts
+from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
 from predicates.objects import Pod, PodClass, TopologySpreadConstraint
-from predicates.scores.frame import MAX_SCORE, Question
+from predicates.scores.frame import MAX_SCORE, ScoringRequest
 from predicates.selectors import NOTHING, Selector, compile_selector
 from predicates.snapshot import Snapshot
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 SOFT: Final = "ScheduleAnyway"
 
-#: What the scheduler adds to pods that name no constraint (``systemDefaultConstraints``).
+#: The constraints of pods that have none (``systemDefaultConstraints``).
 SYSTEM_DEFAULTS: Final = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     TopologySpreadConstraint(max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable=SOFT),
 )
 
-#: Owners whose selector the scheduler looks up (``helper.DefaultSelector``).
+#: Kinds of owners whose selector the scheduler reads (``helper.DefaultSelector``).
 _OWNERS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
-#: Labels that tell the pods of one owner apart.
-_OWN: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
+#: Labels that differ between the pods of one owner.
+_PER_POD_LABELS: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
 
 
 @dataclass(frozen=True, slots=True)
-class _Soft:
-    """A constraint that counts: pods of its kind by domain."""
+class _SoftConstraint:
+    """A constraint that scores, and its matching pods by domain."""
 
     max_skew: int
-    by_node: bool  #: the scheduler counts on the node itself, not in the domain
+    per_node: bool  #: the topology key is the hostname: pods are counted on the node itself
     counts: DomainCounts
 
 
-def kept_apart_from(pod: Pod) -> Selector:
-    """The pods that the defaults keep *pod* apart from: those with the labels that its owner gives all of them."""
+def default_spread_selector(pod: Pod) -> Selector:
+    """Return the selector of the default constraints for *pod*: the labels that all pods of its owner share."""
     if pod.owner is None or pod.owner.kind not in _OWNERS:
         return NOTHING
-    return Selector((key, value) for key, value in pod.cls.labels.items() if key not in _OWN)
+    return Selector((key, value) for key, value in pod.cls.labels.items() if key not in _PER_POD_LABELS)
 
 
-def score(question: Question) -> Numbers | None:
-    """None without constraints that count."""
-    snapshot, rows = question.snapshot, question.rows
+def score(request: ScoringRequest) -> Numbers | None:
+    """Return the scores, or None if there are no constraints that score."""
+    snapshot, rows = request.snapshot, request.rows
     index = snapshot.index(TopologyIndex)
-    prepared = index.current(_prepare)
-    given = bool(question.pod.spec.topology_spread_constraints)
-    constraints = prepared[question.pod] if given else _defaults(index, question)
+    soft_constraints = index.cached(_constraints)
+    has_constraints = bool(request.pod.spec.topology_spread_constraints)
+    constraints = soft_constraints[request.pod] if has_constraints else _default_constraints(index, request)
     if not constraints:
         return None
-    lying = [_labelled(one, question) for one in constraints]
-    counting = np.logical_and.reduce(lying) if given else np.ones(len(rows), np.bool_)
-    crowding = np.zeros(len(rows), np.float64)
-    for one, labelled in zip(constraints, lying, strict=True):
-        pods, size = _pods(one, question, counting)
-        crowding += np.where(labelled, pods * math.log(size + 2) + float(one.max_skew - 1), 0.0)
-    return _normalized(np.floor(crowding + 0.5).astype(np.int64), counting)
+    labelled = [_labelled(constraint, request) for constraint in constraints]
+    scored = np.logical_and.reduce(labelled) if has_constraints else np.ones(len(rows), np.bool_)
+    scores = np.zeros(len(rows), np.float64)
+    for constraint, has_label in zip(constraints, labelled, strict=True):
+        counts, size = _pod_counts(constraint, request, scored)
+        topology_weight = math.log(size + 2)
+        scores += np.where(has_label, counts * topology_weight + float(constraint.max_skew - 1), 0.0)
+    return _normalized(np.floor(scores + 0.5).astype(np.int64), scored)
 
 
-def _labelled(one: _Soft, question: Question) -> Flags:
-    domains = one.counts.domains
+def _labelled(constraint: _SoftConstraint, request: ScoringRequest) -> Flags:
+    domains = constraint.counts.domains
     domains.refresh()
-    found: Flags = domains.slots.take(question.rows) < domains.size
-    return found
+    labelled: Flags = domains.slots.take(request.rows) < domains.size
+    return labelled
 
 
-def _pods(one: _Soft, question: Question, counting: Flags) -> tuple[Numbers, int]:
-    """How many pods of the kind each row shares its domain with; and how many domains the counting rows have."""
-    snapshot, rows, counts = question.snapshot, question.rows, one.counts.current()
-    domains = one.counts.domains
-    if one.by_node:
-        return _on_nodes(one.counts, snapshot)[rows], int(counting.sum())
-    if snapshot.ghosts and domains.shuns_ghosts:
-        counts = without_ghosts(one.counts, counts, snapshot)
+def _pod_counts(constraint: _SoftConstraint, request: ScoringRequest, scored: Flags) -> tuple[Numbers, int]:
+    """Return the matching pods in the domain of each row, and the number of domains among the scored rows."""
+    snapshot, rows, counts = request.snapshot, request.rows, constraint.counts.current()
+    domains = constraint.counts.domains
+    if constraint.per_node:
+        return _pods_by_row(constraint.counts, snapshot)[rows], int(scored.sum())
+    if snapshot.draining_rows and domains.excludes_draining:
+        counts = without_draining(constraint.counts, counts, snapshot)
     slots = domains.slots.take(rows)
-    return counts.take(slots).astype(np.int64), len(np.unique(slots[counting]))
+    return counts.take(slots).astype(np.int64), len(np.unique(slots[scored]))
 
 
-def _on_nodes(counts: DomainCounts, snapshot: Snapshot) -> Numbers:
+def _pods_by_row(counts: DomainCounts, snapshot: Snapshot) -> Numbers:
     rows = counts.counter.rows
-    found = np.zeros(len(snapshot.nodes), np.int64)
-    found[np.fromiter(rows, np.intp, len(rows))] = np.fromiter(rows.values(), np.int64, len(rows))
-    return found
+    pods = np.zeros(len(snapshot.nodes), np.int64)
+    pods[np.fromiter(rows, np.intp, len(rows))] = np.fromiter(rows.values(), np.int64, len(rows))
+    return pods
 
 
-def _normalized(crowding: Numbers, counting: Flags) -> Numbers:
-    """The least crowded row gets most; rows that do not count get 0."""
-    among = crowding[counting]
-    if not len(among):
-        return np.zeros(len(crowding), np.int64)
-    least, most = int(among.min()), int(among.max())
-    scores: Numbers = MAX_SCORE * (most + least - crowding) // most if most else np.full(len(crowding), MAX_SCORE)
-    return np.where(counting, scores, 0)
+def _normalized(scores: Numbers, scored: Flags) -> Numbers:
+    """Reverse the order, so that the lowest score becomes the highest; rows that are not scored get 0.
+
+    ``MaxNodeScore * (maxScore + minScore - score) / maxScore``
+    """
+    considered = scores[scored]
+    if not len(considered):
+        return np.zeros(len(scores), np.int64)
+    low, high = int(considered.min()), int(considered.max())
+    reversed_scores: Numbers = MAX_SCORE * (high + low - scores) // high if high else np.full(len(scores), MAX_SCORE)
+    return np.where(scored, reversed_scores, 0)
 
 
-def _prepare(index: TopologyIndex, pod: PodClass) -> tuple[_Soft, ...]:
-    soft = [one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable == SOFT]
-    keys = frozenset(one.topology_key for one in soft)
-    selectors = (narrowed(compile_selector(one.label_selector), one, pod.labels) for one in soft)
-    return tuple(_soft(index, pod, one, selector, keys) for one, selector in zip(soft, selectors, strict=True))
+def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
+    soft = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == SOFT]
+    keys = frozenset(constraint.topology_key for constraint in soft)
+    constraints = []
+    for constraint in soft:
+        selector = with_match_label_keys(compile_selector(constraint.label_selector), constraint, pod.labels)
+        constraints.append(_soft_constraint(index, pod, constraint, selector, keys))
+    return tuple(constraints)
 
 
-def _defaults(index: TopologyIndex, question: Question) -> tuple[_Soft, ...]:
-    """Nodes count also where they lack one of the labels."""
-    pod, selector = question.pod, question.spread_from
+def _default_constraints(index: TopologyIndex, request: ScoringRequest) -> tuple[_SoftConstraint, ...]:
+    """Return the system default constraints. Nodes that lack one of the labels are scored as well."""
+    pod, selector = request.pod, request.spread_selector
     if selector.nothing or selector.everything:
         return ()
-    return tuple(_soft(index, pod, one, selector, frozenset()) for one in SYSTEM_DEFAULTS)
+    return tuple(_soft_constraint(index, pod, constraint, selector, frozenset()) for constraint in SYSTEM_DEFAULTS)
 
 
-def _soft(
-    index: TopologyIndex, pod: PodClass, one: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
-) -> _Soft:
-    counts = index.counts(counted(pod.namespace, selector), topology(pod, one, keys))
-    return _Soft(one.max_skew, one.topology_key == HOSTNAME, counts)
+def _soft_constraint(
+    index: TopologyIndex, pod: PodClass, constraint: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
+) -> _SoftConstraint:
+    counts = index.counts(matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys))
+    return _SoftConstraint(constraint.max_skew, constraint.topology_key == HOSTNAME, counts)

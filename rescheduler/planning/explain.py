@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Filters
-from predicates.framework import Reasons, Refused
+from predicates.framework import PluginRejections, Reasons
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker
@@ -53,13 +53,13 @@ def explain(
     with snapshot.trial() as trial:
         if pod.node_name in snapshot.nodes.row:
             trial.evict(pod)
-        refused = filters.refusals(pod.cls, rows)
+        refused = filters.rejections(pod.cls, rows)
     which, refusals = _grouped(refused, len(rows))
     names = snapshot.nodes.names
     return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers))
 
 
-def _grouped(refused: list[Refused], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
+def _grouped(refused: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
     """Number the distinct combinations of codes. The empty combination is number 0."""
     codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column stands for a node that no plugin rejects.
     for line, result in enumerate(refused):
@@ -73,7 +73,7 @@ def _grouped(refused: list[Refused], rows: int) -> tuple[npt.NDArray[np.intp], t
     return rank[which[:-1]], refusals
 
 
-def _nonempty_refusals(refused: list[Refused], codes: npt.NDArray[np.int64]) -> Iterator[tuple[str, Reasons]]:
+def _nonempty_refusals(refused: list[PluginRejections], codes: npt.NDArray[np.int64]) -> Iterator[tuple[str, Reasons]]:
     for result, code in zip(refused, codes, strict=True):
         if code:
-            yield result.plugin, result.sentences(int(code))
+            yield result.plugin, result.reasons(int(code))

@@ -19,8 +19,8 @@ from predicates.filters import Filters
 from predicates.nodes import Flags
 from predicates.objects import Pod
 from predicates.scores import totals
-from predicates.scores.frame import Question
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.packing import Effort
@@ -93,7 +93,7 @@ class Forecaster:
         """Play the plan through once. Pods that do not fit are tried again after the others, as long as that helps."""
         dice = np.random.default_rng([zlib.crc32(node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, dice)
-        mark = trial.mark()
+        mark = trial.savepoint()
         waiting, rows = _in_order(pods, number, dice), dict[str, int]()
         while waiting:
             left = []
@@ -106,7 +106,7 @@ class Forecaster:
             if len(left) == len(waiting):
                 break
             waiting = left
-        trial.back(mark)
+        trial.revert(mark)
         return rows
 
     def _summed_up(self, pods: Sequence[Pod], plays: Sequence[Mapping[str, int]]) -> Forecast:
@@ -147,7 +147,7 @@ class SimulatedScheduler:
             return None
         if len(rows) == 1:
             return int(rows[0])
-        scores = totals(Question(self._snapshot, pod.cls, rows, kept_apart_from(pod)))
+        scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, default_spread_selector(pod)))
         best = rows[scores == scores.max()]
         return int(best[self._dice.integers(len(best))])
 

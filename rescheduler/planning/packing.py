@@ -119,14 +119,14 @@ class Packing:
         if not pods:
             return True
         pod, rest = pods[0], pods[1:]
-        mark = self._trial.mark()
+        mark = self._trial.savepoint()
         for row in list(self._filters.fitting(pod.cls, self._targets)):
             if not effort.spend():
                 return False
             self._add(pod, row)
             if self.every_way(rest, effort):
                 return True
-            self._trial.back(mark)
+            self._trial.revert(mark)
             del self._at[pod.key]
         return False
 
@@ -145,7 +145,7 @@ class Packing:
 
     def clear(self, mark: int) -> None:
         """Undo everything since *mark*, which must be older than the first placement."""
-        self._trial.back(mark)
+        self._trial.revert(mark)
         self._at.clear()
 
     def _put(self, pod: Pod, row: int) -> bool:
@@ -175,7 +175,7 @@ class Packing:
     def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
         """Remove placed pods from *row*, smallest first, until *pod* fits; then place the removed pods elsewhere."""
         previous = dict(self._at)
-        mark = self._trial.mark()
+        mark = self._trial.savepoint()
         size = self._sizes.of(pod.cls)
         tenants = [tenant for tenant, at in self._at.values() if at == row]
         moved: list[Pod] = []
@@ -191,7 +191,7 @@ class Packing:
                 if all(self._eject(other, depth - 1, effort) for other in reversed(moved)):
                     return True
                 break
-        self._trial.back(mark)
+        self._trial.revert(mark)
         self._at = previous
         return False
 
@@ -200,7 +200,7 @@ class Packing:
         self._at[pod.key] = pod, row
 
     def _remove(self, pod: Pod, row: int) -> None:
-        self._trial.displace(pod.cls, row)
+        self._trial.unplace(pod.cls, row)
         del self._at[pod.key]
 
 
@@ -212,7 +212,7 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: in
     *trial* is unchanged.
     """
     packing = Packing(room, trial)
-    mark = trial.mark()
+    mark = trial.savepoint()
     by_name = sorted(pods, key=lambda pod: pod.key)
     largest_first = sorted(by_name, key=lambda pod: -room.sizes.of(pod.cls))
     stuck: Stuck | None = None
@@ -247,10 +247,10 @@ def shortage(room: Room, pod: PodClass) -> str:
     """Return why *pod* fits on no target, in the format of the scheduler: the number of nodes for each reason."""
     counts: defaultdict[str, int] = defaultdict(int)
     free = np.ones(len(room.targets.rows), np.bool_)
-    for refused in room.filters.refusals(pod, room.targets.rows):
+    for refused in room.filters.rejections(pod, room.targets.rows):
         codes = refused.codes[free]
         for code, rows in zip(*np.unique(codes[codes != 0], return_counts=True), strict=True):
-            for reason in refused.sentences(int(code)):
+            for reason in refused.reasons(int(code)):
                 counts[reason] += int(rows)
         free &= refused.codes == 0
     reasons = ", ".join(

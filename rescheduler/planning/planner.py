@@ -127,7 +127,7 @@ class Planner:
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
-        self._filters.settle(pod.cls for pod in (*left, *due))
+        self._filters.refresh(pod.cls for pod in (*left, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
             self._empty(replace(candidate, movers=left), trial)
@@ -238,7 +238,7 @@ class Planner:
         candidate = self._candidate(node, shared)
         if isinstance(candidate, Rejected):
             return candidate
-        self._filters.settle(pod.cls for pod in candidate.movers)
+        self._filters.refresh(pod.cls for pod in candidate.movers)
         with self._snapshot.trial() as trial:
             return self._packed(candidate, shared, remaining, self._effort(len(shared.groups.on_demand)), trial)
 
@@ -248,11 +248,11 @@ class Planner:
         """Try to drain the candidate's node within *trial*. If that fails, *trial* is unchanged."""
         if blockers := remaining.reserve(candidate.movers):
             return Rejected(candidate.node, tuple(blockers))
-        mark = trial.mark()
+        mark = trial.savepoint()
         self._empty(candidate, trial)
         placed = pack(shared.room, trial, candidate.movers, effort)
         if isinstance(placed, Stuck):
-            trial.back(mark)
+            trial.revert(mark)
             trial.undrain(candidate.row)
             return Rejected(candidate.node, (_no_room(placed, shared),))
         return self._plan(candidate, placed)
@@ -331,7 +331,7 @@ class Planner:
     def _round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the shared inputs for these *circumstances*. They are reused while nothing has changed."""
         snapshot = self._snapshot
-        logs = len(snapshot.facts), len(snapshot.changed)
+        logs = len(snapshot.node_changes), len(snapshot.pod_changes)
         moment = snapshot.epoch, logs, Budgets.version(snapshot), snapshot.unreadable
         if self._last is None or self._last[0] is not circumstances or self._last[1] != moment:
             self._last = circumstances, moment, self._new_round(circumstances)

@@ -67,7 +67,7 @@ class Search:
     ) -> None:
         self._room = room
         self._trial = trial
-        self._start = trial.mark()
+        self._start = trial.savepoint()
         self._new_remaining = new_remaining
         self._candidates = tuple(candidates)
         self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
@@ -109,7 +109,7 @@ class Search:
             tentative = remaining.copy()
             if tentative.reserve(candidate.movers):
                 continue
-            mark = self._trial.mark()
+            mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.movers)) is None:
                 self._refill(candidate, mark)
@@ -214,11 +214,11 @@ class Search:
         self._trial.drain(candidate.row)
 
     def _refill(self, candidate: Candidate, mark: int) -> None:
-        self._trial.back(mark)
+        self._trial.revert(mark)
         self._trial.undrain(candidate.row)
 
     def _reset(self) -> None:
-        self._trial.back(self._start)
+        self._trial.revert(self._start)
         for candidate in self._candidates:
             self._trial.undrain(candidate.row)
 

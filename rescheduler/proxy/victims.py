@@ -107,7 +107,7 @@ class Victims:
         if isinstance(candidate, Rejected):
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
-        self._filters.settle(pod.cls for pod in (*left, *due))
+        self._filters.refresh(pod.cls for pod in (*left, *due))
         plans = self._together([replace(candidate, movers=left)], due)
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
 
@@ -125,7 +125,7 @@ class Victims:
             (one for one in examined if isinstance(one, _Candidate)),
             key=lambda one: (len(one.movers), one.share, one.node),
         )
-        self._filters.settle(pod.cls for one in candidates for pod in one.movers)
+        self._filters.refresh(pod.cls for one in candidates for pod in one.movers)
         chosen: list[_Candidate] = []
         plans: tuple[Plan, ...] = ()
         for one in candidates:

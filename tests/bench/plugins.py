@@ -29,12 +29,12 @@ def _measured(pods: int) -> Iterator[tuple[str, float]]:
     snapshot, asked = _cluster(pods)
     rows = np.arange(NODES)
     for plugin in DEFAULT:
-        if (part := plugin.reads(asked)) is None:
+        if (part := plugin.pre_filter(asked)) is None:
             continue
-        plugin.refuse(part, snapshot, rows)  # what is kept by class is made once
+        plugin.filter(part, snapshot, rows)  # what is kept by class is made once
         began = time.perf_counter()
         for _ in range(_REPEATS):
-            plugin.refuse(part, snapshot, rows)
+            plugin.filter(part, snapshot, rows)
         yield plugin.name, (time.perf_counter() - began) / _REPEATS * 1e6
 
 

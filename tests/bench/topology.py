@@ -143,7 +143,7 @@ def _question(
         best = float("inf")
         for _ in range(rounds):
             start = perf_counter()
-            plugin.refuse(plugin.reads(cls), snapshot, rows)
+            plugin.filter(plugin.pre_filter(cls), snapshot, rows)
             best = min(best, perf_counter() - start)
         costs.append(best)
     return statistics.median(costs) * 1e6
@@ -158,7 +158,7 @@ def _placement(index: TopologyIndex, classes: list[PodClass]) -> float:
             start = perf_counter()
             for row in range(100):
                 for by in (+1, -1):
-                    for told in route.told:
+                    for told in route.callbacks:
                         told(row, by)
             best = min(best, (perf_counter() - start) / 200)
         costs.append(best)

@@ -1,4 +1,4 @@
-"""Small objects for tests that know the verdict beforehand."""
+"""Builders of small objects for tests."""
 
 from typing import Any
 
@@ -95,12 +95,12 @@ def mounts(*claims: str) -> list[Json]:
 
 
 def apart(topology_key: str, labels: Json) -> Json:
-    """Affinity that keeps off pods with *labels*."""
+    """Return anti-affinity to pods with *labels*."""
     return {"podAntiAffinity": _required(topology_key, labels)}
 
 
 def together(topology_key: str, labels: Json) -> Json:
-    """Affinity that goes where pods with *labels* are."""
+    """Return affinity to pods with *labels*."""
     return {"podAffinity": _required(topology_key, labels)}
 
 

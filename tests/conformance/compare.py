@@ -1,4 +1,4 @@
-"""Random clusters before both sides, verdict by verdict; what differs is made small and kept."""
+"""Compares our verdicts with those of the scheduler on random clusters, and shrinks and saves the differences."""
 
 import hashlib
 import json
@@ -17,34 +17,35 @@ from tests.conformance.verdicts import Disagreement, PerNode, claiming, differen
 
 CASES = Path(__file__).parent / "cases"
 
-#: Our side: from a snapshot, by pod, the verdicts on nodes.
-Judge: TypeAlias = Callable[[Json], Mapping[str, PerNode]]
+#: Our side: returns the verdicts of a snapshot by pod.
+Evaluate: TypeAlias = Callable[[Json], Mapping[str, PerNode]]
 
 
 @dataclass
-class Tally:
-    """What was counted in one family."""
+class FamilyCounts:
+    """The counts of one family."""
 
     clusters: int = 0
     verdicts: int = 0
-    refused: int = 0
-    first: Counter[str] = field(default_factory=Counter)  #: refusals by the plugin that the scheduler names
+    rejected: int = 0
+    first: Counter[str] = field(default_factory=Counter)  #: rejections by the plugin that the scheduler reports
     disagreements: int = 0
 
-    def add(self, verdicts: Mapping[str, PerNode], found: int) -> None:
+    def add(self, verdicts: Mapping[str, PerNode], disagreements: int) -> None:
+        """Add the verdicts of a cluster."""
         self.clusters += 1
-        self.disagreements += found
+        self.disagreements += disagreements
         for nodes in verdicts.values():
-            for refusals in nodes.values():
+            for rejections in nodes.values():
                 self.verdicts += 1
-                self.refused += bool(refusals)
-                if refusals:
-                    self.first[refusals[0].plugin] += 1
+                self.rejected += bool(rejections)
+                if rejections:
+                    self.first[rejections[0].plugin] += 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A cluster on which the two sides differ: how, or what our side raised in place of an answer."""
+class Difference:
+    """A cluster for which the results differ, or for which our side raised an exception."""
 
     family: str
     seed: int
@@ -54,7 +55,7 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """What the first difference is about: the error's name, or the plugins on which the sides differ."""
+        """The type of the exception, or the plugins that differ in the first disagreement."""
         return self.raised.partition(":")[0] or " ".join(sorted(_kind(self.disagreements[0])))
 
     def __str__(self) -> str:
@@ -63,55 +64,55 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both sides, and what of their answers is compared."""
+    """Both sides of the comparison, and optionally the only plugin to compare."""
 
     oracle: Oracle
-    judge: Judge = ours.judge
+    evaluate: Evaluate = ours.judge
     only: str | None = None
 
-    def run(self, family: str, seed: int, tally: Tally) -> Found | None:
-        """The cluster of *seed* before both sides."""
+    def run(self, family: str, seed: int, tally: FamilyCounts) -> Difference | None:
+        """Compare the results for the cluster of *seed*; return None if they agree."""
         snapshot = cluster(seed, family)
         self.oracle.send(explain_request(snapshot))
         raised, mine = "", dict[str, PerNode]()
         try:
-            mine = dict(self.judge(snapshot))
-        except Exception as error:  # noqa: BLE001 - whatever our side raises is a finding
+            mine = dict(self.evaluate(snapshot))
+        except Exception as error:  # noqa: BLE001 - any exception of our side is a difference
             raised = f"{type(error).__name__}: {error}"
         theirs = of_oracle(self.oracle.receive()["verdicts"])
-        found = tuple(differences(theirs, mine, claiming(snapshot), self.only))
-        tally.add({pod: theirs[pod] for pod in mine}, len(found) or bool(raised))
-        return Found(family, seed, snapshot, found, raised) if found or raised else None
+        disagreements = tuple(differences(theirs, mine, claiming(snapshot), self.only))
+        tally.add({pod: theirs[pod] for pod in mine}, len(disagreements) or bool(raised))
+        return Difference(family, seed, snapshot, disagreements, raised) if disagreements or raised else None
 
     def differ(self, snapshot: Json) -> tuple[Disagreement, ...]:
-        """How the two sides differ on *snapshot*. Raises OracleError, and what our side raises."""
+        """Return the disagreements about *snapshot*. Raises OracleError and any exception of our side."""
         theirs = of_oracle(self.oracle.explain(snapshot))
-        return tuple(differences(theirs, self.judge(snapshot), claiming(snapshot), self.only))
+        return tuple(differences(theirs, self.evaluate(snapshot), claiming(snapshot), self.only))
 
-    def small(self, found: Found) -> Json:
-        """The smallest snapshot that still differs in the same plugins, or raises the same kind of error."""
+    def shrink(self, difference: Difference) -> Json:
+        """Return a minimal snapshot that still differs in the same plugins, or raises the same type of exception."""
 
-        def shows(snapshot: Json) -> bool:
+        def reproduces(snapshot: Json) -> bool:
             try:
-                differing = self.differ(snapshot)
+                disagreements = self.differ(snapshot)
             except OracleError:
                 return False
-            except Exception as error:  # noqa: BLE001 - whatever our side raises is a finding
-                return bool(found.raised) and found.raised.startswith(type(error).__name__)
-            return not found.raised and bool(kinds & {_kind(one) for one in differing})
+            except Exception as error:  # noqa: BLE001 - any exception of our side is a difference
+                return bool(difference.raised) and difference.raised.startswith(type(error).__name__)
+            return not difference.raised and bool(kinds & set(map(_kind, disagreements)))
 
-        kinds = {_kind(one) for one in found.disagreements[:1]}
-        return shrink(found.snapshot, shows)
+        kinds = set(map(_kind, difference.disagreements[:1]))
+        return shrink(difference.snapshot, reproduces)
 
 
-def _kind(one: Disagreement) -> frozenset[str]:
-    """The plugins that only one side names, or that give other reasons."""
-    named = set(one.scheduler) ^ set(one.ours)
-    return frozenset(refusal.plugin for refusal in named) or frozenset({"order"})
+def _kind(disagreement: Disagreement) -> frozenset[str]:
+    """Return the plugins that only one side reports, or that have different reasons."""
+    rejections = set(disagreement.scheduler) ^ set(disagreement.ours)
+    return frozenset(rejection.plugin for rejection in rejections) or frozenset({"order"})
 
 
 def keep(snapshot: Json, about: str, folder: Path = CASES) -> Path:
-    """Write *snapshot* as a case that the tests run for ever; its name is its content's digest."""
+    """Save *snapshot* as a test case, named by the digest of its content, and return the path."""
     folder.mkdir(exist_ok=True)
     content = json.dumps({"about": about, "snapshot": snapshot}, indent=1, sort_keys=True) + "\n"
     digest = hashlib.sha256(json.dumps(snapshot, sort_keys=True).encode()).hexdigest()[:12]
@@ -121,6 +122,6 @@ def keep(snapshot: Json, about: str, folder: Path = CASES) -> Path:
 
 
 def cases() -> Iterator[tuple[str, Json]]:
-    """The kept cases: name and snapshot."""
+    """Yield the saved test cases: name and snapshot."""
     for path in sorted(CASES.glob("*.json")):
         yield path.stem, json.loads(path.read_text())["snapshot"]

@@ -1,4 +1,4 @@
-"""Snapshots that are not as they should be: odd ones, that have a right verdict all the same, and broken ones."""
+"""Damages snapshots: odd objects, for which verdicts are still defined, and broken ones that cannot be decoded."""
 
 import json
 from collections.abc import Callable
@@ -13,34 +13,34 @@ Damage: TypeAlias = Callable[[Items, Random], None]
 
 
 def damage(snapshot: Json, rng: Random) -> Json:
-    """*snapshot* with one to three oddities that the API's clients have to live with."""
+    """Return *snapshot* with one to three oddities that clients of the API must handle."""
     return _damaged(snapshot, rng, rng.sample(list(ODD.values()), rng.randint(1, 3)))
 
 
 def broken(snapshot: Json, rng: Random) -> Json:
-    """*snapshot* with one thing in it that cannot be read."""
+    """Return *snapshot* with one error that prevents decoding."""
     return _damaged(snapshot, rng, [rng.choice(list(BROKEN.values()))])
 
 
 def _damaged(snapshot: Json, rng: Random, damages: list[Damage]) -> Json:
     items = deepcopy(snapshot["items"])
-    for one in damages:
-        one(items, rng)
+    for apply in damages:
+        apply(items, rng)
     return {**snapshot, "items": items}
 
 
 def _of(items: Items, kind: str) -> list[Json]:
-    return [one for one in items if isinstance(one, dict) and one.get("kind") == kind]
+    return [item for item in items if isinstance(item, dict) and item.get("kind") == kind]
 
 
 def _any(items: Items, kind: str, rng: Random) -> Json:
-    """One of *kind*; where there is none, one that is not in the list."""
+    """Return an object of *kind*; if there is none, a new one that is not in the list."""
     return rng.choice(_of(items, kind) or [{"kind": kind, "metadata": {}, "spec": {}, "status": {}}])
 
 
 def _unknown_fields(items: Items, rng: Random) -> None:
-    for one in rng.sample(items, min(8, len(items))):
-        for part in (one, one.get("metadata"), one.get("spec"), one.get("status")):
+    for item in rng.sample(items, min(8, len(items))):
+        for part in (item, item.get("metadata"), item.get("spec"), item.get("status")):
             if isinstance(part, dict):
                 part["fromTheFuture"] = rng.choice(({"a": [1, {}]}, None, [], "x", 1.5))
 
@@ -62,17 +62,17 @@ def _nulls(items: Items, rng: Random) -> None:
         ("status", "containerStatuses"),
         ("status", "allocatable"),
     )
-    for one in rng.sample(items, min(8, len(items))):
+    for item in rng.sample(items, min(8, len(items))):
         part, field = rng.choice(paths)
-        if isinstance(one.get(part), dict):
-            one[part][field] = None
+        if isinstance(item.get(part), dict):
+            item[part][field] = None
 
 
 def _inner_nulls(items: Items, rng: Random) -> None:
     for pod in _of(items, "Pod")[: rng.randint(1, 5)]:
-        for one in pod["spec"]["containers"]:
-            one["resources"] = rng.choice((None, {"requests": None}, {"requests": None, "limits": None}))
-            one["ports"] = None
+        for container in pod["spec"]["containers"]:
+            container["resources"] = rng.choice((None, {"requests": None}, {"requests": None, "limits": None}))
+            container["ports"] = None
         for term in pod["spec"].get("tolerations") or ():
             term["value"] = None
 
@@ -95,7 +95,7 @@ def _unknown_node(items: Items, rng: Random) -> None:
 
 def _without(*kinds: str) -> Damage:
     def drop(items: Items, _: Random) -> None:
-        items[:] = [one for one in items if one.get("kind") not in kinds]
+        items[:] = [item for item in items if item.get("kind") not in kinds]
 
     return drop
 
@@ -108,7 +108,7 @@ def _shuffled(items: Items, rng: Random) -> None:
     rng.shuffle(items)
 
 
-def _strange_kinds(items: Items, rng: Random) -> None:
+def _unknown_kinds(items: Items, rng: Random) -> None:
     items.insert(0, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": 7})
     items.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": None})
     items.append(
@@ -116,11 +116,11 @@ def _strange_kinds(items: Items, rng: Random) -> None:
     )
 
 
-def _half_gone(items: Items, rng: Random) -> None:
-    items[:] = [one for one in items if rng.random() < 0.5]
+def _half_missing(items: Items, rng: Random) -> None:
+    items[:] = [item for item in items if rng.random() < 0.5]
 
 
-#: What a reader has to live with: the verdict is that of the scheduler on the same objects.
+#: Oddities that are accepted: the verdicts are those of the scheduler on the same objects.
 ODD: Final[dict[str, Damage]] = {
     "unknown fields": _unknown_fields,
     "nulls": _nulls,
@@ -136,8 +136,8 @@ ODD: Final[dict[str, Damage]] = {
     "no pods": _without("Pod"),
     "the same object twice": _repeated,
     "another order": _shuffled,
-    "unknown kinds": _strange_kinds,
-    "half of the objects gone": _half_gone,
+    "unknown kinds": _unknown_kinds,
+    "half of the objects missing": _half_missing,
 }
 
 
@@ -158,39 +158,37 @@ def _first_container(field: str, *values: Any) -> Damage:
     return change
 
 
-#: What nobody can read: the answer is one clear line, and never a traceback.
+#: Errors that prevent decoding: the result is an error of one line, never a traceback.
 BROKEN: Final[dict[str, Damage]] = {
-    "a quantity that is none": _first_container(
-        "resources", {"requests": {"cpu": "many"}}, {"requests": {"cpu": "1 "}}
-    ),
+    "an invalid quantity": _first_container("resources", {"requests": {"cpu": "many"}}, {"requests": {"cpu": "1 "}}),
     "a quantity of another type": _first_container("resources", {"requests": {"cpu": True}}, {"requests": {"cpu": {}}}),
     "requests that are a list": _first_container("resources", {"requests": [1]}, [], "x"),
-    "a port that is a text": _first_container("ports", [{"hostPort": "http"}], {"hostPort": 1}),
-    "allocatable that is none": _set("Node", ("status", "allocatable"), "x", {"cpu": "1.2.3"}, {"cpu": []}),
+    "a port that is a string": _first_container("ports", [{"hostPort": "http"}], {"hostPort": 1}),
+    "allocatable with an invalid quantity": _set("Node", ("status", "allocatable"), "x", {"cpu": "1.2.3"}, {"cpu": []}),
     "labels that are a list": _set("Pod", ("metadata", "labels"), ["a"], "a=b", {"a": 1}),
     "a node name that is a number": _set("Pod", ("spec", "nodeName"), 7, ["a"]),
     "tolerations that are an object": _set("Pod", ("spec", "tolerations"), {}, "x", [7]),
-    "taints that are a text": _set("Node", ("spec", "taints"), "x", [["a"]]),
+    "taints that are a string": _set("Node", ("spec", "taints"), "x", [["a"]]),
     "affinity that is a list": _set("Pod", ("spec", "affinity"), [], {"nodeAffinity": 3}),
-    "a spec that is a text": _set("Pod", ("spec",), "x", [], 3),
+    "a spec that is a string": _set("Pod", ("spec",), "x", [], 3),
     "metadata that is a list": _set("Node", ("metadata",), [], "x"),
 }
 
 
 def texts(snapshot: Json, rng: Random) -> dict[str, bytes]:
-    """Files that are no snapshot at all, by what is wrong with them."""
+    """Return files that are not snapshots, by what is wrong with them."""
     whole = json.dumps(snapshot).encode()
     return {
         "empty": b"",
-        "cut in half": whole[: rng.randint(1, len(whole) - 2)],
+        "truncated": whole[: rng.randint(1, len(whole) - 2)],
         "not JSON": b"NAME STATUS\nnode-1 Ready\n",
         "a number": b"7",
         "null": b"null",
         "a list": b"[]",
         "one object": json.dumps(snapshot["items"][0]).encode(),
-        "items that are no list": b'{"kind":"List","items":{"a":1}}',
+        "items that are not a list": b'{"kind":"List","items":{"a":1}}',
         "not UTF-8": whole[:-1] + b"\xff}",
         "two documents": whole + whole,
-        "too deep": b'{"kind":"List","items":[' + b"[" * 100_000,
-        "half of a gzip file": b"\x1f\x8b\x08\x00" + whole[:100],
+        "nested too deeply": b'{"kind":"List","items":[' + b"[" * 100_000,
+        "truncated gzip file": b"\x1f\x8b\x08\x00" + whole[:100],
     }

@@ -1,4 +1,4 @@
-"""The real scheduler's plugins as a process that answers one request after the other."""
+"""The real scheduler's plugins as a process that answers requests."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ from tests.conformance.generate.world import Json
 
 
 class OracleError(Exception):
-    """The oracle could not answer; the message says why."""
+    """The oracle could not answer a request; the message is the reason."""
 
 
 class Oracle:
     """One oracle process. Requests and answers are described in ``deploy/local/oracle/main.go``.
 
-    A request may be sent ahead of its answer: the oracle works on it while the caller does.
+    A request can be sent before its answer is read, so that oracle and caller work in parallel.
     """
 
     def __init__(self, binary: Path | None = None) -> None:
@@ -34,19 +34,21 @@ class Oracle:
         self.close()
 
     def close(self) -> None:
+        """Stop the process."""
         self._process.kill()
         self._process.communicate()
 
     def send(self, request: Json) -> None:
+        """Send a request without waiting for its answer. Raises OracleError if the process has exited."""
         pipe = _pipe(self._process.stdin)
         try:
             pipe.write(json.dumps(request).encode() + b"\n")
             pipe.flush()
         except BrokenPipeError as error:
-            raise OracleError("the oracle has ended") from error
+            raise OracleError("the oracle has exited") from error
 
     def receive(self, seconds: float = 60) -> Json:
-        """The answer to the oldest request without one. Raises OracleError, also after *seconds*."""
+        """Return the answer to the oldest unanswered request. Raises OracleError, also after *seconds*."""
         deadline = threading.Timer(seconds, self._process.kill)
         deadline.start()
         try:
@@ -54,28 +56,30 @@ class Oracle:
         finally:
             deadline.cancel()
         if not line:
-            raise OracleError(f"the oracle ended, or gave no answer within {seconds} s")
+            raise OracleError(f"the oracle exited or did not answer within {seconds} s")
         answer: Json = json.loads(line)
         if "error" in answer:
             raise OracleError(answer["error"] + "\n" + answer.get("stack", ""))
         return answer
 
     def ask(self, request: Json, seconds: float = 60) -> Json:
+        """Send a request and return its answer."""
         self.send(request)
         return self.receive(seconds)
 
     def explain(
         self, snapshot: Json, pods: Iterable[str] | None = None, nodes: Iterable[str] | None = None
     ) -> list[Json]:
-        """What every plugin says about each pod (all of them by default) on each node."""
+        """Return the verdicts of every plugin about the pods (default: all) on the nodes (default: all)."""
         return list(self.ask(explain_request(snapshot, pods, nodes))["verdicts"])
 
     def replay(self, snapshot: Json, drains: list[Json]) -> list[Json]:
-        """The placements of the drains, one after the other, each with the plugins that refuse it."""
+        """Replay the placements of *drains* in order; return each with the plugins that reject it."""
         return list(self.ask({"mode": "replay", "snapshot": snapshot, "drains": drains})["placements"])
 
 
 def explain_request(snapshot: Json, pods: Iterable[str] | None = None, nodes: Iterable[str] | None = None) -> Json:
+    """Return an ``explain`` request for the oracle."""
     request: Json = {"mode": "explain", "snapshot": snapshot, "all": True}
     if pods is not None:
         request["pods"] = list(pods)

@@ -1,4 +1,4 @@
-"""Our own side, asked about every pod and every node: what ``rescheduler explain`` stands on."""
+"""Our verdicts about every pod on every node, by the code behind ``rescheduler explain``."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,11 @@ from predicates.snapshot import Snapshot
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.planning.explain import Explanation, explain
 from tests.conformance.generate.world import Json
-from tests.conformance.verdicts import PerNode, Refusal
+from tests.conformance.verdicts import PerNode, Rejection
 
 
 def load(snapshot: Json) -> Snapshot:
+    """Decode a ``kind: List``; unknown kinds are ignored."""
     table, decoder = Snapshot(), Decoder(Interner())
     for item in snapshot["items"]:
         if item["kind"] in KINDS:
@@ -24,18 +25,20 @@ def load(snapshot: Json) -> Snapshot:
 
 
 def judge(snapshot: Json, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str, PerNode]:
-    """By pod: every unfinished pod as if it alone were evicted and made again."""
+    """Return the verdicts by pod; each pod is evaluated as if it alone were evicted and created again."""
     return judge_all(load(snapshot), using)
 
 
 def judge_all(table: Snapshot, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str, PerNode]:
+    """Return the verdicts by pod."""
     filters = Filters(table, using)
     rows = np.flatnonzero(table.nodes.alive)
     return {name: of_explanation(explain(pod, table, filters, rows, ())) for name, pod in table.pods.items()}
 
 
 def of_explanation(explanation: Explanation) -> PerNode:
-    refusals = [
-        tuple(Refusal(plugin, tuple(sorted(reasons))) for plugin, reasons in one) for one in explanation.refusals
+    """Return the verdicts of an explanation by node."""
+    verdicts = [
+        tuple(Rejection(plugin, tuple(sorted(reasons))) for plugin, reasons in group) for group in explanation.refusals
     ]
-    return {node: refusals[which] for node, which in zip(explanation.nodes, explanation.which, strict=True)}
+    return {node: verdicts[which] for node, which in zip(explanation.nodes, explanation.which, strict=True)}

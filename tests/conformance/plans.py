@@ -1,4 +1,4 @@
-"""Whole plans before the real scheduler's plugins: each placement, one after the other."""
+"""Checks plans with the real scheduler's plugins, placement by placement."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
 
 TAINT: Final[Json] = {"key": DRAIN_TAINT.key, "value": DRAIN_TAINT.value, "effect": DRAIN_TAINT.effect}
-#: With the guards off that have nothing to do with placing pods.
+#: Without the guards that are unrelated to placement.
 POLICY: Final = Policy(
     delete_non_replicated_pods=True, skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False
 )
@@ -25,15 +25,15 @@ NOW: Final = datetime(2024, 3, 1, 11, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many nodes and pods of a snapshot the plans move, and what the scheduler refuses of it."""
+    """The number of emptied nodes and of placements, and the placements that the scheduler rejects."""
 
     nodes: int
     placements: int
-    refused: tuple[Json, ...]
+    rejected: tuple[Json, ...]
 
 
 def plan(snapshot: Json, *, independent: bool) -> Json:
-    """What ``rescheduler plan -o json`` prints for *snapshot*."""
+    """Return what ``rescheduler plan -o json`` prints for *snapshot*."""
     planner = Planner(ours.load(snapshot), POLICY)
     circumstances = Circumstances(NOW)
     planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
@@ -42,25 +42,25 @@ def plan(snapshot: Json, *, independent: bool) -> Json:
 
 
 def drains(planned: Json) -> Iterator[Json]:
-    """The nodes that a plan empties, as the oracle replays them: in order, each left standing with our taint."""
+    """Yield the drains of a plan for the oracle to replay, in order. The drained nodes remain, with our taint."""
     for node in planned["nodes"]:
         if node["drainable"]:
             yield {"node": node["node"], "taint": TAINT, "placements": node["placements"]}
 
 
 def replay_independent(oracle: Oracle, snapshot: Json) -> Replayed:
-    """Each node's plan on the snapshot as it is."""
+    """Replay the plan of each node on the original snapshot."""
     plans = [[drain] for drain in drains(plan(snapshot, independent=True))]
     return _replay(oracle, snapshot, plans)
 
 
 def replay_cumulative(oracle: Oracle, snapshot: Json) -> Replayed:
-    """All nodes' plans, one on top of the other."""
+    """Replay the plans of all nodes one after another."""
     return _replay(oracle, snapshot, [list(drains(plan(snapshot, independent=False)))])
 
 
 def _replay(oracle: Oracle, snapshot: Json, plans: Iterable[list[Json]]) -> Replayed:
-    asked = [drains for drains in plans if drains]
-    verdicts = [verdict for drains in asked for verdict in oracle.replay(snapshot, drains)]
-    refused = tuple(verdict for verdict in verdicts if verdict["refused"])
-    return Replayed(sum(map(len, asked)), len(verdicts), refused)
+    non_empty = [drains for drains in plans if drains]
+    verdicts = [verdict for drains in non_empty for verdict in oracle.replay(snapshot, drains)]
+    rejected = tuple(verdict for verdict in verdicts if verdict["refused"])
+    return Replayed(sum(map(len, non_empty)), len(verdicts), rejected)

@@ -1,4 +1,4 @@
-"""What makes a random cluster worth scoring: images, soft taints, soft constraints, and the owners of pods."""
+"""Additions to random clusters for scoring: images, soft taints, soft constraints and owners of pods."""
 
 import random
 from copy import deepcopy
@@ -10,47 +10,51 @@ _MEGABYTE = 1024 * 1024
 
 
 def scored_cluster(seed: int, family: str) -> Json:
-    """A random cluster of the *family*, with more for the score plugins to look at."""
-    dice, found = random.Random(seed), cluster(seed, family)
-    items = found["items"]
-    pods = [one for one in items if one["kind"] == "Pod"]
-    images = sorted({box["image"] for pod in pods for box in pod["spec"]["containers"] if box.get("image")})
-    for one in items:
-        if one["kind"] == "Node":
-            _furnish(one, images, dice)
+    """Return a random cluster of the *family* with objects that affect scores."""
+    rng, snapshot = random.Random(seed), cluster(seed, family)
+    items = snapshot["items"]
+    pods = [item for item in items if item["kind"] == "Pod"]
+    images = sorted(
+        {container["image"] for pod in pods for container in pod["spec"]["containers"] if container.get("image")}
+    )
+    for item in items:
+        if item["kind"] == "Node":
+            _add_images_and_taints(item, images, rng)
     for pod in pods:
-        if not _names_all(pod["spec"]):
-            _settle(pod["status"])
+        if not _requests_all(pod["spec"]):
+            _end_resize(pod["status"])
         for constraint in pod["spec"].get("topologySpreadConstraints") or ():
-            if dice.random() < 0.5:
+            if rng.random() < 0.5:
                 constraint["whenUnsatisfiable"] = "ScheduleAnyway"
     items += _replica_sets(pods)
-    return found
+    return snapshot
 
 
-def _names_all(spec: Json) -> bool:
-    """Whether the scheduler's defaults add nothing to the pod."""
-    boxes = [*spec["containers"], *(spec.get("initContainers") or ())]
-    return all({"cpu", "memory"} <= set((box.get("resources") or {}).get("requests") or ()) for box in boxes)
+def _requests_all(spec: Json) -> bool:
+    """Return whether the scheduler's default requests add nothing to the pod."""
+    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
+    return all(
+        {"cpu", "memory"} <= set((container.get("resources") or {}).get("requests") or ()) for container in containers
+    )
 
 
-def _settle(status: Json) -> None:
-    """End any resize: beside defaults it is told apart only by the pod, and we go by the class."""
+def _end_resize(status: Json) -> None:
+    """End a resize: together with default requests, its score depends on the pod, but ours on the class."""
     for name in ("containerStatuses", "initContainerStatuses", "resources", "allocatedResources"):
         status.pop(name, None)
 
 
-def _furnish(node: Json, images: list[str], dice: random.Random) -> None:
-    held = [image for image in images if dice.random() < 0.4]
+def _add_images_and_taints(node: Json, images: list[str], rng: random.Random) -> None:
+    present = [image for image in images if rng.random() < 0.4]
     node["status"]["images"] = [
         {
             "names": [image if ":" in image else f"{image}:latest"],
-            "sizeBytes": dice.choice((5, 90, 700, 4000)) * _MEGABYTE,
+            "sizeBytes": rng.choice((5, 90, 700, 4000)) * _MEGABYTE,
         }
-        for image in held
+        for image in present
     ]
     for key in ("slow", "costly"):
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             node["spec"]["taints"] = [
                 *(node["spec"].get("taints") or ()),
                 {"key": key, "effect": "PreferNoSchedule"},
@@ -58,7 +62,7 @@ def _furnish(node: Json, images: list[str], dice: random.Random) -> None:
 
 
 def _replica_sets(pods: list[Json]) -> list[Json]:
-    """Those whose pods all carry the same labels, which they select."""
+    """Return the ReplicaSets whose pods all have the same labels, with these labels as selector."""
     labels: dict[tuple[str, str], list[Json]] = {}
     for pod in pods:
         meta = pod["metadata"]
@@ -71,19 +75,20 @@ def _replica_sets(pods: list[Json]) -> list[Json]:
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": {"namespace": namespace, "name": name},
-            "spec": {"selector": {"matchLabels": found[0]}},
+            "spec": {"selector": {"matchLabels": pod_labels[0]}},
         }
-        for (namespace, name), found in labels.items()
-        if found[0] and all(one == found[0] for one in found)
+        for (namespace, name), pod_labels in labels.items()
+        if pod_labels[0] and all(other == pod_labels[0] for other in pod_labels)
     ]
 
 
 def with_known_owners(snapshot: Json) -> Json:
-    """*snapshot* without owners that the scheduler would look up in vain: their pods become those of Jobs."""
+    """Return *snapshot* with a Job instead of each owner that the scheduler would not find."""
     items = deepcopy(snapshot["items"])
-    known = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in items if one["kind"] == "ReplicaSet"}
-    for one in items:
-        for owner in one["metadata"].get("ownerReferences") or () if one["kind"] == "Pod" else ():
-            if owner["kind"] != "DaemonSet" and (one["metadata"]["namespace"], owner["name"]) not in known:
+    replica_sets = (item["metadata"] for item in items if item["kind"] == "ReplicaSet")
+    known = {(meta["namespace"], meta["name"]) for meta in replica_sets}
+    for pod in (item for item in items if item["kind"] == "Pod"):
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner["kind"] != "DaemonSet" and (pod["metadata"]["namespace"], owner["name"]) not in known:
                 owner.update(kind="Job", apiVersion="batch/v1")
     return {**snapshot, "items": items}

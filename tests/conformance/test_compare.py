@@ -1,4 +1,4 @@
-"""The comparison finds what is wrong, makes it small and keeps it."""
+"""The comparison detects differences, shrinks them and saves them as cases."""
 
 import json
 from collections.abc import Mapping
@@ -8,71 +8,72 @@ import pytest
 
 from predicates import plugins
 from tests.conformance import ours
-from tests.conformance.compare import Comparison, Found, Tally, keep
+from tests.conformance.compare import Comparison, Difference, FamilyCounts, keep
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
-from tests.conformance.verdicts import Disagreement, PerNode, Refusal, differences
+from tests.conformance.verdicts import Disagreement, PerNode, Rejection, differences
 
 
 def _without(plugin: str) -> Comparison:
-    using = [one for one in plugins.DEFAULT if one.name != plugin]
+    using = [each for each in plugins.DEFAULT if each.name != plugin]
     return Comparison(Oracle(), lambda snapshot: ours.judge(snapshot, using))
 
 
-def _first(comparison: Comparison, family: str) -> Found:
-    runs = (comparison.run(family, seed, Tally()) for seed in range(20))
-    return next(found for found in runs if found is not None)
+def _first(comparison: Comparison, family: str) -> Difference:
+    runs = (comparison.run(family, seed, FamilyCounts()) for seed in range(20))
+    return next(difference for difference in runs if difference is not None)
 
 
 @pytest.mark.parametrize("plugin", ["TaintToleration", "NodePorts", "NodeDeclaredFeatures"])
-def test_a_plugin_that_is_missing_is_found_and_shown_on_few_objects(plugin: str) -> None:
+def test_missing_plugin_is_detected_and_shrunk(plugin: str) -> None:
     comparison = _without(plugin)
     with comparison.oracle:
-        found = _first(comparison, plugin)
-        small = comparison.small(found)
-        left = comparison.differ(small)
-    assert found.kind == plugin
-    assert len(small["items"]) <= 3
-    assert {refusal.plugin for one in left for refusal in {*one.scheduler} - {*one.ours}} == {plugin}
+        difference = _first(comparison, plugin)
+        minimal = comparison.shrink(difference)
+        disagreements = comparison.differ(minimal)
+    assert difference.kind == plugin
+    assert len(minimal["items"]) <= 3
+    missing = (rejection for each in disagreements for rejection in {*each.scheduler} - {*each.ours})
+    assert {rejection.plugin for rejection in missing} == {plugin}
 
 
-def test_an_error_of_ours_is_a_finding() -> None:
+def test_exception_of_our_side_is_a_difference() -> None:
     def fail(snapshot: Json) -> Mapping[str, PerNode]:
         raise KeyError(len(snapshot["items"]))
 
     with Oracle() as oracle:
-        found = Comparison(oracle, fail).run("all", 0, Tally())
-    assert found is not None
-    assert found.kind == "KeyError"
+        difference = Comparison(oracle, fail).run("all", 0, FamilyCounts())
+    assert difference is not None
+    assert difference.kind == "KeyError"
 
 
-def test_a_case_is_kept_once_under_its_digest(tmp_path: Path) -> None:
+def test_case_is_saved_once_under_its_digest(tmp_path: Path) -> None:
     given = cluster(0)
     first = keep(given, "about", tmp_path)
     again = keep(given, "about", tmp_path)
     assert (first, json.loads(first.read_text())) == (again, {"about": "about", "snapshot": given})
 
 
-TAINT = Refusal("TaintToleration", ("t",))
-CLAIM = Refusal("DynamicResources", ("d",))
-OTHER = Refusal("DynamicResources", ("e",))
+TAINT = Rejection("TaintToleration", ("t",))
+CLAIM = Rejection("DynamicResources", ("d",))
+OTHER = Rejection("DynamicResources", ("e",))
 
-JUDGED: dict[str, tuple[tuple[Refusal, ...], tuple[Refusal, ...], bool, bool]] = {
-    "alike": ((TAINT,), (TAINT,), False, True),
+VERDICTS: dict[str, tuple[tuple[Rejection, ...], tuple[Rejection, ...], bool, bool]] = {
+    "equal": ((TAINT,), (TAINT,), False, True),
     "fits on one side": ((TAINT,), (), False, False),
-    "other words": ((CLAIM,), (OTHER,), False, False),
-    "other words about devices": ((CLAIM,), (OTHER,), True, True),
-    "another order": ((TAINT, CLAIM), (CLAIM, TAINT), False, False),
-    "devices refused for want of proof": ((TAINT,), (CLAIM, TAINT), True, True),
-    "devices taken for granted": ((CLAIM, TAINT), (TAINT,), True, False),
-    "more than devices refused": ((), (TAINT, CLAIM), True, False),
+    "different reasons": ((CLAIM,), (OTHER,), False, False),
+    "different reasons about devices": ((CLAIM,), (OTHER,), True, True),
+    "different order": ((TAINT, CLAIM), (CLAIM, TAINT), False, False),
+    "devices rejected without proof": ((TAINT,), (CLAIM, TAINT), True, True),
+    "devices accepted, scheduler rejects": ((CLAIM, TAINT), (TAINT,), True, False),
+    "another plugin rejects as well": ((), (TAINT, CLAIM), True, False),
 }
 
 
-@pytest.mark.parametrize(("scheduler", "mine", "claims", "alike"), JUDGED.values(), ids=JUDGED)
-def test_verdicts_are_alike(
-    scheduler: tuple[Refusal, ...], mine: tuple[Refusal, ...], claims: bool, alike: bool
+@pytest.mark.parametrize(("scheduler", "mine", "claims", "equal"), VERDICTS.values(), ids=VERDICTS)
+def test_accepted_differences(
+    scheduler: tuple[Rejection, ...], mine: tuple[Rejection, ...], claims: bool, equal: bool
 ) -> None:
-    found = list(differences({"p": {"n": scheduler}}, {"p": {"n": mine}}, frozenset({"p"} if claims else ())))
-    assert found == ([] if alike else [Disagreement("p", "n", scheduler, mine)])
+    actual = list(differences({"p": {"n": scheduler}}, {"p": {"n": mine}}, frozenset({"p"} if claims else ())))
+    assert actual == ([] if equal else [Disagreement("p", "n", scheduler, mine)])

@@ -1,4 +1,4 @@
-"""Snapshots that are not as they should be get the right verdict, or one clear line that says what is wrong."""
+"""Odd snapshots get the right verdicts, and broken ones a clear error of one line."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def _encoded(snapshot: Json) -> bytes:
 
 
 @pytest.mark.parametrize("oddity", damage.ODD)
-def test_odd_snapshots_get_the_scheduler_s_verdict(oracle: Oracle, tmp_path: Path, oddity: str) -> None:
+def test_odd_snapshots_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_path: Path, oddity: str) -> None:
     for seed in SEEDS:
         rng = Random(seed)
         given = cluster(seed)
@@ -36,7 +36,7 @@ def test_odd_snapshots_get_the_scheduler_s_verdict(oracle: Oracle, tmp_path: Pat
         assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given))), f"seed {seed}"
 
 
-def test_oddities_come_together(oracle: Oracle, tmp_path: Path) -> None:
+def test_combined_oddities(oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(60):
         given = damage.damage(cluster(seed), Random(seed))
         mine = _judge(tmp_path / "list.json", _encoded(given))
@@ -44,8 +44,8 @@ def test_oddities_come_together(oracle: Oracle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", damage.BROKEN)
-def test_what_the_api_could_not_read_is_left_out_and_named(oracle: Oracle, tmp_path: Path, kind: str) -> None:
-    """What the API's own decoder does read, as the amount "1 ", we read too, and judge alike."""
+def test_undecodable_objects_are_skipped_and_reported(oracle: Oracle, tmp_path: Path, kind: str) -> None:
+    """What the API's decoder accepts, such as the quantity "1 ", is accepted with the same verdicts."""
     path = tmp_path / "list.json"
     for seed in SEEDS:
         given = cluster(seed)
@@ -66,7 +66,7 @@ def _is_one_line_about(path: Path, error: InputError) -> bool:
 
 
 @pytest.mark.parametrize("kind", damage.texts(cluster(0), Random(0)))
-def test_what_is_no_snapshot_is_one_clear_line(tmp_path: Path, kind: str) -> None:
+def test_files_that_are_not_snapshots_give_an_error_of_one_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "list.json"
     with pytest.raises(InputError) as caught:
         _judge(path, damage.texts(cluster(0), Random(0))[kind])

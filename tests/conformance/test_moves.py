@@ -1,4 +1,4 @@
-"""Pods moved one after the other, as our filters allow it: the real scheduler takes each, and keeps their volumes."""
+"""Pods are moved one after another, as our filters allow; the real scheduler accepts every move."""
 
 from random import Random
 
@@ -19,23 +19,23 @@ FAMILIES = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "migrated
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_scheduler_takes_each_pod_that_is_moved(oracle: Oracle, family: str) -> None:
+def test_the_scheduler_accepts_each_move(oracle: Oracle, family: str) -> None:
     moved = 0
     for seed in range(CLUSTERS):
         snapshot = cluster(seed, family)
         moves = _moves(snapshot, Random(seed))
         if moves:
-            refused = [one for one in oracle.replay(snapshot, moves) if one["refused"]]
-            assert refused == [], f"{family} seed {seed}"
+            rejected = [verdict for verdict in oracle.replay(snapshot, moves) if verdict["refused"]]
+            assert rejected == [], f"{family} seed {seed}"
         moved += len(moves)
     assert moved > 2 * CLUSTERS
 
 
 def _moves(snapshot: Json, rng: Random) -> list[Json]:
-    """Drains of one pod each, without a taint, in the oracle's form: each stands on what those before have placed."""
+    """Return moves as drains of one pod without a taint, for the oracle; each depends on the placements before it."""
     table = ours.load(snapshot)
     filters = Filters(table, plugins.DEFAULT)
-    pods = [one for one in table.pods.values() if one.node_name in table.nodes.row]
+    pods = [pod for pod in table.pods.values() if pod.node_name in table.nodes.row]
     moves = []
     with table.trial() as trial:
         for pod in rng.sample(pods, len(pods)):
@@ -47,11 +47,11 @@ def _moves(snapshot: Json, rng: Random) -> list[Json]:
 
 
 def _move(filters: Filters, trial: Trial, pod: Pod, rng: Random) -> int | None:
-    before = trial.mark()
+    before = trial.savepoint()
     trial.evict(pod)
     rows = np.flatnonzero(filters.feasible(pod.cls))
     if not len(rows):
-        trial.back(before)
+        trial.revert(before)
         return None
     row = int(rng.choice(rows))
     trial.place(pod.cls, row)

@@ -1,4 +1,4 @@
-"""The oracle on small snapshots whose verdict the upstream documentation gives."""
+"""The oracle on small snapshots whose verdicts follow from the upstream documentation."""
 
 import pytest
 
@@ -41,10 +41,10 @@ def _port(**port: object) -> list[Json]:
     return [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP", **port}]}]
 
 
-#: What is asked is always the pod p; what refuses it on which node.
+#: The snapshot, and the plugins that reject the pod p by node.
 TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
     "a pod fits an empty node": (snapshot(node("a"), pod("p", requests={"cpu": "4"})), {"a": []}),
-    "a pod does not count against itself": (
+    "the pod itself does not count": (
         snapshot(node("a"), pod("p", "a", requests={"cpu": "4"})),
         {"a": []},
     ),
@@ -56,11 +56,11 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": []},
     ),
-    "a pod on a node that is not there does not count": (
+    "a pod on an unknown node does not count": (
         snapshot(node("a"), pod("x", "gone", requests={"cpu": "4"}), pod("p", requests={"cpu": "4"})),
         {"a": []},
     ),
-    "every resource that lacks is a reason": (
+    "every insufficient resource is a reason": (
         snapshot(
             node("a", allocatable={"pods": "0"}), pod("p", requests={"cpu": "5", "memory": "9Gi", "x.org/y": "1"})
         ),
@@ -77,7 +77,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         snapshot(node("a", unschedulable=True), pod("p")),
         {"a": [("NodeUnschedulable", ["node(s) were unschedulable"])]},
     ),
-    "a taint, and every other plugin after it": (
+    "a taint, and every later plugin": (
         snapshot(
             node("a", taints=[{"key": "k", "effect": "NoSchedule"}]),
             pod("p", nodeSelector={"x": "y"}, requests={"cpu": "5"}),
@@ -94,7 +94,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         snapshot(node("a", labels={ZONE: "1"}), node("b", labels={ZONE: "2"}), pod("p", affinity=_on_zone("1"))),
         {"a": [], "b": [("NodeAffinity", ["node(s) didn't match Pod's node affinity/selector"])]},
     ),
-    "node affinity by contradictory names refuses before the nodes": (
+    "contradictory names in node affinity reject in PreFilter": (
         snapshot(node("a"), node("b"), pod("p", affinity=_only_node("a", "b"))),
         {
             "a": [("NodeAffinity", ["pod affinity terms conflict"])],
@@ -105,11 +105,11 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         snapshot(node("a"), pod("x", "a", containers=_port(hostIP="127.0.0.1")), pod("p", containers=_port())),
         {"a": [("NodePorts", ["node(s) didn't have free ports for the requested pod ports"])]},
     ),
-    "a host port of another protocol": (
+    "a host port with a different protocol": (
         snapshot(node("a"), pod("x", "a", containers=_port(protocol="UDP")), pod("p", containers=_port())),
         {"a": []},
     ),
-    "a disk that is mounted for writing": (
+    "a disk mounted for writing": (
         snapshot(
             node("a"),
             node("b"),
@@ -118,7 +118,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": [("VolumeRestrictions", ["node(s) had no available disk"])], "b": []},
     ),
-    "a claim for one pod, in use": (
+    "a ReadWriteOncePod claim in use": (
         snapshot(
             node("a"),
             volume("v"),
@@ -128,7 +128,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": [("VolumeRestrictions", [IN_USE])]},
     ),
-    "more volumes than the node may attach": (
+    "more volumes than the limit of the node": (
         snapshot(
             node("a"),
             csi_node("a", 1),
@@ -141,7 +141,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": [("NodeVolumeLimits", ["node(s) exceed max volume count"])]},
     ),
-    "a volume that the node holds already is not one more": (
+    "a volume already attached to the node does not count again": (
         snapshot(
             node("a"),
             csi_node("a", 1),
@@ -152,7 +152,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": []},
     ),
-    "a claim that is not there refuses before the nodes, in every plugin that reads it": (
+    "a missing claim rejects in PreFilter, in every plugin that reads it": (
         snapshot(node("a"), pod("p", volumes=mounts("c"))),
         {
             "a": [
@@ -163,7 +163,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
             ]
         },
     ),
-    "a volume elsewhere": (
+    "a volume in another zone": (
         snapshot(
             node("a", labels={ZONE: "1"}),
             node("b", labels={ZONE: "2"}),
@@ -173,7 +173,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         ),
         {"a": [], "b": [("VolumeBinding", ["node(s) didn't match PersistentVolume's node affinity"])]},
     ),
-    "a claim that nobody has bound yet": (
+    "an unbound claim": (
         snapshot(node("a"), storage_class("now", "Immediate"), claim("c", "now"), pod("p", volumes=mounts("c"))),
         {
             "a": [
@@ -182,7 +182,7 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
             ]
         },
     ),
-    "a claim that waits for its pod takes a volume that is there": (
+    "a claim that waits for its first consumer matches an existing volume": (
         snapshot(
             node("a", labels={ZONE: "1"}),
             node("b", labels={ZONE: "2"}),
@@ -238,15 +238,15 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
         snapshot(node("a"), node("b"), pod("x", "a", labels=WEB), pod("p", affinity=apart(HOST, WEB))),
         {"a": [("InterPodAffinity", ["node(s) didn't match pod anti-affinity rules"])], "b": []},
     ),
-    "affinity to a pod that is nowhere": (
+    "affinity to a pod that does not exist": (
         snapshot(node("a"), pod("p", affinity=together(HOST, WEB))),
         {"a": [("InterPodAffinity", ["node(s) didn't match pod affinity rules"])]},
     ),
-    "affinity to itself, the first of its kind": (
+    "affinity to itself, the first pod": (
         snapshot(node("a"), pod("p", labels=WEB, affinity=together(HOST, WEB))),
         {"a": []},
     ),
-    "a gated pod": (
+    "scheduling gates": (
         snapshot(node("a", unschedulable=True), pod("p", schedulingGates=[{"name": "g"}])),
         {
             "a": [
@@ -255,11 +255,11 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
             ]
         },
     ),
-    "a feature that the node does not declare": (
+    "an undeclared feature": (
         snapshot(node("a"), pod("p", hostNetwork=True, hostUsers=False)),
         {"a": [("NodeDeclaredFeatures", ["node(s) didn't match Pod's required features"])]},
     ),
-    "a resource claim that is not there": (
+    "a missing resource claim": (
         snapshot(node("a"), pod("p", resourceClaims=[{"name": "r", "resourceClaimName": "r"}])),
         {"a": [("DynamicResources", ['could not find ResourceClaim "default/r"'])]},
     ),
@@ -267,12 +267,11 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
 
 
 @pytest.mark.parametrize(("given", "expected"), TABLE.values(), ids=TABLE)
-def test_every_plugin_that_refuses(
-    oracle: Oracle, given: Json, expected: dict[str, list[tuple[str, list[str]]]]
-) -> None:
+def test_every_rejecting_plugin(oracle: Oracle, given: Json, expected: dict[str, list[tuple[str, list[str]]]]) -> None:
     (verdict,) = oracle.explain(given, ["default/p"])
-    everywhere = [(one["plugin"], one["reasons"]) for one in verdict["everywhere"]]
-    found = {
-        name: everywhere + [(one["plugin"], one["reasons"]) for one in late] for name, late in verdict["nodes"].items()
+    everywhere = [(item["plugin"], item["reasons"]) for item in verdict["everywhere"]]
+    actual = {
+        name: everywhere + [(item["plugin"], item["reasons"]) for item in late]
+        for name, late in verdict["nodes"].items()
     }
-    assert found == expected
+    assert actual == expected

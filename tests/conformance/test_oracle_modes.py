@@ -1,4 +1,4 @@
-"""What else the oracle does: replays plans, plans by first fit, scores, and says what is wrong with a request."""
+"""Other modes of the oracle: replay, first fit, scores, and errors."""
 
 import pytest
 
@@ -12,9 +12,9 @@ DRAINING = {"key": "draining", "effect": "NoSchedule"}
 WEB = {"app": "web"}
 
 
-def test_the_filters_stand_in_the_order_of_the_default_profile(oracle: Oracle) -> None:
+def test_filters_are_in_the_order_of_the_default_profile(oracle: Oracle) -> None:
     enabled = oracle.ask({"mode": "plugins"})["Filter"]["Enabled"]
-    assert [one["Name"] for one in enabled] == [
+    assert [item["Name"] for item in enabled] == [
         "NodeUnschedulable",
         "NodeName",
         "TaintToleration",
@@ -33,17 +33,15 @@ def test_the_filters_stand_in_the_order_of_the_default_profile(oracle: Oracle) -
 
 
 ERRORS: dict[str, tuple[Json, str]] = {
-    "no such pod": ({"mode": "explain", "pods": ["default/p"]}, 'pod "default/p" is not in the snapshot'),
-    "no such node": ({"mode": "explain", "nodes": ["a"]}, 'node "a" is not in the snapshot'),
-    "no such mode": ({"mode": "guess"}, 'mode "guess"'),
-    "broken quantity": ({"mode": "explain", "snapshot": snapshot(node("a", allocatable={"cpu": "x"}))}, "items[0]"),
+    "unknown pod": ({"mode": "explain", "pods": ["default/p"]}, 'pod "default/p" is not in the snapshot'),
+    "unknown node": ({"mode": "explain", "nodes": ["a"]}, 'node "a" is not in the snapshot'),
+    "unknown mode": ({"mode": "guess"}, 'mode "guess"'),
+    "invalid quantity": ({"mode": "explain", "snapshot": snapshot(node("a", allocatable={"cpu": "x"}))}, "items[0]"),
 }
 
 
 @pytest.mark.parametrize(("request_", "message"), ERRORS.values(), ids=ERRORS)
-def test_a_request_that_cannot_be_answered_says_why_and_the_next_one_is(
-    oracle: Oracle, request_: Json, message: str
-) -> None:
+def test_invalid_request_gives_an_error_and_the_next_is_answered(oracle: Oracle, request_: Json, message: str) -> None:
     with pytest.raises(OracleError) as caught:
         oracle.ask(request_)
     assert message in str(caught.value)
@@ -70,22 +68,22 @@ def _drain(*placements: tuple[str, str], name: str = "od", **rest: object) -> Js
 
 
 def _plugins(placements: list[Json]) -> list[list[str]]:
-    return [[refused["plugin"] for refused in one["refused"]] for one in placements]
+    return [[refused["plugin"] for refused in placement["refused"]] for placement in placements]
 
 
-def test_replayed_placements_see_those_before_them(oracle: Oracle) -> None:
+def test_replayed_placements_depend_on_earlier_ones(oracle: Oracle) -> None:
     together = oracle.replay(_two_pods_leave(), [_drain(("p", "s"), ("q", "s"))])
     apart = oracle.replay(_two_pods_leave(), [_drain(("p", "s"), ("q", "t"))])
     assert (_plugins(together), _plugins(apart)) == ([[], ["InterPodAffinity"]], [[], []])
 
 
-def test_a_replayed_drain_goes_on_where_the_one_before_ended(oracle: Oracle) -> None:
+def test_replayed_drains_depend_on_earlier_ones(oracle: Oracle) -> None:
     back = _drain(("p", "od"), name="s")
     assert _plugins(oracle.replay(_two_pods_leave(), [_drain(("p", "s")), back])) == [[], ["TaintToleration"]]
 
 
-def test_the_drained_node_keeps_its_domain_unless_it_is_removed(oracle: Oracle) -> None:
-    """The only node of zone 1 is drained: as a ghost it makes zone 2 look crowded, removed it does not."""
+def test_domain_of_a_drained_node_exists_unless_the_node_is_removed(oracle: Oracle) -> None:
+    """The only node of zone 1 is drained. If it remains, zone 2 exceeds the skew; if it is removed, it does not."""
     given = snapshot(
         node("od", labels={ZONE: "1"}),
         node("b", labels={ZONE: "2"}),
@@ -93,12 +91,12 @@ def test_the_drained_node_keeps_its_domain_unless_it_is_removed(oracle: Oracle) 
         pod("x", "s", labels=WEB),
         pod("p", "b", labels=WEB, topologySpreadConstraints=spread(ZONE, WEB)),
     )
-    ghost = oracle.replay(given, [_drain(), _drain(("p", "s"), name="b")])
-    gone = oracle.replay(given, [_drain(remove=True), _drain(("p", "s"), name="b")])
-    assert (_plugins(ghost), _plugins(gone)) == ([["PodTopologySpread"]], [[]])
+    remaining = oracle.replay(given, [_drain(), _drain(("p", "s"), name="b")])
+    removed = oracle.replay(given, [_drain(remove=True), _drain(("p", "s"), name="b")])
+    assert (_plugins(remaining), _plugins(removed)) == ([["PodTopologySpread"]], [[]])
 
 
-def test_replay_reserves_the_volume_that_a_claim_took(oracle: Oracle) -> None:
+def test_replay_reserves_the_volume_of_a_claim(oracle: Oracle) -> None:
     given = snapshot(
         node("od"),
         node("s"),
@@ -112,7 +110,7 @@ def test_replay_reserves_the_volume_that_a_claim_took(oracle: Oracle) -> None:
     assert _plugins(oracle.replay(given, [_drain(("p", "s"), ("q", "s"))])) == [[], ["VolumeBinding"]]
 
 
-def test_first_fit_places_each_node_s_pods_or_names_the_first_without_a_place(oracle: Oracle) -> None:
+def test_first_fit_places_the_pods_of_each_node_or_reports_the_first_that_does_not_fit(oracle: Oracle) -> None:
     given = snapshot(
         *(node(name) for name in ("od", "full", "s", "t")),
         *(pod(name, "od", requests={"cpu": "3"}) for name in ("p", "q")),
@@ -146,7 +144,7 @@ def test_first_fit_places_each_node_s_pods_or_names_the_first_without_a_place(or
     assert (answer["pods_asked"], answer["filter_calls"]) == (5, 8)
 
 
-def test_scores_are_weighted_and_of_feasible_nodes_alone(oracle: Oracle) -> None:
+def test_scores_are_weighted_and_only_for_feasible_nodes(oracle: Oracle) -> None:
     """NodeAffinity has weight 2 and TaintToleration 3, both normalized to 100 (default_plugins.go)."""
     preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}}]
     given = snapshot(

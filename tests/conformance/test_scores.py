@@ -1,4 +1,4 @@
-"""Our scores before the real scheduler's, node by node: the totals that decide where a pod goes."""
+"""Our scores are those of the real scheduler, for each plugin and in total."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from predicates import plugins, scores
 from predicates.devices import device_resources
 from predicates.filters import Filters
 from predicates.objects import Pod
-from predicates.scores.frame import Question
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.selectors import NOTHING, compile_selector, valid_term
 from predicates.snapshot import Snapshot
 from tests.conformance.generate.world import Json
@@ -21,7 +21,7 @@ FAMILIES = ("plannable", "all", "PodTopologySpread", "InterPodAffinity", "NodeAf
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_total_is_the_scheduler_s(oracle: Oracle, family: str) -> None:
+def test_every_score_is_that_of_the_scheduler(oracle: Oracle, family: str) -> None:
     compared, spread, seed = 0, 0, 0
     while compared < TOTALS:
         given = scored_cluster(seed, family)
@@ -29,50 +29,54 @@ def test_every_total_is_the_scheduler_s(oracle: Oracle, family: str) -> None:
         table = load(given)
         filters = Filters(table, plugins.DEFAULT)
         names = [pod.key for pod in table.pods.values() if _scorable(pod, table)]
-        for found in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
-            pod = table.pods[found["pod"]]
+        for scored in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
+            pod = table.pods[scored["pod"]]
             mine = _scored(table, filters, pod, owned=(pod.namespace, pod.owner.name if pod.owner else "") in known)
-            assert mine == _of_oracle(found), f"{family} seed {seed}: {found['pod']}"
+            assert mine == _of_oracle(scored), f"{family} seed {seed}: {scored['pod']}"
             compared += len(mine)
-            spread += len({one["total"] for one in mine.values()}) > 1
+            spread += len({by_plugin["total"] for by_plugin in mine.values()}) > 1
         seed += 1
     assert spread > compared // 100
 
 
 def _scorable(pod: Pod, table: Snapshot) -> bool:
-    """Whether the scheduler gets as far as scores, and we do.
+    """Return whether both the scheduler and we score the pod.
 
-    Gated pods wait, and the scheduler fails those with preferences that the API would not take. We place no pod that
-    needs devices.
+    The scheduler does not score pods with scheduling gates or with invalid preferences, which the API would reject. We
+    do not score pods that need devices.
     """
     spec = pod.cls.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    preferred = [one.preference for one in affinity.preferred if one.weight] if affinity else []
-    constraints = [one for one in spec.topology_spread_constraints if one.when_unsatisfiable == "ScheduleAnyway"]
+    preferred = [term.preference for term in affinity.preferred if term.weight] if affinity else []
+    constraints = [
+        constraint
+        for constraint in spec.topology_spread_constraints
+        if constraint.when_unsatisfiable == "ScheduleAnyway"
+    ]
     return (
         not (spec.resource_claims or spec.scheduling_gates)
         and not any(resource in device_resources(table) for resource, _ in pod.cls.requests)
-        and all(valid_term(one) for one in preferred if one.match_expressions or one.match_fields)
-        and not any(compile_selector(one.label_selector).error for one in constraints)
+        and all(valid_term(term) for term in preferred if term.match_expressions or term.match_fields)
+        and not any(compile_selector(constraint.label_selector).error for constraint in constraints)
     )
 
 
 def _owners(given: Json) -> set[tuple[str, str]]:
-    found = (one["metadata"] for one in given["items"] if one["kind"] == "ReplicaSet")
-    return {(one["namespace"], one["name"]) for one in found}
+    metadata = (item["metadata"] for item in given["items"] if item["kind"] == "ReplicaSet")
+    return {(meta["namespace"], meta["name"]) for meta in metadata}
 
 
 def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict[str, dict[str, int]]:
-    """By node that takes the pod: what each plugin gives it, weighted, and ``total``."""
+    """Return the weighted scores by feasible node and plugin, and their ``total``."""
     with table.trial() as trial:
         if pod.node_name in table.nodes.row:
             trial.evict(pod)
         rows = np.flatnonzero(filters.feasible(pod.cls))
         if not len(rows):
             return {}
-        question = Question(table, pod.cls, rows, kept_apart_from(pod) if owned else NOTHING)
-        by_plugin = {one.name: scores.totals(question, (one,)).tolist() for one in scores.DEFAULT}
-        total = scores.totals(question).tolist()
+        request = ScoringRequest(table, pod.cls, rows, default_spread_selector(pod) if owned else NOTHING)
+        by_plugin = {plugin.name: scores.totals(request, (plugin,)).tolist() for plugin in scores.DEFAULT}
+        total = scores.totals(request).tolist()
     return {
         table.nodes.names[row]: {name: given[at] for name, given in by_plugin.items() if given[at]}
         | {"total": total[at]}
@@ -80,8 +84,8 @@ def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict
     }
 
 
-def _of_oracle(found: Json) -> dict[str, dict[str, int]]:
+def _of_oracle(scored: Json) -> dict[str, dict[str, int]]:
     return {
-        node: {name: score for name, score in given.items() if score} | {"total": found["total"][node]}
-        for node, given in found["nodes"].items()
+        node: {name: score for name, score in given.items() if score} | {"total": scored["total"][node]}
+        for node, given in scored["nodes"].items()
     }

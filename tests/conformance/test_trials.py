@@ -1,4 +1,4 @@
-"""A snapshot of ours stays right through trial placements, through taking them back, and through events."""
+"""A snapshot stays correct through trial placements, their undoing, and events."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from tests.conformance.trials import through_changes
 
 
 @pytest.mark.parametrize("family", ["all", "plannable", *FAMILIES])
-def test_verdicts_stay_the_scheduler_s_through_changes(oracle: Oracle, family: str) -> None:
+def test_verdicts_match_the_scheduler_through_changes(oracle: Oracle, family: str) -> None:
     for seed in range(1000, 1006):
         problem = next(through_changes(oracle, cluster(seed, family), Random(seed)), None)
         assert problem is None, f"{family} seed {seed}: {problem}"

@@ -1,6 +1,6 @@
-"""One snapshot of ours through changes: trial placements, what they leave behind, and events of the cluster.
+"""Checks one of our snapshots while it changes: trial placements, their undoing, and events of the cluster.
 
-After each change every pod is judged on every node, by what explains and by what plans, and held against the
+After each change, every pod is evaluated on every node, as ``explain`` and as the planner do it, and compared with the
 scheduler's verdicts on the same state.
 """
 
@@ -24,8 +24,8 @@ from tests.conformance.ours import of_explanation
 from tests.conformance.verdicts import claiming, differences, of_oracle
 
 
-class Live:
-    """A snapshot that is kept from state to state, with the filters' caches on it."""
+class LiveSnapshot:
+    """A snapshot that is updated from state to state, and filters with caches on it."""
 
     def __init__(self, given: Json) -> None:
         self.table = Snapshot()
@@ -35,57 +35,63 @@ class Live:
             self.put(item)
 
     def put(self, item: Json) -> None:
+        """Add or update an object."""
         if item["kind"] in KINDS:
             self.table.upsert(item["kind"], self._decoder.decode(item["kind"], msgspec.json.encode(item)))
 
     def drop(self, item: Json) -> None:
+        """Delete an object."""
         if item["kind"] in KINDS:
-            one = self._decoder.decode(item["kind"], msgspec.json.encode(item))
-            self.table.delete(item["kind"], key_of(one))
+            obj = self._decoder.decode(item["kind"], msgspec.json.encode(item))
+            self.table.delete(item["kind"], key_of(obj))
 
     def problems(self, oracle: Oracle, given: Json, moved: Collection[str] = ()) -> Iterator[str]:
-        """Where the snapshot, said to be in the state of *given*, is judged otherwise than *given*.
+        """Yield differences between the results for the snapshot and for *given*, which must be the same state.
 
-        A node that a trial drains is no target, and what is said of it has the taint missing: it is left out. So
-        are the pods *moved* in a trial. Trying nodes one after the other may miss one that pods have left in a
-        trial, where none was ever a target.
+        Nodes that a trial drains are left out, because they are not targets and lack the taint in our results. So are
+        the pods *moved* in a trial. In a trial, evaluating the targets in order may miss a node that pods have left,
+        because the planner never uses such a node as a target.
         """
         in_trial = bool(self.table.touched)
         theirs = of_oracle(oracle.explain(given))
-        ghosts = {self.table.nodes.names[row] for row in self.table.ghosts}
+        draining = {self.table.nodes.names[row] for row in self.table.draining_rows}
         rows = np.array(
-            [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.ghosts], np.intp
+            [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.draining_rows], np.intp
         )
         pods = [pod for name, pod in self.table.pods.items() if name not in moved]
-        # The planner's answers first: they are kept from question to question, and must not need the others.
+        # First as the planner does it: its results are cached, and must not depend on the other evaluations.
         masks = {pod.key: self.mask(pod) for pod in pods}
-        tried = {pod.key: self._tried(pod, Targets(rows)) for pod in pods}
-        alone = {pod.key: self._alone(pod, rows.tolist()) for pod in pods}
+        in_order = {pod.key: self._in_order(pod, Targets(rows)) for pod in pods}
+        single = {pod.key: self._single_rows(pod, rows.tolist()) for pod in pods}
         mine = {pod.key: of_explanation(explain(pod, self.table, self.filters, rows, ())) for pod in pods}
         yield from map(str, differences(theirs, mine, claiming(given)))
         for name, nodes in mine.items():
-            fitting = {node for node, refusals in nodes.items() if not refusals}
-            sure = set() if in_trial else fitting - {self.table.pods[name].node_name}
-            if masks[name] - ghosts != fitting or not sure <= tried[name] <= fitting or alone[name] != fitting:
+            fitting = {node for node, rejections in nodes.items() if not rejections}
+            required = set() if in_trial else fitting - {self.table.pods[name].node_name}
+            if (
+                masks[name] - draining != fitting
+                or not required <= in_order[name] <= fitting
+                or single[name] != fitting
+            ):
                 yield (
-                    f"{name}: explained {sorted(fitting)}, masked {sorted(masks[name])}, tried {sorted(tried[name])}, "
-                    f"judged one by one {sorted(alone[name])}"
+                    f"{name}: explain {sorted(fitting)}, mask {sorted(masks[name])}, "
+                    f"in order {sorted(in_order[name])}, single rows {sorted(single[name])}"
                 )
-            if not all(theirs[name][node] for node in ghosts - masks[name]):
-                yield f"{name}: refused on the drained node, which the scheduler does not"
+            if not all(theirs[name][node] for node in draining - masks[name]):
+                yield f"{name}: rejected on the drained node, which the scheduler accepts"
 
     def mask(self, pod: Pod) -> set[str]:
-        """The nodes that take the pod, all at once."""
+        """Return the nodes that accept the pod, evaluated at once."""
         with self._evicted(pod):
             return {self.table.nodes.names[row] for row in np.flatnonzero(self.filters.feasible(pod.cls))}
 
-    def _tried(self, pod: Pod, targets: Targets) -> set[str]:
-        """The nodes that take the pod, one after the other."""
+    def _in_order(self, pod: Pod, targets: Targets) -> set[str]:
+        """Return the nodes that accept the pod, evaluated in order."""
         with self._evicted(pod):
             return {self.table.nodes.names[row] for row in self.filters.fitting(pod.cls, targets)}
 
-    def _alone(self, pod: Pod, rows: list[int]) -> set[str]:
-        """Those of *rows* that take the pod, each judged by itself."""
+    def _single_rows(self, pod: Pod, rows: list[int]) -> set[str]:
+        """Return those of *rows* that accept the pod, evaluated one by one."""
         with self._evicted(pod):
             return {self.table.nodes.names[row] for row in rows if self.filters.fits(pod.cls, row)}
 
@@ -98,17 +104,18 @@ class Live:
 
 
 class Moves:
-    """Random moves in *given*: pods that leave for other nodes that take them, and a node that is drained."""
+    """Random moves of pods to nodes that accept them, and a drained node."""
 
     def __init__(self, given: Json, rng: Random) -> None:
         self._given, self._rng = given, rng
-        nodes = [one["metadata"]["name"] for one in given["items"] if one["kind"] == "Node"]
-        movable = [_key(one) for one in given["items"] if one["kind"] == "Pod" and _may_move(one, nodes)]
+        nodes = [item["metadata"]["name"] for item in given["items"] if item["kind"] == "Node"]
+        movable = [_key(item) for item in given["items"] if item["kind"] == "Pod" and _may_move(item, nodes)]
         self._movable = rng.sample(movable, min(len(movable), rng.randint(1, 12)))
         self._drained = rng.choice(nodes)
         self.to: dict[str, str] = {}
 
-    def perform(self, live: Live, trial: Trial) -> None:
+    def perform(self, live: LiveSnapshot, trial: Trial) -> None:
+        """Make the moves in *trial*."""
         table = live.table
         for name in self._movable:
             pod = table.pods[name]
@@ -120,22 +127,22 @@ class Moves:
         trial.drain(table.nodes.row[self._drained])
 
     def result(self) -> Json:
-        """The state after the moves, as the API server would tell it."""
+        """Return the state after the moves, as the API server would show it."""
         changed = deepcopy(self._given)
-        for one in changed["items"]:
-            if one["kind"] == "Pod" and _key(one) in self.to:
-                one["metadata"]["uid"] += "-again"
-                one["spec"]["nodeName"] = self.to[_key(one)]
-                one["status"] = {"phase": "Pending"}
-            if one["kind"] == "Node" and one["metadata"]["name"] == self._drained:
-                one["spec"].setdefault("taints", []).append({"key": DRAIN_TAINT.key, "effect": DRAIN_TAINT.effect})
+        for item in changed["items"]:
+            if item["kind"] == "Pod" and _key(item) in self.to:
+                item["metadata"]["uid"] += "-again"
+                item["spec"]["nodeName"] = self.to[_key(item)]
+                item["status"] = {"phase": "Pending"}
+            if item["kind"] == "Node" and item["metadata"]["name"] == self._drained:
+                item["spec"].setdefault("taints", []).append({"key": DRAIN_TAINT.key, "effect": DRAIN_TAINT.effect})
         return changed
 
 
 def _may_move(pod: Json, nodes: Collection[str]) -> bool:
-    """Pods with claims stay: where they are placed, a trial takes volumes for them, and a state has no such note."""
+    """Return whether the pod can be moved; not with claims: a state does not show volumes assumed in a trial."""
     meta, spec = pod["metadata"], pod["spec"]
-    unbound = any("persistentVolumeClaim" in one or "ephemeral" in one for one in spec.get("volumes", ()))
+    unbound = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.get("volumes", ()))
     alive = pod["status"].get("phase") not in {"Succeeded", "Failed"} and "deletionTimestamp" not in meta
     return alive and not unbound and spec.get("nodeName") in nodes
 
@@ -145,8 +152,8 @@ def _key(pod: Json) -> str:
 
 
 def through_changes(oracle: Oracle, given: Json, rng: Random) -> Iterator[str]:
-    """What is judged wrongly of *given* in a trial, after it, after the same as events, and after deletions."""
-    live, moves = Live(given), Moves(given, rng)
+    """Make random moves in a trial, undo them, repeat them as events, and delete objects; yield all differences."""
+    live, moves = LiveSnapshot(given), Moves(given, rng)
     with live.table.trial() as trial:
         moves.perform(live, trial)
         moved = moves.result()
@@ -156,10 +163,10 @@ def through_changes(oracle: Oracle, given: Json, rng: Random) -> Iterator[str]:
         if before != after:
             live.put(after)
     yield from live.problems(oracle, moved)
-    gone = [one for one in moved["items"] if rng.random() < 0.1]
-    for one in gone:
-        live.drop(one)
-    yield from live.problems(oracle, {**moved, "items": [one for one in moved["items"] if one not in gone]})
-    for one in rng.sample(gone, len(gone)):
-        live.put(one)
+    deleted = [item for item in moved["items"] if rng.random() < 0.1]
+    for item in deleted:
+        live.drop(item)
+    yield from live.problems(oracle, {**moved, "items": [item for item in moved["items"] if item not in deleted]})
+    for item in rng.sample(deleted, len(deleted)):
+        live.put(item)
     yield from live.problems(oracle, moved)

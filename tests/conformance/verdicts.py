@@ -1,8 +1,8 @@
-"""Verdicts of both sides in one form, and where they differ.
+"""Verdicts of both sides in one form, and their differences.
 
-Two things are not held against us. A pod that needs devices may always be refused by DynamicResources: we call such
-a pod movable only where we can prove it. And where NodeVolumeLimits fails over pods of the node whose volumes it
-cannot make out, it names the one that came to the scheduler's knowledge first, which no dump tells.
+Two differences are accepted. DynamicResources may reject any pod that needs devices, because we accept such a pod only
+if it is proved to fit. And if NodeVolumeLimits fails because of the volumes of placed pods, it reports the pod that
+the scheduler saw first, which a dump does not show.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,88 +12,90 @@ from typing import NamedTuple, TypeAlias
 from tests.conformance.generate.world import Json
 
 CLAIMS = "DynamicResources"
-_ANY = ("(any words)",)
+_ANY = ("(any reason)",)
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """A plugin and its reasons, sorted."""
 
     plugin: str
     reasons: tuple[str, ...]
 
 
-#: By node: who refuses the pod there, in order.
-PerNode: TypeAlias = Mapping[str, tuple[Refusal, ...]]
+#: By node: the rejections of the pod, in order.
+PerNode: TypeAlias = Mapping[str, tuple[Rejection, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One pod on one node, judged differently."""
+    """A pod and a node for which the results differ."""
 
     pod: str
     node: str
-    scheduler: tuple[Refusal, ...]
-    ours: tuple[Refusal, ...]
+    scheduler: tuple[Rejection, ...]
+    ours: tuple[Rejection, ...]
 
     def __str__(self) -> str:
-        return f"{self.pod} on {self.node}:\n  scheduler: {_words(self.scheduler)}\n  ours:      {_words(self.ours)}"
+        return f"{self.pod} on {self.node}:\n  scheduler: {_text(self.scheduler)}\n  ours:      {_text(self.ours)}"
 
 
-def _words(refusals: Sequence[Refusal]) -> str:
-    return ", ".join(f"{one.plugin} {list(one.reasons)}" for one in refusals) or "fits"
+def _text(rejections: Sequence[Rejection]) -> str:
+    return ", ".join(f"{rejection.plugin} {list(rejection.reasons)}" for rejection in rejections) or "fits"
 
 
 def of_oracle(verdicts: Iterable[Json]) -> dict[str, PerNode]:
-    """By pod, the oracle's answer to ``explain`` with ``all``."""
+    """Return the verdicts by pod from the oracle's answer to ``explain`` with ``all``."""
     return {
-        one["pod"]: {node: _refusals([*one["everywhere"], *late]) for node, late in one["nodes"].items()}
-        for one in verdicts
+        verdict["pod"]: {
+            node: _rejections([*verdict["everywhere"], *filtered]) for node, filtered in verdict["nodes"].items()
+        }
+        for verdict in verdicts
     }
 
 
-def _refusals(entries: Iterable[Json]) -> tuple[Refusal, ...]:
+def _rejections(entries: Iterable[Json]) -> tuple[Rejection, ...]:
     return tuple(
-        Refusal(one["plugin"], _ANY if _failed_over_pods(one) else tuple(sorted(one["reasons"] or ())))
-        for one in entries
+        Rejection(entry["plugin"], _ANY if _failed_for_placed_pods(entry) else tuple(sorted(entry["reasons"] or ())))
+        for entry in entries
     )
 
 
-def _failed_over_pods(entry: Json) -> bool:
+def _failed_for_placed_pods(entry: Json) -> bool:
     return bool(entry["plugin"] == "NodeVolumeLimits" and entry["code"] == "Error")
 
 
 def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
-    """By pod, the lines of ``rescheduler explain -o json``."""
+    """Return the verdicts by pod from the lines of ``rescheduler explain -o json``."""
     return {
-        one["pod"]: {
-            **dict.fromkeys(one["feasible"], ()),
+        line["pod"]: {
+            **dict.fromkeys(line["feasible"], ()),
             **{
-                node: tuple(Refusal(entry["plugin"], tuple(sorted(entry["reasons"]))) for entry in entries)
-                for node, entries in one["infeasible"].items()
+                node: tuple(Rejection(entry["plugin"], tuple(sorted(entry["reasons"]))) for entry in entries)
+                for node, entries in line["infeasible"].items()
             },
         }
-        for one in lines
+        for line in lines
     }
 
 
 def claiming(snapshot: Json) -> frozenset[str]:
-    """The pods that need devices: by resource claims, or by a resource behind which a DeviceClass stands."""
-    classes = [one for one in snapshot["items"] if one.get("kind") == "DeviceClass"]
-    backed = {(one.get("spec") or {}).get("extendedResourceName") for one in classes}
-    pods = (one for one in snapshot["items"] if one.get("kind") == "Pod")
+    """Return the pods that need devices: by resource claims, or by a resource that a DeviceClass provides."""
+    classes = [item for item in snapshot["items"] if item.get("kind") == "DeviceClass"]
+    provided = {(item.get("spec") or {}).get("extendedResourceName") for item in classes}
+    pods = (item for item in snapshot["items"] if item.get("kind") == "Pod")
     return frozenset(
         f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
         for pod in pods
         if pod["spec"].get("resourceClaims")
-        or any(name in backed or name.startswith(_IMPLICIT) for name in _requested(pod["spec"]))
+        or any(name in provided or name.startswith(_IMPLICIT) for name in _requested(pod["spec"]))
     )
 
 
 def _requested(spec: Json) -> Iterator[str]:
     yield from spec.get("overhead") or ()
-    for one in (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        yield from (one.get("resources") or {}).get("requests") or ()
+    for part in (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        yield from (part.get("resources") or {}).get("requests") or ()
 
 
 def differences(
@@ -102,24 +104,26 @@ def differences(
     claiming: frozenset[str] = frozenset(),
     only: str | None = None,
 ) -> Iterator[Disagreement]:
-    """Every pair that both sides were asked about and judge differently; *only* looks at one plugin's word."""
+    """Yield the pods and nodes for which the results differ; *only* restricts the comparison to one plugin."""
     for pod, nodes in ours.items():
         for node, mine in nodes.items():
             theirs = scheduler[pod][node]
-            if not _alike(_about(theirs, only), _about(mine, only), may_refuse=pod in claiming):
+            if not _equal(_of_plugin(theirs, only), _of_plugin(mine, only), may_reject=pod in claiming):
                 yield Disagreement(pod, node, theirs, mine)
 
 
-def _about(refusals: tuple[Refusal, ...], only: str | None) -> tuple[Refusal, ...]:
-    return refusals if only is None else tuple(one for one in refusals if one.plugin == only)
+def _of_plugin(rejections: tuple[Rejection, ...], only: str | None) -> tuple[Rejection, ...]:
+    if only is None:
+        return rejections
+    return tuple(rejection for rejection in rejections if rejection.plugin == only)
 
 
-def _alike(theirs: tuple[Refusal, ...], mine: tuple[Refusal, ...], *, may_refuse: bool) -> bool:
-    if may_refuse:
-        if any(one.plugin == CLAIMS for one in theirs) > any(one.plugin == CLAIMS for one in mine):
+def _equal(theirs: tuple[Rejection, ...], mine: tuple[Rejection, ...], *, may_reject: bool) -> bool:
+    if may_reject:
+        if _of_plugin(theirs, CLAIMS) and not _of_plugin(mine, CLAIMS):
             return False
-        theirs = tuple(one for one in theirs if one.plugin != CLAIMS)
-        mine = tuple(one for one in mine if one.plugin != CLAIMS)
+        theirs = tuple(rejection for rejection in theirs if rejection.plugin != CLAIMS)
+        mine = tuple(rejection for rejection in mine if rejection.plugin != CLAIMS)
     return len(theirs) == len(mine) and all(
         their.plugin == my.plugin and their.reasons in (_ANY, my.reasons)
         for their, my in zip(theirs, mine, strict=True)

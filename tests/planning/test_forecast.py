@@ -224,7 +224,7 @@ def test_a_forecast_leaves_the_snapshot_unchanged_and_respects_capacity(
         return
     told = planner.forecast(plan, CIRCUMSTANCES)
     assert np.array_equal(cluster.nodes.requested, before)
-    assert (dict(cluster.touched), dict(cluster.ghosts)) == ({}, {})
+    assert (dict(cluster.touched), dict(cluster.draining_rows)) == ({}, {})
     used = dict.fromkeys(cluster.nodes.row, 0)
     for placement in told.forecast:
         used[placement.node] += pods[int(placement.pod.name[1:])]

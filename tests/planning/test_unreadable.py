@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import Snapshot
-from predicates.unreadable import Unreadable, node_of
+from predicates.unreadable import Unreadable, pod_node_name
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
@@ -92,4 +92,4 @@ NODES: dict[str, tuple[bytes, str | None]] = {
 
 @pytest.mark.parametrize(("raw", "expected"), NODES.values(), ids=NODES)
 def test_the_node_of_a_pod_that_cannot_be_decoded(raw: bytes, expected: str | None) -> None:
-    assert node_of(raw) == expected
+    assert pod_node_name(raw) == expected

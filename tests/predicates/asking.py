@@ -1,4 +1,4 @@
-"""One plugin, asked about a pod on every node of a small cluster."""
+"""Evaluates one plugin for a pod on every node of a small cluster."""
 
 import msgspec
 import numpy as np
@@ -11,26 +11,27 @@ from tests.conformance.generate.world import Json
 
 
 def load(*objects: Json) -> Snapshot:
+    """Return a snapshot of *objects*."""
     table, decoder = Snapshot(), Decoder(Interner())
-    for one in objects:
-        table.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+    for obj in objects:
+        table.upsert(obj["kind"], decoder.decode(obj["kind"], msgspec.json.encode(obj)))
     return table
 
 
 def reasons(plugin: Plugin, pod: PodClass, table: Snapshot) -> dict[str, str]:
-    """By node: why not, "" where the plugin has nothing against it; rows asked together and one by one must agree."""
+    """Return the reason by node, "" if the plugin accepts it. Checks that single rows give the same result."""
     rows = np.flatnonzero(table.nodes.alive)
-    together = _asked(plugin, pod, table, rows)
-    assert together == [_asked(plugin, pod, table, rows[i : i + 1])[0] for i in range(len(rows))]
-    if (part := plugin.reads(pod)) is not None:
-        refuses = plugin.judging(part, table)
-        assert [bool(why) for why in together] == [refuses(row) for row in rows.tolist()]
-    return dict(zip([table.nodes.names[row] for row in rows], together, strict=True))
+    all_rows = _reasons(plugin, pod, table, rows)
+    assert all_rows == [_reasons(plugin, pod, table, rows[i : i + 1])[0] for i in range(len(rows))]
+    if (state := plugin.pre_filter(pod)) is not None:
+        rejects = plugin.rejects_row(state, table)
+        assert [bool(why) for why in all_rows] == [rejects(row) for row in rows.tolist()]
+    return dict(zip([table.nodes.names[row] for row in rows], all_rows, strict=True))
 
 
-def _asked(plugin: Plugin, pod: PodClass, table: Snapshot, rows: np.typing.NDArray[np.intp]) -> list[str]:
-    part = plugin.reads(pod)
-    refusal = None if part is None else plugin.refuse(part, table, rows)
-    if refusal is None:
+def _reasons(plugin: Plugin, pod: PodClass, table: Snapshot, rows: np.typing.NDArray[np.intp]) -> list[str]:
+    state = plugin.pre_filter(pod)
+    rejections = None if state is None else plugin.filter(state, table, rows)
+    if rejections is None:
         return [""] * len(rows)
-    return [", ".join(refusal.sentences(code)) if code else "" for code in refusal.codes.tolist()]
+    return [", ".join(rejections.reasons(code)) if code else "" for code in rejections.codes.tolist()]

@@ -1,4 +1,4 @@
-"""What tests of VolumeBinding share: its sentences, two classes, and the question."""
+"""Shared by the tests of VolumeBinding: reasons, storage classes, and evaluation of the plugin."""
 
 from typing import Any, Final
 
@@ -17,8 +17,10 @@ MADE: Final = storage_class("made")
 
 
 def on(table: Snapshot, pod: str = "p") -> dict[str, str]:
+    """Return the reason of VolumeBinding by node for the pod *pod*."""
     return reasons(volume_binding.PLUGIN, table.pods[f"default/{pod}"].cls, table)
 
 
-def spec(one: Json, **fields: Any) -> Json:
-    return {**one, "spec": {**one["spec"], **fields}}
+def spec(obj: Json, **fields: Any) -> Json:
+    """Return *obj* with changed fields in its spec."""
+    return {**obj, "spec": {**obj["spec"], **fields}}

@@ -1,4 +1,4 @@
-"""DynamicResources: what is missing is named as the scheduler names it, what is unproven is refused."""
+"""DynamicResources: the scheduler's reasons for missing objects, and rejection of what cannot be proved."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ GPU: Json = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"exten
 
 
 def _claim(status: Json | None = None, *requests: Json, **meta: Any) -> Json:
-    asked = list(requests) or [{"name": "one", "exactly": {"deviceClassName": "gpu"}}]
+    requested = list(requests) or [{"name": "one", "exactly": {"deviceClassName": "gpu"}}]
     return {
         "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "default", **meta},
-        "spec": {"devices": {"requests": asked}},
+        "spec": {"devices": {"requests": requested}},
         "status": status or {},
     }
 
@@ -38,40 +38,40 @@ def _allocated(*zones: str, users: int = 2, operator: str = "In", conditions: tu
 BY_NAME: Json = {"name": "r", "resourceClaimName": "c"}
 
 
-def _both(sentence: str) -> tuple[str, str]:
-    return sentence, sentence
+def _both(reason: str) -> tuple[str, str]:
+    return reason, reason
 
 
-#: The pod's claim, the objects, and what is said of the nodes a and b of zones a and b.
+#: The pod's claim, the objects, and the reasons for the nodes a and b in zones a and b.
 CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
-    "from a template that nobody has filled": (
+    "from a template, not created yet": (
         {"name": "r", "resourceClaimTemplateName": "t"},
         [GPU, _claim()],
         _both('pod "default/p": ResourceClaim not created yet'),
     ),
-    "neither by name nor from a template": (
+    "neither name nor template": (
         {"name": "r"},
         [],
         _both('pod "default/p", spec.resourceClaim "r": none of the supported fields are set'),
     ),
-    "a claim that is not there": (BY_NAME, [], _both('could not find ResourceClaim "default/c"')),
-    "a claim that is going": (
+    "claim does not exist": (BY_NAME, [], _both('could not find ResourceClaim "default/c"')),
+    "claim is being deleted": (
         BY_NAME,
         [GPU, _claim(deletionTimestamp="2024-01-01T00:00:00Z")],
         _both('resourceclaim "c" is being deleted'),
     ),
-    "a class that is not there": (BY_NAME, [_claim()], _both("request one: device class gpu does not exist")),
-    "a class without a name": (
+    "device class does not exist": (BY_NAME, [_claim()], _both("request one: device class gpu does not exist")),
+    "device class without a name": (
         BY_NAME,
         [GPU, _claim(None, {"name": "one", "exactly": {}})],
         _both('running PreFilter plugin "DynamicResources": request one: unsupported request type'),
     ),
-    "a request of no kind": (
+    "request of unknown type": (
         BY_NAME,
         [GPU, _claim(None, {"name": "one"})],
         _both("resource claim default/c, request one: unknown request type"),
     ),
-    "one of several classes is not there": (
+    "one of several device classes does not exist": (
         BY_NAME,
         [
             GPU,
@@ -82,16 +82,20 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
         ],
         _both("request one/tpu: device class tpu does not exist"),
     ),
-    "devices must be searched for": (BY_NAME, [GPU, _claim()], _both(UNPROVEN)),
-    "devices shared with others, on some nodes": (BY_NAME, [_claim(_allocated("a"))], ("", UNAVAILABLE)),
-    "devices shared with others, on all nodes": (BY_NAME, [_claim({**_allocated(), "allocation": {}})], ("", "")),
-    "devices of this pod alone go with it": (BY_NAME, [_claim(_allocated("a", users=1))], _both(UNPROVEN)),
-    "devices that are still to be made ready": (
+    "devices not allocated yet": (BY_NAME, [GPU, _claim()], _both(UNPROVEN)),
+    "allocated, shared with other pods, on some nodes": (BY_NAME, [_claim(_allocated("a"))], ("", UNAVAILABLE)),
+    "allocated, shared with other pods, on all nodes": (
+        BY_NAME,
+        [_claim({**_allocated(), "allocation": {}})],
+        ("", ""),
+    ),
+    "allocated for this pod alone": (BY_NAME, [_claim(_allocated("a", users=1))], _both(UNPROVEN)),
+    "allocated, but devices are not ready": (
         BY_NAME,
         [_claim(_allocated("a", conditions=("Attached",)))],
         _both(UNPROVEN),
     ),
-    "devices for a broken choice of nodes": (
+    "allocation with an invalid node selector": (
         BY_NAME,
         [_claim(_allocated(operator="Is"))],
         _both('running PreFilter plugin "DynamicResources": the node selector of the allocation is invalid'),
@@ -99,52 +103,57 @@ CASES: dict[str, tuple[Json, list[Json], tuple[str, str]]] = {
 }
 
 
-def _said(objects: list[Json], one: Json) -> dict[str, list[str]]:
-    table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), *objects, one)
+def _reasons_by_node(objects: list[Json], obj: Json) -> dict[str, list[str]]:
+    table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), *objects, obj)
     rows = np.array([table.nodes.row["a"], table.nodes.row["b"]])
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, rows)
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, rows)
     return {
         name: [
-            ", ".join(one.sentences(int(one.codes[i])))
-            for one in refused
-            if one.codes[i] and one.plugin == "DynamicResources"
+            ", ".join(rejections.reasons(int(rejections.codes[i])))
+            for rejections in rejected
+            if rejections.codes[i] and rejections.plugin == "DynamicResources"
         ]
         for i, name in enumerate("ab")
     }
 
 
-@pytest.mark.parametrize(("asked", "objects", "expected"), CASES.values(), ids=CASES)
-def test_a_pod_with_a_claim(asked: Json, objects: list[Json], expected: tuple[str, str]) -> None:
-    one = pod("p", resourceClaims=[asked])
-    assert _said(objects, one) == {name: [why] if why else [] for name, why in zip("ab", expected, strict=True)}
+@pytest.mark.parametrize(("requested", "objects", "expected"), CASES.values(), ids=CASES)
+def test_pod_with_a_resource_claim(requested: Json, objects: list[Json], expected: tuple[str, str]) -> None:
+    obj = pod("p", resourceClaims=[requested])
+    assert _reasons_by_node(objects, obj) == {
+        name: [why] if why else [] for name, why in zip("ab", expected, strict=True)
+    }
 
 
-def test_what_is_missing_is_told_before_anything_else() -> None:
+def test_missing_claims_are_reported_first() -> None:
     conflict = [{"key": "metadata.name", "operator": "In", "values": []}]
     required = {"nodeSelectorTerms": [{"matchFields": conflict}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     table = load(node("a"), pod("p", resourceClaims=[BY_NAME], affinity=affinity))
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
-    assert [one.plugin for one in refused] == ["DynamicResources", "NodeAffinity"]
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    assert [rejections.plugin for rejections in rejected] == ["DynamicResources", "NodeAffinity"]
 
 
 RESOURCES: dict[str, tuple[list[Json], Json, Json, list[str]]] = {
-    "a device plugin gives it": ([GPU], {"example.com/gpu": "4"}, {"example.com/gpu": "1"}, []),
-    "devices stand behind it": ([GPU], {}, {"example.com/gpu": "1"}, [UNPROVEN]),
-    "none is asked for": ([GPU], {}, {"example.com/gpu": "0"}, []),
-    "no class lends its devices": ([], {}, {"example.com/gpu": "1"}, []),
-    "something else is on no node": ([GPU], {}, {"example.com/gpu": "1", "b.c/d": "1"}, ["cannot fit resource"]),
-    "something else is used up": ([GPU], {"b.c/d": "0"}, {"example.com/gpu": "1", "b.c/d": "1"}, [UNPROVEN]),
+    "provided by a device plugin": ([GPU], {"example.com/gpu": "4"}, {"example.com/gpu": "1"}, []),
+    "provided by a DeviceClass": ([GPU], {}, {"example.com/gpu": "1"}, [UNPROVEN]),
+    "zero requested": ([GPU], {}, {"example.com/gpu": "0"}, []),
+    "provided by no DeviceClass": ([], {}, {"example.com/gpu": "1"}, []),
+    "another resource is on no node": ([GPU], {}, {"example.com/gpu": "1", "b.c/d": "1"}, ["cannot fit resource"]),
+    "another resource is exhausted": ([GPU], {"b.c/d": "0"}, {"example.com/gpu": "1", "b.c/d": "1"}, [UNPROVEN]),
 }
 
 
-@pytest.mark.parametrize(("objects", "offer", "asked", "expected"), RESOURCES.values(), ids=RESOURCES)
-def test_a_resource_that_devices_stand_behind(
-    objects: list[Json], offer: Json, asked: Json, expected: list[str]
+@pytest.mark.parametrize(("objects", "offer", "requested", "expected"), RESOURCES.values(), ids=RESOURCES)
+def test_extended_resource_provided_by_devices(
+    objects: list[Json], offer: Json, requested: Json, expected: list[str]
 ) -> None:
-    table = load(node("n", allocatable=offer), *objects, pod("p", requests=asked))
-    refused = Filters(table, DEFAULT).refusals(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
-    found = [
-        sentence for one in refused if one.plugin == "DynamicResources" for sentence in one.sentences(int(one.codes[0]))
+    table = load(node("n", allocatable=offer), *objects, pod("p", requests=requested))
+    rejected = Filters(table, DEFAULT).rejections(table.pods["default/p"].cls, np.flatnonzero(table.nodes.alive))
+    actual = [
+        reason
+        for rejections in rejected
+        if rejections.plugin == "DynamicResources"
+        for reason in rejections.reasons(int(rejections.codes[0]))
     ]
-    assert found == expected
+    assert actual == expected

@@ -1,4 +1,4 @@
-"""What is left on a node, whatever came and went there, is what it has less what its pods take, in 64 bits."""
+"""Free resources are always allocatable minus the requests of the pods, in 64 bits, after any sequence of changes."""
 
 from typing import Final
 
@@ -27,24 +27,24 @@ _STEP: Final = st.one_of(
 
 
 @given(st.lists(_STEP, max_size=12), st.lists(_REQUEST, min_size=1, max_size=3))
-def test_what_is_free_is_what_nobody_takes(steps: list[tuple[object, ...]], asked: list[Json]) -> None:
+def test_free_is_allocatable_minus_requested(steps: list[tuple[object, ...]], requested: list[Json]) -> None:
     table, decoder = Snapshot(), Decoder(Interner())
     for step in steps:
         _do(step, table, decoder)
-    waiting = [_pod(decoder, f"asked-{number}", "", requests) for number, requests in enumerate(asked)]
-    for one in waiting:
-        table.upsert("Pod", one)
-    classes = [one.cls for one in waiting]
+    waiting = [_pod(decoder, f"requested-{number}", "", requests) for number, requests in enumerate(requested)]
+    for placed in waiting:
+        table.upsert("Pod", placed)
+    classes = [placed.cls for placed in waiting]
     _check(table, classes)
     with table.trial() as trial:
-        for one in table.pods.values():
-            if one.node_name in table.nodes.row:
-                trial.evict(one)
+        for placed in table.pods.values():
+            if placed.node_name in table.nodes.row:
+                trial.evict(placed)
         for cls in classes:
             for row in table.nodes.row.values():
                 trial.place(cls, row)
         for cls in classes:
-            reasons(node_resources_fit.PLUGIN, cls, table)  # rows together and one by one agree
+            reasons(node_resources_fit.PLUGIN, cls, table)  # all rows at once and single rows agree
     _check(table, classes)
 
 
@@ -62,15 +62,15 @@ def _do(step: tuple[object, ...], table: Snapshot, decoder: Decoder) -> None:
 
 def _check(table: Snapshot, classes: list[PodClass]) -> None:
     for cls in classes:
-        found = reasons(node_resources_fit.PLUGIN, cls, table)
-        assert {name: bool(why) for name, why in found.items()} == {name: _short(table, name, cls) for name in found}
+        result = reasons(node_resources_fit.PLUGIN, cls, table)
+        assert {name: bool(why) for name, why in result.items()} == {name: _short(table, name, cls) for name in result}
 
 
 def _short(table: Snapshot, name: str, cls: PodClass) -> bool:
     row = table.nodes.row[name]
-    here = [dict(one.load) for one in table.pods_on[name].values()]
+    here = [dict(placed.load) for placed in table.pods_on[name].values()]
     free = {
-        resource: int(table.nodes.allocatable[row, column]) - sum(one.get(resource, 0) for one in here)
+        resource: int(table.nodes.allocatable[row, column]) - sum(placed.get(resource, 0) for placed in here)
         for resource, column in table.nodes.resources.items()
     }
     if free["pods"] - len(here) < 1:
@@ -83,6 +83,6 @@ def _wrapped(number: int) -> int:
 
 
 def _pod(decoder: Decoder, name: str, on: str, requests: Json) -> Pod:
-    found = decoder.decode("Pod", msgspec.json.encode(pod(name, on, requests=requests)))
-    assert isinstance(found, Pod)
-    return found
+    result = decoder.decode("Pod", msgspec.json.encode(pod(name, on, requests=requests)))
+    assert isinstance(result, Pod)
+    return result

@@ -1,4 +1,4 @@
-"""InterPodAffinity on clusters small enough to see through; the verdicts are the scheduler's."""
+"""InterPodAffinity on small clusters. The expected results are those of the scheduler."""
 
 from typing import Any
 
@@ -39,14 +39,14 @@ def _p(spec: Json, labels: Json = WEB) -> Json:
     return pod("p", labels=labels, **spec)
 
 
-def _in(namespace: str, one: Json) -> Json:
-    one["metadata"]["namespace"] = namespace
-    return one
+def _in(namespace: str, obj: Json) -> Json:
+    obj["metadata"]["namespace"] = namespace
+    return obj
 
 
-def _leaving(one: Json) -> Json:
-    one["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-    return one
+def _leaving(obj: Json) -> Json:
+    obj["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+    return obj
 
 
 def _namespace(name: str, **labels: str) -> Json:
@@ -67,57 +67,60 @@ ONLY_ZONE_A = _verdicts(b=UNATTRACTED)
 NO_NODE = _verdicts(UNATTRACTED, UNATTRACTED, UNATTRACTED)
 NOT_ZONE_A = _verdicts(REPELLING, REPELLING)
 
-#: Objects beside three nodes, among them the pod p, and the reason by node, "" where it fits.
+#: Objects in addition to three nodes, including the pod p, and the reason by node; "" where the pod fits.
 CASES: dict[str, tuple[list[Json], Json]] = {
-    "no terms, no neighbours": ([DB_A1, _p({})], FITS),
-    "affinity takes the pod to the sought pod's zone": ([DB_A1, _p(_near(_term()))], ONLY_ZONE_A),
-    "affinity to a host": ([DB_A1, _p(_near(_term(key=HOST)))], _verdicts(a2=UNATTRACTED, b=UNATTRACTED)),
-    "a pod that is being deleted still attracts": (
+    "no terms, no other pods": ([DB_A1, _p({})], FITS),
+    "affinity to the zone of a matching pod": ([DB_A1, _p(_near(_term()))], ONLY_ZONE_A),
+    "affinity to the node of a matching pod": (
+        [DB_A1, _p(_near(_term(key=HOST)))],
+        _verdicts(a2=UNATTRACTED, b=UNATTRACTED),
+    ),
+    "a pod that is being deleted matches": (
         [_leaving(pod("q", "a1", labels=DB)), _p(_near(_term()))],
         ONLY_ZONE_A,
     ),
-    "all terms must mean one pod": (
+    "all terms must match the same pod": (
         [DB_A1, pod("r", "a1", labels=WEB), _p(_near(_term(), _term(WEB)))],
         NO_NODE,
     ),
-    "one pod that all terms mean": (
+    "one pod matches all terms": (
         [pod("q", "a1", labels={**DB, "tier": "x"}), _p(_near(_term(), _term({"tier": "x"}, HOST)))],
         _verdicts(a2=UNATTRACTED, b=UNATTRACTED),
     ),
-    "the first pod of its own kind may go anywhere": ([_p(_near(_term(WEB)))], FITS),
-    "but not where the label is missing": ([NOWHERE, _p(_near(_term(WEB)))], _verdicts(n=UNATTRACTED)),
-    "it is still the first where the others stand in no domain": (
+    "the first pod that matches its own terms fits": ([_p(_near(_term(WEB)))], FITS),
+    "the first pod does not fit nodes without the label": ([NOWHERE, _p(_near(_term(WEB)))], _verdicts(n=UNATTRACTED)),
+    "matching pods outside of all domains do not count": (
         [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB)))],
         _verdicts(n=UNATTRACTED),
     ),
-    "a pod in a domain of any of the keys ends that": (
+    "a matching pod in a domain of any key counts": (
         [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB), _term(WEB, HOST)))],
         _verdicts(UNATTRACTED, UNATTRACTED, UNATTRACTED, n=UNATTRACTED),
     ),
-    "the first pod must satisfy its own terms": ([_p(_near(_term()))], NO_NODE),
-    "without a selector nothing is sought": ([DB_A1, _p(_near(_term(None)))], NO_NODE),
-    "anti-affinity keeps off the zone": ([DB_A1, _p(_far(_term()))], NOT_ZONE_A),
-    "any of the terms is enough to keep off": (
+    "the first pod must match its own terms": ([_p(_near(_term()))], NO_NODE),
+    "a term without a selector matches nothing": ([DB_A1, _p(_near(_term(None)))], NO_NODE),
+    "anti-affinity to the zone of a matching pod": ([DB_A1, _p(_far(_term()))], NOT_ZONE_A),
+    "a match of any anti-affinity term rejects": (
         [DB_A1, _p(_far(_term({"app": "none"}), _term(key=HOST)))],
         _verdicts(a1=REPELLING),
     ),
-    "nodes without the label are not kept off": (
+    "anti-affinity does not reject nodes without the label": (
         [NOWHERE, pod("q", "n", labels=DB), _p(_far(_term()))],
         _verdicts(n=""),
     ),
-    "placed pods keep others off": (
+    "anti-affinity of placed pods": (
         [pod("q", "a1", labels=DB, **_far(_term(WEB))), _p({})],
         _verdicts(REPELLED, REPELLED),
     ),
-    "of their own namespace only": (
+    "anti-affinity of placed pods applies to their own namespace": (
         [_in("other", pod("q", "a1", labels=DB, **_far(_term(WEB)))), _p({})],
         FITS,
     ),
-    "or of the listed ones": (
+    "anti-affinity of placed pods with listed namespaces": (
         [_in("other", pod("q", "a1", labels=DB, **_far(_term(WEB, namespaces=["default"])))), _p({})],
         _verdicts(REPELLED, REPELLED),
     ),
-    "or of those that their selector takes": (
+    "anti-affinity of placed pods with a namespace selector": (
         [
             _namespace("default", team="red"),
             _in("other", pod("q", "a1", labels=DB, **_far(_term(WEB, namespaceSelector=RED)))),
@@ -129,11 +132,11 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         [_in("other", pod("q", "a1", labels=DB, **_far(_term(WEB, namespaceSelector=NOT_RED)))), _p({})],
         _verdicts(REPELLED, REPELLED),
     ),
-    "a pod with a broken term keeps nobody off": (
+    "a placed pod with an invalid term rejects nothing": (
         [pod("q", "a1", labels=DB, **_far(_term(WEB), _term({"a b": ""}))), _p({})],
         FITS,
     ),
-    "affinity is named first, then the pod's own anti-affinity, then the others'": (
+    "order of reasons: affinity, anti-affinity, anti-affinity of placed pods": (
         [
             pod("q", "a1", labels={**DB, "x": "y"}, **_far(_term(WEB))),
             pod("r", "a2", labels=DB),
@@ -148,11 +151,11 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         ],
         _verdicts(REPELLING, REPELLED, UNATTRACTED),
     ),
-    "an empty namespace selector means all namespaces": (
+    "an empty namespace selector selects all namespaces": (
         [_in("gone", pod("q", "a1", labels=DB)), _p(_far(_term(namespaceSelector={})))],
         NOT_ZONE_A,
     ),
-    "a namespace selector means the namespaces that it takes": (
+    "a namespace selector selects namespaces by label": (
         [
             _namespace("red", team="red"),
             _in("red", pod("q", "a1", labels=DB)),
@@ -161,12 +164,12 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         ],
         NOT_ZONE_A,
     ),
-    "and does not mean the pod's own beside them": (
+    "a namespace selector does not include the pod's own namespace": (
         [DB_A1, _p(_far(_term(namespaceSelector=RED)))],
         FITS,
     ),
-    # The scheduler matches the selector of an incoming pod's term against no labels, whatever the namespace's are.
-    "a namespace selector that takes no labels at all means all namespaces": (
+    # For terms of the incoming pod, the scheduler matches the namespace selector against empty labels.
+    "a namespace selector that matches empty labels selects all namespaces": (
         [
             _namespace("red", team="red"),
             _in("red", pod("q", "a1", labels=DB)),
@@ -174,11 +177,11 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         ],
         NOT_ZONE_A,
     ),
-    "matchLabelKeys are the API server's work": (
+    "matchLabelKeys are ignored (merged by the API server)": (
         [pod("q", "a1", labels={**DB, "v": "1"}), _p(_far(_term(matchLabelKeys=["v"])), {**WEB, "v": "2"})],
         NOT_ZONE_A,
     ),
-    "a broken selector refuses the pod": (
+    "an invalid selector rejects the pod": (
         [_p(_near(_term({"app": "-"})))],
         dict.fromkeys(
             ("a1", "a2", "b"),
@@ -197,7 +200,7 @@ def test_reasons(objects: list[Json], expected: Json) -> None:
     assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == expected
 
 
-def test_a_preferred_term_is_read_for_its_errors() -> None:
+def test_errors_in_preferred_terms_reject_the_pod() -> None:
     preferred = [
         {
             "weight": 1,
@@ -206,5 +209,5 @@ def test_a_preferred_term_is_read_for_its_errors() -> None:
     ]
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     table = load(B, pod("p", affinity=affinity))
-    said = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
-    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": said}
+    reason = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
+    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": reason}

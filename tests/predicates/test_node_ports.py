@@ -1,4 +1,4 @@
-"""NodePorts, and the index of taken ports under placements, evictions and trials that are taken back."""
+"""NodePorts, and its index under placements, evictions and trials."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
 
-TAKEN = "node(s) didn't have free ports for the requested pod ports"
+CONFLICT = "node(s) didn't have free ports for the requested pod ports"
 
 
 def _port(number: int, ip: str | None = None, protocol: str | None = None) -> Json:
     given_ = {"hostIP": ip, "protocol": protocol}
-    return {"containerPort": 80, "hostPort": number, **{key: one for key, one in given_.items() if one is not None}}
+    return {"containerPort": 80, "hostPort": number, **{key: item for key, item in given_.items() if item is not None}}
 
 
 def _open(name: str, *ports: Json, on: str = "", init: Json | None = None) -> Json:
@@ -32,46 +32,46 @@ def _open(name: str, *ports: Json, on: str = "", init: Json | None = None) -> Js
 
 
 CASES: dict[str, tuple[Json, Json, str]] = {
-    "the same port": (_port(80), _port(80), TAKEN),
-    "another port": (_port(80), _port(81), ""),
-    "another protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
-    "no protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), TAKEN),
-    "another address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
-    "the same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), TAKEN),
-    "all addresses are taken": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), TAKEN),
-    "all addresses are wanted": (_port(80, "10.0.0.1"), _port(80), TAKEN),
-    "no address is all of them": (_port(80, ""), _port(80, "0.0.0.0"), TAKEN),
-    "all addresses of IPv6 are one address": (_port(80, "::"), _port(80, "::1"), ""),
-    "a port of the container alone": ({"containerPort": 80}, _port(80), ""),
-    "port zero": (_port(0), _port(0), ""),
-    "a negative port": (_port(-1), _port(-1), ""),
+    "same port": (_port(80), _port(80), CONFLICT),
+    "different port": (_port(80), _port(81), ""),
+    "different protocol": (_port(80, protocol="TCP"), _port(80, protocol="UDP"), ""),
+    "the default protocol is TCP": (_port(80, protocol=""), _port(80, protocol="TCP"), CONFLICT),
+    "different address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.2"), ""),
+    "same address": (_port(80, "10.0.0.1"), _port(80, "10.0.0.1"), CONFLICT),
+    "wildcard address in use": (_port(80, "0.0.0.0"), _port(80, "10.0.0.1"), CONFLICT),
+    "wildcard address requested": (_port(80, "10.0.0.1"), _port(80), CONFLICT),
+    "the default address is the wildcard": (_port(80, ""), _port(80, "0.0.0.0"), CONFLICT),
+    "the IPv6 wildcard is not a wildcard": (_port(80, "::"), _port(80, "::1"), ""),
+    "container port without a host port": ({"containerPort": 80}, _port(80), ""),
+    "port 0": (_port(0), _port(0), ""),
+    "negative port": (_port(-1), _port(-1), ""),
 }
 
 
-@pytest.mark.parametrize(("taken", "wanted", "expected"), CASES.values(), ids=CASES)
-def test_a_taken_port_keeps_off(taken: Json, wanted: Json, expected: str) -> None:
-    table = load(node("a"), node("b"), _open("q", taken, on="a"), _open("p", wanted))
+@pytest.mark.parametrize(("used", "requested", "expected"), CASES.values(), ids=CASES)
+def test_port_conflicts(used: Json, requested: Json, expected: str) -> None:
+    table = load(node("a"), node("b"), _open("q", used, on="a"), _open("p", requested))
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
 
 
-def test_sidecars_hold_their_ports_and_other_init_containers_do_not() -> None:
+def test_sidecars_use_host_ports_and_other_init_containers_do_not() -> None:
     sidecar = {"name": "s", "ports": [_port(80)], "restartPolicy": "Always"}
     starter = {"name": "s", "ports": [_port(80)]}
     table = load(
         node("a"), node("b"), _open("q", on="a", init=sidecar), _open("r", on="b", init=starter), _open("p", _port(80))
     )
-    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": TAKEN, "b": ""}
+    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": CONFLICT, "b": ""}
 
 
-def test_a_port_held_by_two_pods_is_free_when_both_are_gone() -> None:
+def test_port_used_by_two_pods_is_free_after_both_are_deleted() -> None:
     table = load(node("a"), _open("q", _port(80), on="a"), _open("r", _port(80), on="a"))
-    cls, found = table.pods["default/q"].cls, []
+    cls, actual = table.pods["default/q"].cls, []
     with table.trial() as trial:
         for name in ("default/q", "default/r"):
-            found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
+            actual.append(reasons(node_ports.PLUGIN, cls, table)["a"])
             trial.evict(table.pods[name])
-        found.append(reasons(node_ports.PLUGIN, cls, table)["a"])
-    assert (found, reasons(node_ports.PLUGIN, cls, table)) == ([TAKEN, TAKEN, ""], {"a": TAKEN})
+        actual.append(reasons(node_ports.PLUGIN, cls, table)["a"])
+    assert (actual, reasons(node_ports.PLUGIN, cls, table)) == ([CONFLICT, CONFLICT, ""], {"a": CONFLICT})
 
 
 def test_a_pod_does_not_conflict_with_itself() -> None:
@@ -79,14 +79,14 @@ def test_a_pod_does_not_conflict_with_itself() -> None:
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
 
 
-def test_many_rows_are_judged_as_few_are() -> None:
+def test_many_rows_give_the_same_result_as_few() -> None:
     nodes = [node(f"n{number}") for number in range(100)]
     table = load(*nodes, *(_open(f"q{number}", _port(80), on=f"n{number}") for number in range(0, 100, 7)))
-    found = reasons(node_ports.PLUGIN, table.pods["default/q0"].cls, table)
-    assert {name for name, why in found.items() if why} == {f"n{number}" for number in range(0, 100, 7)}
+    actual = reasons(node_ports.PLUGIN, table.pods["default/q0"].cls, table)
+    assert {name for name, why in actual.items() if why} == {f"n{number}" for number in range(0, 100, 7)}
 
 
-# Whatever happened before, the index is as if made of what there is.
+# After any sequence of changes, the index equals one that is built from scratch.
 
 _PORTS = st.lists(
     st.builds(_port, st.sampled_from([0, 80, 81]), st.sampled_from([None, "", "10.0.0.1"]), st.just("TCP")), max_size=2
@@ -102,8 +102,8 @@ _STEPS = st.lists(
 )
 
 
-class _Cluster:
-    """A snapshot whose index lives from the first step on."""
+class _PortScenario:
+    """A snapshot whose index exists from the first step on."""
 
     def __init__(self) -> None:
         self.table, self.decoder = Snapshot(), Decoder(Interner())
@@ -119,25 +119,25 @@ class _Cluster:
         elif what == "node gone":
             self.table.delete("Node", on)
 
-    def put(self, one: Json) -> None:
-        self.table.upsert(one["kind"], self.decoder.decode(one["kind"], msgspec.json.encode(one)))
+    def put(self, obj: Json) -> None:
+        self.table.upsert(obj["kind"], self.decoder.decode(obj["kind"], msgspec.json.encode(obj)))
 
     def expected(self) -> dict[Any, int]:
-        """Counted from the pods themselves."""
-        found: dict[Any, int] = {}
-        for one in self.table.pods.values():
-            if (row := self.table.nodes.row.get(one.node_name)) is not None:
-                for port in one.cls.ports:
-                    found[port, row] = found.get((port, row), 0) + 1
-        return found
+        """Count the ports from the pods."""
+        result: dict[Any, int] = {}
+        for item in self.table.pods.values():
+            if (row := self.table.nodes.row.get(item.node_name)) is not None:
+                for port in item.cls.ports:
+                    result[port, row] = result.get((port, row), 0) + 1
+        return result
 
 
 @settings(max_examples=200)
 @given(_STEPS, _STEPS)
-def test_the_index_counts_what_is_there_after_events_and_after_trials(
+def test_index_is_correct_after_events_and_trials(
     before: list[tuple[str, int, str, list[Json]]], tried: list[tuple[str, int, str, list[Json]]]
 ) -> None:
-    cluster = _Cluster()
+    cluster = _PortScenario()
     for step in before:
         cluster.do(*step)
     expected = cluster.expected()
@@ -145,12 +145,12 @@ def test_the_index_counts_what_is_there_after_events_and_after_trials(
     gone: set[str] = set()
     with cluster.table.trial() as trial:
         for what, number, on, _ in tried:
-            one: Pod | None = cluster.table.pods.get(f"default/p{number}")
-            if what == "evict" and one is not None and one.key not in gone and one.node_name in cluster.table.nodes.row:
-                gone.add(one.key)
-                trial.evict(one)
-            elif what == "place" and one is not None and (row := cluster.table.nodes.row.get(on)) is not None:
-                trial.place(one.cls, row)
+            obj: Pod | None = cluster.table.pods.get(f"default/p{number}")
+            if what == "evict" and obj is not None and obj.key not in gone and obj.node_name in cluster.table.nodes.row:
+                gone.add(obj.key)
+                trial.evict(obj)
+            elif what == "place" and obj is not None and (row := cluster.table.nodes.row.get(on)) is not None:
+                trial.place(obj.cls, row)
             elif what == "keep":
                 trial.keep()
     assert cluster.index.counts() == expected

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: how many CSI volumes a node attaches; the verdicts are the scheduler's."""
+"""NodeVolumeLimits: limits of CSI volumes per node. The expected results are those of the scheduler."""
 
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ from predicates.snapshot import Snapshot
 from tests.conformance.builders import claim, node, storage_class, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
-from tests.predicates.volumes import CSI, about, attachment, limited, mounting, with_volumes
+from tests.predicates.volumes import CSI, attachment, limited, mounting, with_metadata, with_volumes
 
 EBS_DRIVER, GCE_DRIVER = DRIVERS[EBS], DRIVERS[GCE_PD]
-BOUND: Final = [one for name in "abc" for one in (volume(f"v{name}"), claim(name, volume=f"v{name}"))]
+BOUND: Final = [item for name in "abc" for item in (volume(f"v{name}"), claim(name, volume=f"v{name}"))]
 
 
 def _judged(*objects: Json) -> str:
@@ -30,34 +30,46 @@ COUNTS: dict[str, tuple[list[Json], str]] = {
     "no CSINode": ([mounting("a")], ""),
     "no limit": ([limited("n", {CSI: None}), mounting("a")], ""),
     "a limit of another driver": ([limited("n", {"other": 0}), mounting("a")], ""),
-    "room for one": ([limited("n", {CSI: 1}), mounting("a")], ""),
-    "room for none": ([limited("n", {CSI: 0}), mounting("a")], REASON),
-    "two where one has room": ([limited("n", {CSI: 1}), mounting("a", "b")], REASON),
-    "the same twice": ([limited("n", {CSI: 1}), mounting("a", "a")], ""),
-    "one more where one is": ([limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("b")], REASON),
-    "one that is there already": ([limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("a")], ""),
-    "one that is elsewhere": ([limited("n", {CSI: 1}), mounting("a", name="q", on="gone"), mounting("b")], ""),
-    "over the limit, and nothing new": (
+    "limit allows one": ([limited("n", {CSI: 1}), mounting("a")], ""),
+    "limit reached": ([limited("n", {CSI: 0}), mounting("a")], REASON),
+    "two volumes, limit allows one": ([limited("n", {CSI: 1}), mounting("a", "b")], REASON),
+    "same volume twice": ([limited("n", {CSI: 1}), mounting("a", "a")], ""),
+    "limit of 1 reached by another pod": (
+        [limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("b")],
+        REASON,
+    ),
+    "same volume already in use on the node": (
+        [limited("n", {CSI: 1}), mounting("a", name="q", on="n"), mounting("a")],
+        "",
+    ),
+    "same volume in use on another node": (
+        [limited("n", {CSI: 1}), mounting("a", name="q", on="gone"), mounting("b")],
+        "",
+    ),
+    "over the limit without new volumes": (
         [limited("n", {CSI: 0}), mounting("a", name="q", on="n"), mounting("a")],
         "",
     ),
-    "claims of others that are not there": (
+    "missing claims of placed pods": (
         [limited("n", {CSI: 1}), mounting("gone", name="q", on="n"), mounting("a")],
         "",
     ),
-    "a volume that stays attached": ([limited("n", {CSI: 1}), attachment("x", "n", "vb"), mounting("a")], REASON),
-    "one both attached and used counts once": (
+    "VolumeAttachment counts": ([limited("n", {CSI: 1}), attachment("x", "n", "vb"), mounting("a")], REASON),
+    "attached and in use counts once": (
         [limited("n", {CSI: 2}), attachment("x", "n", "vb"), mounting("b", name="q", on="n"), mounting("a")],
         "",
     ),
-    "its own, attached but not used there, counts twice": (
+    "own volume attached but not in use counts twice": (
         [limited("n", {CSI: 1}), attachment("x", "n", "va"), mounting("a")],
         REASON,
     ),
-    "attached elsewhere": ([limited("n", {CSI: 1}), attachment("x", "m", "vb"), mounting("a")], ""),
-    "attached without a volume": ([limited("n", {CSI: 1}), attachment("x", "n", None), mounting("a")], ""),
-    "attached by nobody": ([limited("n", {CSI: 1}), attachment("x", "n", "vb", attacher=""), mounting("a")], ""),
-    "a volume of the driver in the pod itself": (
+    "VolumeAttachment of another node": ([limited("n", {CSI: 1}), attachment("x", "m", "vb"), mounting("a")], ""),
+    "VolumeAttachment without a volume": ([limited("n", {CSI: 1}), attachment("x", "n", None), mounting("a")], ""),
+    "VolumeAttachment without an attacher": (
+        [limited("n", {CSI: 1}), attachment("x", "n", "vb", attacher=""), mounting("a")],
+        "",
+    ),
+    "inline CSI volume": (
         [limited("n", {CSI: 0}), with_volumes({"csi": {"driver": CSI}})],
         "",
     ),
@@ -74,17 +86,20 @@ def _in_tree(name: str, **source: Any) -> list[Json]:
 
 
 MIGRATED: dict[str, tuple[list[Json], str]] = {
-    "a claim on EBS": ([*_in_tree("a", awsElasticBlockStore={"volumeID": "vol-1"}), mounting("a")], EBS),
-    "a claim on Cinder": ([*_in_tree("a", cinder={"volumeID": "x"}), mounting("a")], CINDER),
-    "a claim on Portworx": ([*_in_tree("a", portworxVolume={"volumeID": "x"}), mounting("a")], PORTWORX),
-    "an EBS volume in the pod": ([with_volumes({"awsElasticBlockStore": {"volumeID": "vol-1"}})], EBS),
-    "a GCE disk in the pod": ([with_volumes({"gcePersistentDisk": {"pdName": "d"}})], GCE_PD),
-    "a claim that EBS will be made for": ([storage_class("s", provisioner=EBS), claim("a", "s"), mounting("a")], EBS),
+    "claim on EBS": ([*_in_tree("a", awsElasticBlockStore={"volumeID": "vol-1"}), mounting("a")], EBS),
+    "claim on Cinder": ([*_in_tree("a", cinder={"volumeID": "x"}), mounting("a")], CINDER),
+    "claim on Portworx": ([*_in_tree("a", portworxVolume={"volumeID": "x"}), mounting("a")], PORTWORX),
+    "inline EBS volume": ([with_volumes({"awsElasticBlockStore": {"volumeID": "vol-1"}})], EBS),
+    "inline GCE disk": ([with_volumes({"gcePersistentDisk": {"pdName": "d"}})], GCE_PD),
+    "claim that EBS will be provisioned for": (
+        [storage_class("s", provisioner=EBS), claim("a", "s"), mounting("a")],
+        EBS,
+    ),
 }
 
 
 @pytest.mark.parametrize(("objects", "plugin"), MIGRATED.values(), ids=MIGRATED)
-def test_in_tree_volumes_count_for_the_driver_that_took_over(objects: list[Json], plugin: str) -> None:
+def test_in_tree_volumes_count_for_their_csi_driver(objects: list[Json], plugin: str) -> None:
     assert _judged(*objects, limited("n", {DRIVERS[plugin]: 0})) == REASON
     assert _judged(*objects, limited("n", {DRIVERS[plugin]: 1})) == ""
 
@@ -101,7 +116,7 @@ def test_plugins_that_are_not_migrated_do_not_count(plugin: str) -> None:
 
 
 SAME_DISK: dict[str, tuple[Json, Json, str]] = {
-    "EBS in short and in full": (
+    "EBS volume ID and URL": (
         {"awsElasticBlockStore": {"volumeID": "vol-1"}},
         {"awsElasticBlockStore": {"volumeID": "aws://eu-1a/vol-1"}},
         EBS_DRIVER,
@@ -116,25 +131,25 @@ SAME_DISK: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("mine", "theirs", "driver"), SAME_DISK.values(), ids=SAME_DISK)
-def test_one_disk_counts_once_however_it_is_called(mine: Json, theirs: Json, driver: str) -> None:
+def test_one_disk_counts_once_with_different_identifiers(mine: Json, theirs: Json, driver: str) -> None:
     objects = (with_volumes(theirs, name="q", on="n"), with_volumes(mine))
     assert _judged(*objects, limited("n", {driver: 1})) == ""
 
 
 WAITING: dict[str, tuple[list[Json], str]] = {
-    "one that is to be made": ([storage_class("s"), claim("a", "s")], REASON),
-    "one whose volume is gone": ([storage_class("s"), about(claim("a", "s", volume="gone"))], REASON),
-    "one of no class": ([claim("a")], ""),
-    "one of a class that is gone": ([claim("a", "s")], ""),
+    "volume to be provisioned": ([storage_class("s"), claim("a", "s")], REASON),
+    "claim whose volume does not exist": ([storage_class("s"), with_metadata(claim("a", "s", volume="gone"))], REASON),
+    "claim without a storage class": ([claim("a")], ""),
+    "claim whose storage class does not exist": ([claim("a", "s")], ""),
 }
 
 
 @pytest.mark.parametrize(("objects", "expected"), WAITING.values(), ids=WAITING)
-def test_claims_without_a_volume_count_by_their_class(objects: list[Json], expected: str) -> None:
+def test_unbound_claims_count_by_storage_class(objects: list[Json], expected: str) -> None:
     assert _judged(*objects, mounting("a"), limited("n", {CSI: 0})) == expected
 
 
-def test_a_claim_that_is_not_there() -> None:
+def test_missing_claim() -> None:
     assert _judged(mounting("c")) == 'looking up PVC default/c: persistentvolumeclaim "c" not found'
 
 
@@ -152,8 +167,8 @@ BROKEN: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("source", "why"), BROKEN.values(), ids=BROKEN)
-def test_a_disk_that_cannot_be_translated(source: Json, why: str) -> None:
-    """The scheduler fails on nodes with a CSINode: for the pod itself, and for others wherever there are limits."""
+def test_disk_that_cannot_be_translated(source: Json, why: str) -> None:
+    """The plugin fails on nodes with a CSINode: for the incoming pod, and for placed pods if the node has limits."""
     text = f"{FAILED}converting volume(v0) from inline to csi: {why}"
     assert _judged(with_volumes(source)) == ""
     assert _judged(with_volumes(source), limited("n", {})) == text
@@ -164,10 +179,10 @@ def test_a_disk_that_cannot_be_translated(source: Json, why: str) -> None:
 
 def _owned(uid: str, pod: str = "q") -> Json:
     owner = {"kind": "Pod", "name": pod, "uid": uid, "controller": True}
-    return about(claim(f"{pod}-v0", "s"), ownerReferences=[owner])
+    return with_metadata(claim(f"{pod}-v0", "s"), ownerReferences=[owner])
 
 
-def test_an_ephemeral_volume_counts_on_its_pod_s_node_if_the_pod_owns_the_claim() -> None:
+def test_ephemeral_volume_counts_if_the_pod_owns_the_claim() -> None:
     ephemeral = with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}, name="q", on="n")
     objects = (*BOUND, storage_class("s"), ephemeral, mounting("a"))
     assert _judged(*objects, _owned("uid-q"), limited("n", {CSI: 1})) == REASON
@@ -176,33 +191,33 @@ def test_an_ephemeral_volume_counts_on_its_pod_s_node_if_the_pod_owns_the_claim(
     assert _judged(*objects, _owned("another"), limited("n", {CSI: 2})) == strange
 
 
-def test_a_pod_made_anew_owns_no_claim_that_is_there() -> None:
+def test_new_pod_does_not_own_existing_claims() -> None:
     ephemeral = with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
     text = f"{FAILED}PVC default/p-v0 was not created for pod default/p (pod is not owner)"
     assert _judged(ephemeral, _owned("uid-p", "p")) == text
 
 
-def test_limits_and_attachments_are_read_again_when_they_change() -> None:
+def test_limits_and_attachments_are_updated() -> None:
     table = load(node("n"), *BOUND, mounting("a"), limited("n", {CSI: 0}))
     assert _on(table) == REASON
-    for one, expected in ((limited("n", {CSI: 1}), ""), (attachment("x", "n", "vb"), REASON)):
-        again = load(one)
-        table.upsert(one["kind"], next(iter(again.of(one["kind"]).values())))
+    for obj, expected in ((limited("n", {CSI: 1}), ""), (attachment("x", "n", "vb"), REASON)):
+        again = load(obj)
+        table.upsert(obj["kind"], next(iter(again.of(obj["kind"]).values())))
         assert _on(table) == expected
     table.delete("CSINode", "n")
     assert _on(table) == ""
 
 
-def test_a_node_that_comes_back_has_its_attachments() -> None:
+def test_node_that_is_added_again_has_its_attachments() -> None:
     table = load(node("n"), node("m"), *BOUND, mounting("a"), limited("n", {CSI: 1}), attachment("x", "n", "vb"))
     assert _on(table) == REASON
-    again = next(one for one in table.nodes if one.name == "n")
+    again = next(item for item in table.nodes if item.name == "n")
     table.delete("Node", "n")
     table.upsert("Node", again)
     assert _on(table) == REASON
 
 
-def test_placements_attach_and_detach() -> None:
+def test_placements_change_the_attached_volumes() -> None:
     table = load(node("n"), *BOUND, limited("n", {CSI: 1}), mounting("b", name="q", on="n"), mounting("a"))
     other, pod = table.pods["default/q"], table.pods["default/p"].cls
     with table.trial() as trial:
@@ -216,7 +231,7 @@ def test_placements_attach_and_detach() -> None:
 
 
 @pytest.mark.parametrize("limits", [None, {}, {CSI: None}, {"other": 0}])
-def test_a_node_in_the_place_of_another_has_its_own_limits(limits: Json | None) -> None:
+def test_node_that_reuses_a_row_has_its_own_limits(limits: Json | None) -> None:
     own = [] if limits is None else [limited("m", limits)]
     table = load(node("n"), *BOUND, mounting("a"), limited("n", {CSI: 0}), *own)
     assert _on(table) == REASON

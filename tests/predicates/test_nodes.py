@@ -1,4 +1,4 @@
-"""The node table's columns as nodes come, change and go."""
+"""The node table while nodes are added, changed and removed."""
 
 import msgspec
 
@@ -13,17 +13,17 @@ def _node(name: str, *taints: tuple[str, str]) -> Node:
 
 
 def _taints(table: NodeTable) -> dict[str, list[str]]:
-    return {name: [one.key for one in table.taint_sets[table.taint_set[row]]] for name, row in table.row.items()}
+    return {name: [taint.key for taint in table.taint_sets[table.taint_set[row]]] for name, row in table.row.items()}
 
 
-def test_taints_that_differ_in_their_time_alone_make_one_set() -> None:
+def test_taints_that_differ_only_in_time_share_a_set() -> None:
     table = NodeTable()
     for number in range(5):
         table.put(_node(f"n{number}", ("a", f"2024-01-01T00:00:0{number}Z")))
     assert (len(table.taint_sets), _taints(table)) == (2, {f"n{number}": ["a"] for number in range(5)})
 
 
-def test_sets_of_taints_that_no_node_has_any_more_are_forgotten() -> None:
+def test_unused_taint_sets_are_dropped() -> None:
     table = NodeTable()
     table.put(_node("kept", ("b", "")))
     for number in range(1000):

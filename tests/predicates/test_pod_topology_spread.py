@@ -1,4 +1,4 @@
-"""PodTopologySpread on clusters small enough to count by hand; the verdicts are the scheduler's."""
+"""PodTopologySpread on small clusters. The expected results are those of the scheduler."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ def _asking(*constraints: Json, **spec: Any) -> Json:
     return pod("p", labels=WEB, topologySpreadConstraints=list(constraints), **spec)
 
 
-def _leaving(one: Json) -> Json:
-    one["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-    return one
+def _leaving(obj: Json) -> Json:
+    obj["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
+    return obj
 
 
-def _elsewhere(one: Json) -> Json:
-    one["metadata"]["namespace"] = "other"
-    return one
+def _elsewhere(obj: Json) -> Json:
+    obj["metadata"]["namespace"] = "other"
+    return obj
 
 
 A, B, C = (node(name, labels={ZONE: name}) for name in "abc")
@@ -43,26 +43,26 @@ ON_A = pod("q", "a", labels=WEB)
 FITS: Json = {"a": "", "b": ""}
 ONLY_B: Json = {"a": UNEVEN, "b": ""}
 
-#: Objects, the pod that is judged last among them, and the reason by node, "" where it fits.
+#: Objects, of which the last is the pod to schedule, and the reason by node; "" where the pod fits.
 CASES: dict[str, tuple[list[Json], Json]] = {
-    "the fuller zone is refused": ([A, B, ON_A, _asking(_constraint())], ONLY_B),
-    "a skew of two is allowed two": ([A, B, ON_A, _asking(_constraint(skew=2))], FITS),
-    "a pod that its selector leaves out adds nothing": (
+    "the zone with more pods is rejected": ([A, B, ON_A, _asking(_constraint())], ONLY_B),
+    "maxSkew 2": ([A, B, ON_A, _asking(_constraint(skew=2))], FITS),
+    "the pod does not match its own selector": (
         [A, B, pod("q", "a", labels={"app": "db"}), _asking(_constraint(labels={"app": "db"}))],
         FITS,
     ),
     "ScheduleAnyway does not filter": ([A, B, ON_A, _asking(_constraint(whenUnsatisfiable="ScheduleAnyway"))], FITS),
-    "without whenUnsatisfiable nothing filters": (
+    "no whenUnsatisfiable does not filter": (
         [A, B, ON_A, pod("p", labels=WEB, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": ZONE}])],
         FITS,
     ),
     "an empty selector counts nothing": ([A, B, ON_A, _asking(_constraint(labels={}))], FITS),
     "a missing selector counts nothing": ([A, B, ON_A, _asking(_constraint(labels=None))], FITS),
-    "matchLabelKeys narrow an empty selector": (
+    "matchLabelKeys extend an empty selector": (
         [A, B, ON_A, _asking(_constraint(labels={}, matchLabelKeys=["app", "absent"]))],
         ONLY_B,
     ),
-    "matchLabelKeys leave other versions out": (
+    "matchLabelKeys exclude other versions": (
         [A, B, ON_A, pod("p", labels={**WEB, "v": "2"}, topologySpreadConstraints=[_constraint(matchLabelKeys=["v"])])],
         FITS,
     ),
@@ -74,23 +74,23 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         [A, B, _leaving(pod("q", "a", labels=WEB)), _asking(_constraint())],
         FITS,
     ),
-    "too few domains: the minimum is zero": (
+    "fewer domains than minDomains: the minimum is 0": (
         [A, B, ON_A, pod("r", "b", labels=WEB), _asking(_constraint(minDomains=3))],
         {"a": UNEVEN, "b": UNEVEN},
     ),
-    "enough domains: the minimum is the least": (
+    "as many domains as minDomains": (
         [A, B, ON_A, pod("r", "b", labels=WEB), _asking(_constraint(minDomains=2))],
         FITS,
     ),
-    "a node without the label is refused": (
+    "a node without the label is rejected": (
         [A, node("n"), _asking(_constraint())],
         {"a": "", "n": UNLABELLED},
     ),
-    "a node that lacks any of the keys does not count for the others": (
+    "a node without one of the keys does not count for any": (
         [A, B, node("n", labels={"rack": "1"}), pod("r", "n", labels=WEB), _asking(_constraint(HOST), _constraint())],
         {"a": "", "b": "", "n": UNLABELLED},
     ),
-    "the first constraint that fails is named": (
+    "the first failing constraint is reported": (
         [
             A,
             node("n", labels={"rack": "1"}),
@@ -103,17 +103,17 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         [A, node("n", labels={ZONE: ""}), ON_A, _asking(_constraint())],
         {"a": UNEVEN, "n": ""},
     ),
-    "nodes that the pod may not select do not count": (
+    "nodes that the pod's affinity excludes do not count": (
         [*POOL, ON_A, _asking(_constraint(), nodeSelector={"pool": "x"})],
         FITS,
     ),
-    "unless nodeAffinityPolicy ignores it": (
+    "nodeAffinityPolicy: Ignore": (
         [*POOL, ON_A, _asking(_constraint(nodeAffinityPolicy="Ignore"), nodeSelector={"pool": "x"})],
         ONLY_B,
     ),
-    "taints are ignored": ([A, BUSY, ON_A, _asking(_constraint())], ONLY_B),
-    "unless nodeTaintsPolicy honors them": ([A, BUSY, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"))], FITS),
-    "a taint that is tolerated does not matter": (
+    "taints are ignored by default": ([A, BUSY, ON_A, _asking(_constraint())], ONLY_B),
+    "nodeTaintsPolicy: Honor": ([A, BUSY, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"))], FITS),
+    "nodeTaintsPolicy: Honor with a toleration": (
         [
             A,
             BUSY,
@@ -122,15 +122,15 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         ],
         ONLY_B,
     ),
-    "no node counts at all": (
+    "no eligible node": (
         [A, B, ON_A, _asking(_constraint(), nodeSelector={"pool": "x"})],
         FITS,
     ),
-    "no node counts and no domain is asked for": (
+    "no eligible node and minDomains 0": (
         [A, B, ON_A, _asking(_constraint(minDomains=0, skew=0), nodeSelector={"pool": "x"})],
         FITS,
     ),
-    "a broken selector refuses the pod": (
+    "an invalid selector rejects the pod": (
         [A, _asking(_constraint(labels=None, labelSelector={"matchExpressions": [{"key": "a", "operator": "Is"}]}))],
         {
             "a": 'running PreFilter plugin "PodTopologySpread": '
@@ -148,21 +148,24 @@ def test_reasons(objects: list[Json], expected: Json) -> None:
 
 
 GHOSTS: dict[str, tuple[Json, Json]] = {
-    # kubernetes/autoscaler#9287: a domain that vanished with its node would let both others take the pod.
-    "its domain still counts": (_constraint(), {"a": UNEVEN, "b": UNEVEN, "c": ""}),
-    "unless taints are honored": (_constraint(nodeTaintsPolicy="Honor"), {"a": "", "b": "", "c": ""}),
+    # kubernetes/autoscaler#9287: if the domain disappeared with its node, both others would accept the pod.
+    "its domain still exists": (_constraint(), {"a": UNEVEN, "b": UNEVEN, "c": ""}),
+    "its domain does not exist if taints are honored": (
+        _constraint(nodeTaintsPolicy="Honor"),
+        {"a": "", "b": "", "c": ""},
+    ),
 }
 
 
 @pytest.mark.parametrize(("constraint", "expected"), GHOSTS.values(), ids=GHOSTS)
-def test_a_node_under_drain(constraint: Json, expected: Json) -> None:
+def test_draining_node(constraint: Json, expected: Json) -> None:
     table = load(A, B, C, ON_A, pod("r", "b", labels=WEB), _asking(constraint))
     with table.trial() as trial:
         trial.drain(table.nodes.row["c"])
         assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
 
 
-def test_pods_left_on_a_node_under_drain_do_not_count_where_taints_are_honored() -> None:
+def test_pods_on_a_draining_node_do_not_count_if_taints_are_honored() -> None:
     zone = [node(name, labels={ZONE: "z"}) for name in ("c", "d")]
     table = load(A, *zone, pod("r", "c", labels=WEB), _asking(_constraint(nodeTaintsPolicy="Honor")))
     cls = table.pods["default/p"].cls
@@ -175,21 +178,21 @@ def test_pods_left_on_a_node_under_drain_do_not_count_where_taints_are_honored()
     assert (before, during, after) == (full, dict.fromkeys("acd", ""), full)
 
 
-def test_one_node_after_the_other_under_drain() -> None:
-    """Two pods stand in a, one in b: only without both b and c there is no emptier domain than a."""
+def test_nodes_drained_one_after_another() -> None:
+    """Two pods are in a and one in b: only if b and c are both drained, no domain has fewer pods than a."""
     others = (pod("r", "a", labels=WEB), pod("s", "b", labels=WEB))
     table = load(A, B, C, ON_A, *others, _asking(_constraint(nodeTaintsPolicy="Honor")))
-    cls, found = table.pods["default/p"].cls, []
+    cls, actual = table.pods["default/p"].cls, []
     for drained in ("cb", "bc"):
         with table.trial() as trial:
             for name in drained:
-                found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+                actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
                 trial.drain(table.nodes.row[name])
-            found.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
-    assert found == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
+            actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+    assert actual == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
 
 
-def test_the_taint_of_a_ghost_may_be_tolerated() -> None:
+def test_drain_taint_can_be_tolerated() -> None:
     tolerations = [{"key": DRAIN_TAINT.key, "operator": "Exists"}]
     table = load(A, B, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=tolerations))
     with table.trial() as trial:

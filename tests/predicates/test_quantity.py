@@ -1,4 +1,4 @@
-"""Quantities against Go's: each row of the tables was computed by ``resource.Quantity`` of apimachinery v0.36.3."""
+"""Quantities. The expected values were computed by ``resource.Quantity`` of apimachinery v0.36.3."""
 
 from fractions import Fraction
 from functools import reduce
@@ -105,7 +105,7 @@ VALUES = [
     ("5 ", 5, 5000),
 ]
 
-#: summands, the sum's Value and MilliValue, the largest one's Value and MilliValue
+#: summands, Value and MilliValue of the sum, Value and MilliValue of the maximum
 SUMS = [
     (("100m", "200m"), (1, 300), (1, 200)),
     (("1", "1n"), (2, 1001), (1, 1000)),
@@ -133,54 +133,52 @@ BROKEN = {
     "empty": "",
     "blank": " ",
     "space inside": "1 Gi",
-    "unit in lower case": "1gi",
+    "lower-case unit": "1gi",
     "bytes": "1KB",
-    "half a suffix": "1i",
-    "two points": "1.2.3",
+    "incomplete suffix": "1i",
+    "two decimal points": "1.2.3",
     "exponent without digits": "1e",
     "two exponents": "1ee3",
     "exponent and suffix": "1e3i",
-    "broken exponent": "1e3.5",
+    "invalid exponent": "1e3.5",
     "hexadecimal": "0x10",
     "underscore": "1_000",
     "word": "one",
     "two signs": "--1",
     "both signs": "+-1",
-    "sign behind": "1-",
+    "trailing sign": "1-",
     "sum": "1+3",
-    "too fine without a digit": "e-10",
+    "very small without a digit": "e-10",
     "suffix too long": "Kii",
     "unknown suffix": "1Zi",
-    "digit of another script": "\u0661",
-    "new line": "1\n",
+    "non-ASCII digit": "\u0661",
+    "line break": "1\n",
     "not a number": "NaN",
     "infinite": "Infinity",
 }
 
 
 @pytest.mark.parametrize(("text", "units", "millis"), VALUES)
-def test_value_and_milli_value_are_those_of_go(text: str, units: int, millis: int) -> None:
+def test_value_and_milli_value_match_go(text: str, units: int, millis: int) -> None:
     assert (parse(text).units, parse(text).millis) == (units, millis)
 
 
 @pytest.mark.parametrize(("texts", "total", "largest"), SUMS)
-def test_sums_and_maxima_are_those_of_go(
-    texts: tuple[str, ...], total: tuple[int, int], largest: tuple[int, int]
-) -> None:
-    found = reduce(Quantity.plus, map(parse, texts))
+def test_sums_and_maxima_match_go(texts: tuple[str, ...], total: tuple[int, int], largest: tuple[int, int]) -> None:
+    actual = reduce(Quantity.plus, map(parse, texts))
     most = reduce(Quantity.larger, map(parse, texts))
-    assert ((found.units, found.millis), (most.units, most.millis)) == (total, largest)
+    assert ((actual.units, actual.millis), (most.units, most.millis)) == (total, largest)
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_what_go_rejects_is_rejected_with_the_text_and_an_example(text: str) -> None:
+def test_invalid_text_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(QuantityError) as caught:
         parse(text)
     assert str(caught.value) == f"quantity {text!r}: expected a number such as 250m, 1.5Gi or 1e3"
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, f"1e{10**6}", "1e-1001", "1e99999999999999999999"])
-def test_a_number_of_absurd_length_is_refused_at_once_and_shown_in_part(text: str) -> None:
+def test_very_long_number_is_rejected_and_abbreviated(text: str) -> None:
     with pytest.raises(QuantityError, match="expected at most 1000 digits and e1000") as caught:
         parse(text)
     assert len(str(caught.value)) < 100
@@ -209,23 +207,23 @@ def _exact(number: str, suffix: str) -> Fraction:
 
 
 @given(_NUMBERS, _SMALL)
-def test_a_positive_amount_is_exact_to_a_billionth_and_rounded_up_from_there(number: str, suffix: str) -> None:
+def test_positive_amount_is_rounded_up_to_billionths(number: str, suffix: str) -> None:
     exact = _exact(number, suffix)
     to_nanos = Fraction(-(-exact * 10**9 // 1), 10**9)
-    found = parse(number + suffix)
-    assert (found.units, found.millis) == (-(-to_nanos // 1), -(-to_nanos * 1000 // 1))
+    actual = parse(number + suffix)
+    assert (actual.units, actual.millis) == (-(-to_nanos // 1), -(-to_nanos * 1000 // 1))
 
 
 @given(st.lists(st.tuples(_NUMBERS, _SMALL), min_size=1, max_size=6))
-def test_a_sum_is_exact_and_rounded_once(parts: list[tuple[str, str]]) -> None:
+def test_sum_is_exact_and_rounded_once(parts: list[tuple[str, str]]) -> None:
     to_nanos = [Fraction(-(-_exact(*part) * 10**9 // 1), 10**9) for part in parts]
-    found = reduce(Quantity.plus, (parse(number + suffix) for number, suffix in parts))
-    assert (found.units, found.millis) == (-(-sum(to_nanos) // 1), -(-sum(to_nanos) * 1000 // 1))
+    actual = reduce(Quantity.plus, (parse(number + suffix) for number, suffix in parts))
+    assert (actual.units, actual.millis) == (-(-sum(to_nanos) // 1), -(-sum(to_nanos) * 1000 // 1))
 
 
 @given(st.tuples(_NUMBERS, _SMALL), st.tuples(_NUMBERS, _SMALL))
-def test_the_larger_of_two_is_the_larger_number(one: tuple[str, str], other: tuple[str, str]) -> None:
-    first, second = (parse(number + suffix) for number, suffix in (one, other))
+def test_larger_returns_the_larger_number(left: tuple[str, str], right: tuple[str, str]) -> None:
+    first, second = (parse(number + suffix) for number, suffix in (left, right))
     most = max(map(_number, (first, second)))
     assert (_number(first.larger(second)), first < second) == (most, _number(first) < _number(second))
 
@@ -235,9 +233,9 @@ def _number(quantity: Quantity) -> Fraction:
 
 
 @given(st.text(alphabet="0123456789.+-eEinumkKMGTP x", max_size=12))
-def test_any_text_is_a_quantity_of_64_bits_or_an_error_of_ours(text: str) -> None:
+def test_any_text_is_a_64_bit_quantity_or_a_quantity_error(text: str) -> None:
     try:
-        found = parse(text)
+        actual = parse(text)
     except QuantityError:
         return
-    assert all(-MAX_INT64 - 1 <= number <= MAX_INT64 for number in (found.units, found.millis))
+    assert all(-MAX_INT64 - 1 <= number <= MAX_INT64 for number in (actual.units, actual.millis))

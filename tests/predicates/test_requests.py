@@ -1,4 +1,4 @@
-"""What a pod requests and takes, against ``resource.PodRequests`` and ``PodInfo.CalculateResource`` of 1.36.3."""
+"""Requests and load of pods, as in ``resource.PodRequests`` and ``PodInfo.CalculateResource`` of 1.36.3."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ MI = 2**20
 def _c(
     cpu: str | None = None, memory: str | None = None, *, also: Json | None = None, name: str = "c", policy: str = ""
 ) -> Json:
-    asked = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
+    amounts = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
     restart = {"restartPolicy": policy} if policy else {}
-    return {"name": name, "resources": {"requests": asked | (also or {})}, **restart}
+    return {"name": name, "resources": {"requests": amounts | (also or {})}, **restart}
 
 
 def _sidecar(*amounts: str) -> Json:
@@ -30,41 +30,44 @@ def _spec(*containers: Json, init: tuple[Json, ...] = (), **rest: Any) -> PodSpe
 
 REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
     "nothing": (_spec(_c()), {}),
-    "containers add up": (_spec(_c("100m", "1Mi"), _c("200m")), {"cpu": 300, "memory": MI}),
+    "sum of containers": (_spec(_c("100m", "1Mi"), _c("200m")), {"cpu": 300, "memory": MI}),
     "the sum is rounded once": (_spec(_c("100400u"), _c("100400u")), {"cpu": 201}),
     "the largest init container": (_spec(_c("100m"), init=(_c("1"), _c("500m", "1Mi"))), {"cpu": 1000, "memory": MI}),
     "init containers below the sum do not count": (_spec(_c("2"), init=(_c("1"),)), {"cpu": 2000}),
     "a sidecar adds to the sum": (_spec(_c("1"), init=(_sidecar("1"),)), {"cpu": 2000}),
     "a sidecar adds to what starts after it": (_spec(_c("1"), init=(_sidecar("1"), _c("5"))), {"cpu": 6000}),
     "a sidecar does not add to what starts before it": (_spec(_c("1"), init=(_c("5"), _sidecar("1"))), {"cpu": 5000}),
-    "another restart policy makes no sidecar": (
+    "other restart policies make no sidecar": (
         _spec(_c("1"), init=(_c("1", policy="OnFailure"),)),
         {"cpu": 1000},
     ),
-    "overhead comes on top": (_spec(_c("1"), init=(_c("5"),), overhead={"cpu": "250m"}), {"cpu": 5250}),
-    "the pod's own amount replaces the sum": (
+    "overhead is added": (_spec(_c("1"), init=(_c("5"),), overhead={"cpu": "250m"}), {"cpu": 5250}),
+    "pod-level request replaces the sum": (
         _spec(_c("1", "1Mi"), resources={"requests": {"cpu": "500m"}}),
         {"cpu": 500, "memory": MI},
     ),
-    "overhead comes on top of the pod's own too": (
+    "overhead is added to pod-level requests": (
         _spec(_c("1"), resources={"requests": {"cpu": "500m"}}, overhead={"cpu": "1m"}),
         {"cpu": 501},
     ),
-    "a pod cannot ask for devices by itself": (
+    "pod-level extended resources are ignored": (
         _spec(_c(also={"a.b/c": "1"}), resources={"requests": {"a.b/c": "5", "hugepages-2Mi": "2Mi"}}),
         {"a.b/c": 1, "hugepages-2Mi": 2 * MI},
     ),
-    "limits of the pod alone do not count": (_spec(_c("1"), resources={"limits": {"cpu": "5"}}), {"cpu": 1000}),
+    "pod-level limits without requests are ignored": (
+        _spec(_c("1"), resources={"limits": {"cpu": "5"}}),
+        {"cpu": 1000},
+    ),
     "storage, huge pages and extended resources": (
         _spec(_c(also={"ephemeral-storage": "1Ki", "hugepages-2Mi": "2Mi", "nvidia.com/gpu": "2"})),
         {"ephemeral-storage": 1024, "hugepages-2Mi": 2 * MI, "nvidia.com/gpu": 2},
     ),
-    "what nobody counts is left out": (_spec(_c(also={"storage": "1", "pods": "3", "requests.a/b": "1"})), {}),
+    "resources that are not counted": (_spec(_c(also={"storage": "1", "pods": "3", "requests.a/b": "1"})), {}),
 }
 
 
 @pytest.mark.parametrize(("spec", "expected"), REQUESTS.values(), ids=REQUESTS)
-def test_a_pod_requests(spec: PodSpec, expected: dict[str, int]) -> None:
+def test_requests_of_an_unbound_pod(spec: PodSpec, expected: dict[str, int]) -> None:
     assert dict(requests(spec)) == expected
 
 
@@ -97,31 +100,31 @@ def _pod_level(spec: Json, status: Json) -> PodObject:
 
 LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
     "no status": (_status({"cpu": "1"}, None), {"cpu": 1000}),
-    "growing: what is wanted": (_status({"cpu": "2"}, {"cpu": "1"}, {"cpu": "1"}), {"cpu": 2000}),
-    "shrinking: what it still has": (_status({"cpu": "1"}, {"cpu": "2"}, {"cpu": "1"}), {"cpu": 2000}),
+    "increase: the desired amount": (_status({"cpu": "2"}, {"cpu": "1"}, {"cpu": "1"}), {"cpu": 2000}),
+    "decrease: the actual amount": (_status({"cpu": "1"}, {"cpu": "2"}, {"cpu": "1"}), {"cpu": 2000}),
     "allocated, not yet actuated": (_status({"cpu": "1"}, {"cpu": "1"}, {"cpu": "3"}), {"cpu": 3000}),
     "allocated without actuated resources does not count": (_status({"cpu": "1"}, None, {"cpu": "3"}), {"cpu": 1000}),
-    "infeasible: what is wanted does not count": (
+    "infeasible: the desired amount does not count": (
         _status({"cpu": "9"}, {"cpu": "1"}, {"cpu": "2"}, **_pending("Infeasible")),
         {"cpu": 2000},
     ),
-    "deferred: what is wanted counts": (
+    "deferred: the desired amount counts": (
         _status({"cpu": "9"}, {"cpu": "1"}, {"cpu": "2"}, **_pending("Deferred")),
         {"cpu": 9000},
     ),
-    "the pod's own amount, growing": (
+    "pod-level increase": (
         _pod_level({"cpu": "3"}, {"resources": {"requests": {"cpu": "2"}}}),
         {"cpu": 3000},
     ),
-    "the pod's own amount, shrinking": (
+    "pod-level decrease": (
         _pod_level({"cpu": "1"}, {"resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "4"}}),
         {"cpu": 4000},
     ),
-    "the pod's own amount without a status of its own": (
+    "pod-level request without pod-level status": (
         _pod_level({"cpu": "1"}, {"allocatedResources": {"cpu": "4"}}),
         {"cpu": 1000},
     ),
-    "the pod's own infeasible amount that was never given": (
+    "pod-level infeasible increase": (
         _pod_level({"cpu": "1", "memory": "1Mi"}, {"resources": {"requests": {"cpu": "2"}}, **_pending("Infeasible")}),
         {"cpu": 2000},
     ),
@@ -129,18 +132,18 @@ LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("pod", "expected"), LOADS.values(), ids=LOADS)
-def test_a_placed_pod_takes(pod: PodObject, expected: dict[str, int]) -> None:
+def test_load_of_a_bound_pod(pod: PodObject, expected: dict[str, int]) -> None:
     assert dict(load(pod)) == expected
 
 
 NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {
-    "each silent container counts for something": (_spec(_c(), _c()), (200, 400 * MI)),
+    "defaults for containers without requests": (_spec(_c(), _c()), (200, 400 * MI)),
     "a request of zero is a request": (_spec(_c("0", "0")), (0, 0)),
-    "an amount of the pod's own leaves no gap to fill": (
+    "no defaults with a pod-level request": (
         _spec(_c(), resources={"requests": {"cpu": "1"}}),
         (1000, 200 * MI),
     ),
-    "nor do containers of such a pod": (
+    "no defaults for containers of such a pod": (
         _spec(_c(memory="1Mi"), _c(), resources={"requests": {"cpu": "1"}}),
         (1000, MI),
     ),
@@ -148,11 +151,11 @@ NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), NONZERO.values(), ids=NONZERO)
-def test_for_scoring_a_silent_container_counts_for_something(spec: PodSpec, expected: tuple[int, int]) -> None:
+def test_scoring_defaults_for_containers_without_requests(spec: PodSpec, expected: tuple[int, int]) -> None:
     assert nonzero(spec) == expected
 
 
-def test_allocatable_is_rounded_up_and_without_what_nobody_counts() -> None:
+def test_allocatable_is_rounded_up_and_has_only_counted_resources() -> None:
     given = {"cpu": "1500100u", "memory": "1.5", "pods": "110", "storage": "5", "example.com/a": "3", "odd": "1"}
     assert allocatable(given) == {"cpu": 1501, "memory": 2, "pods": 110, "example.com/a": 3}
 
@@ -177,5 +180,5 @@ def test_allocatable_is_rounded_up_and_without_what_nobody_counts() -> None:
         ("", False, False),
     ],
 )
-def test_names_of_resources(name: str, is_counted: bool, extended: bool) -> None:
+def test_resource_names(name: str, is_counted: bool, extended: bool) -> None:
     assert (counted(name), is_extended(name)) == (is_counted, extended)

@@ -1,4 +1,4 @@
-"""Each score plugin on a few nodes, with numbers worked out by hand from the scheduler's rules."""
+"""Each score plugin on a few nodes, with values calculated by hand from the scheduler's rules."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from predicates import scores
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.nonzero import NonZero
-from predicates.indexes.preferences import Preferences
+from predicates.indexes.preferences import AffinityWeights
 from predicates.objects import Pod
-from predicates.scores.frame import Question
-from predicates.scores.image_locality import full_name
-from predicates.scores.pod_topology_spread import kept_apart_from
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.image_locality import normalized_image_name
+from predicates.scores.pod_topology_spread import default_spread_selector
 from predicates.snapshot import Snapshot
 from tests.planning.builders import ZONE, Manifest, node, pod, repels, seeks, snapshot
 
@@ -87,68 +87,68 @@ FIT, BALANCE = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 PAIR = [sized("a", "4", "8Gi"), sized("b", "4", "8Gi")]
 TAINTED = [node("a"), avoided("b", "x"), avoided("c", "x", "y")]
 
-#: The plugin, the cluster, who asks, and what each node gets; None where the plugin has nothing to say.
+#: The plugin, the cluster, the pod, and the score of each node; None if the plugin does not apply.
 TABLE: dict[str, tuple[str, list[Manifest], Manifest, dict[str, int] | None]] = {
-    "what stays free counts, cpu and memory alike": (
+    "free cpu and memory have equal weight": (
         FIT,
         [*PAIR, using("x", "b", "2", "2Gi")],
         asking(cpu="1", memory="2Gi"),
         {"a": 75, "b": 37},  # b: 25 and 50
     ),
-    "what is more than fits counts nothing": (
+    "a resource that does not fit counts 0": (
         FIT,
         [sized("a", "500m", "8Gi")],
         asking(cpu="1", memory="2Gi"),
         {"a": 37},
     ),
-    "who names nothing counts for 100m and 200Mi": (FIT, [sized("a", "1", "1000Mi")], asking(), {"a": 85}),
-    "placed pods that name nothing count so too": (
+    "no requests count as 100m and 200Mi": (FIT, [sized("a", "1", "1000Mi")], asking(), {"a": 85}),
+    "placed pods without requests count as 100m and 200Mi": (
         FIT,
         [sized("a", "1", "1000Mi"), using("x", "a"), using("y", "a")],
         asking(),
         {"a": 55},  # 70 and 40
     ),
-    "a resource that a node has none of is left out": (
+    "a resource that the node lacks is left out": (
         FIT,
         [sized("a", "4", "0")],
         asking(cpu="1"),
         {"a": 75},
     ),
-    "balance kept is 75": (BALANCE, PAIR, asking(cpu="1", memory="2Gi"), {"a": 75, "b": 75}),
-    "balance lost or won moves away from it": (
+    "unchanged balance is 75": (BALANCE, PAIR, asking(cpu="1", memory="2Gi"), {"a": 75, "b": 75}),
+    "worse or better balance": (
         BALANCE,
         [*PAIR, using("x", "b", memory="4Gi")],
         asking(cpu="2"),
-        {"a": 62, "b": 87},  # shares of use 50 and 0, 50 and 50
+        {"a": 62, "b": 87},  # utilization 50 and 0, 50 and 50
     ),
-    "best effort is not balanced": (BALANCE, PAIR, asking(), None),
-    "fewer soft taints are better": ("TaintToleration", TAINTED, asking(), {"a": 100, "b": 50, "c": 0}),
-    "tolerated soft taints do not count": (
+    "pods without requests are not scored for balance": (BALANCE, PAIR, asking(), None),
+    "fewer PreferNoSchedule taints are better": ("TaintToleration", TAINTED, asking(), {"a": 100, "b": 50, "c": 0}),
+    "tolerated PreferNoSchedule taints do not count": (
         "TaintToleration",
         TAINTED,
         asking(tolerations=[{"operator": "Exists", "effect": "PreferNoSchedule"}]),
         {"a": 100, "b": 100, "c": 100},
     ),
-    "a toleration of hard taints does not help": (
+    "a toleration of NoSchedule does not help": (
         "TaintToleration",
         TAINTED,
         asking(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
         {"a": 100, "b": 50, "c": 0},
     ),
-    "preferred nodes get a share of the best": (
+    "scores are relative to the best node": (
         "NodeAffinity",
         [A, B, C],
         asking(affinity=likes_zones(a=10, b=30)),
         {"a": 33, "b": 100, "c": 0},
     ),
-    "without preferred nodes there is nothing to say": ("NodeAffinity", [A, B], asking(), None),
-    "the crowded zone is worse": (
+    "no preferred node": ("NodeAffinity", [A, B], asking(), None),
+    "the zone with more pods is worse": (
         "PodTopologySpread",
         [A, B, using("web-1", "a"), using("web-2", "a")],
         asking(labels={"app": "web"}, topologySpreadConstraints=[spread("web")]),
         {"a": 0, "b": 100},  # 2 x log 4 = 3 and 0
     ),
-    "a node without the label gets nothing": (
+    "a node without the label gets 0": (
         "PodTopologySpread",
         [A, without_zone("n"), using("web-1", "a")],
         asking(labels={"app": "web"}, topologySpreadConstraints=[spread("web")]),
@@ -160,72 +160,72 @@ TABLE: dict[str, tuple[str, list[Manifest], Manifest, dict[str, int] | None]] = 
         asking(labels={"app": "web"}, topologySpreadConstraints=[spread("web", when="DoNotSchedule")]),
         None,
     ),
-    "without constraints the owner's pods are kept apart": (
+    "default constraints spread the owner's pods": (
         "PodTopologySpread",
         [A, B, using("web-1", "a"), using("web-2", "a")],
         asking("web-3"),
         {"a": 50, "b": 100},  # by host and zone: 2 x 2 x log 4 + 2 + 4 = 12, and 6
     ),
-    "pods of a Job are not kept apart": (
+    "default constraints do not apply to Jobs": (
         "PodTopologySpread",
         [A, B, using("web-1", "a")],
         asking("web-3", owner="Job"),
         None,
     ),
-    "near a friend is better": (
+    "preferred affinity": (
         "InterPodAffinity",
         [A, B, using("db-1", "a")],
         asking(affinity=likes(5, "db")),
         {"a": 100, "b": 0},
     ),
-    "near a foe is worse": (
+    "preferred anti-affinity": (
         "InterPodAffinity",
         [A, B, using("db-1", "a")],
         asking(affinity=likes(5, "db", near=False)),
         {"a": 0, "b": 100},
     ),
-    "what placed pods prefer counts, and what they require counts 1": (
+    "placed pods: preferred terms, and required affinity with weight 1": (
         "InterPodAffinity",
         [A, B, C, using("db-1", "a", affinity=likes(5, "new")), using("io-1", "b", affinity=seeks("new", ZONE))],
         asking(),
         {"a": 100, "b": 20, "c": 0},
     ),
-    "what placed pods refuse does not count": (
+    "placed pods: required anti-affinity does not score": (
         "InterPodAffinity",
         [A, B, using("db-1", "a", affinity=repels("other"))],
         asking(),
         None,
     ),
-    "an image that one of two nodes holds counts half": (
+    "an image on one of two nodes counts half": (
         "ImageLocality",
         [images("a", app=500), images("b")],
         asking(),
         {"a": 23, "b": 0},  # (250 - 23) of 977
     ),
-    "an image that all hold counts in full": (
+    "an image on all nodes counts fully": (
         "ImageLocality",
         [images("a", app=500), images("b", app=5000)],
         asking(),
         {"a": 48, "b": 100},
     ),
-    "images that nobody wants do not count": ("ImageLocality", [images("a", other=500)], asking(), None),
+    "images that the pod does not use do not count": ("ImageLocality", [images("a", other=500)], asking(), None),
 }
 
 
 @pytest.mark.parametrize(("plugin", "cluster", "pod", "expected"), TABLE.values(), ids=TABLE)
 def test_scores(plugin: str, cluster: list[Manifest], pod: Manifest, expected: dict[str, int] | None) -> None:
     table = snapshot([*cluster, pod])
-    one = next(iter(table.pods_on[""].values()))
+    obj = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)
-    found = scorer.score(_question(table, one))
-    assert (None if found is None else _by_name(table, found)) == expected
+    actual = scorer.score(_request(table, obj))
+    assert (None if actual is None else _by_name(table, actual)) == expected
 
 
 def test_the_total_is_weighted() -> None:
-    """300 for no soft taint, 75 for what stays free, 75 for balance."""
+    """The total of 450 is 300 without a soft taint, 75 for free resources and 75 for balance."""
     table = snapshot([node("a"), avoided("b", "x"), asking(cpu="1", memory="4Gi", owner=None)])
-    found = scores.totals(_question(table, next(iter(table.pods_on[""].values()))))
-    assert _by_name(table, found) == {"a": 450, "b": 150}
+    actual = scores.totals(_request(table, next(iter(table.pods_on[""].values()))))
+    assert _by_name(table, actual) == {"a": 450, "b": 150}
 
 
 @pytest.mark.parametrize(
@@ -237,17 +237,17 @@ def test_the_total_is_weighted() -> None:
         ("a@sha256:0", "a@sha256:0"),
     ],
 )
-def test_images_have_a_tag(image: str, name: str) -> None:
-    assert full_name(image) == name
+def test_image_names_are_normalized(image: str, name: str) -> None:
+    assert normalized_image_name(image) == name
 
 
-def test_images_come_and_go_with_their_nodes() -> None:
+def test_images_are_updated_with_their_nodes() -> None:
     table = snapshot([images("a", app=500), images("b"), asking()])
-    question = _question(table, next(iter(table.pods_on[""].values())))
-    locality = next(one for one in scores.DEFAULT if one.name == "ImageLocality")
-    assert locality.score(question) is not None
+    request = _request(table, next(iter(table.pods_on[""].values())))
+    locality = next(plugin for plugin in scores.DEFAULT if plugin.name == "ImageLocality")
+    assert locality.score(request) is not None
     table.upsert("Node", next(iter(snapshot([images("a")]).nodes)))
-    assert locality.score(question) is None
+    assert locality.score(request) is None
 
 
 APPS = ("web", "db", "io")
@@ -263,68 +263,68 @@ STEP = st.tuples(st.sampled_from(("place", "evict", "back")), st.integers(0, 99)
 
 
 @given(pods=st.lists(POD, min_size=1, max_size=8), steps=st.lists(STEP, max_size=12))
-def test_trials_leave_the_sums_right(
+def test_sums_are_correct_after_trials(
     pods: list[tuple[str, str, Manifest | None, str | None]], steps: list[tuple[str, int, int]]
 ) -> None:
-    """Whatever was placed, evicted and taken back, the indexes say what fresh ones say."""
+    """After any placements, evictions and reverts, the indexes equal new ones."""
     made = [using(f"{app}-{n}", on, cpu, affinity=likes_) for n, (app, on, likes_, cpu) in enumerate(pods)]
     table = snapshot([A, B, C, *made])
     everyone = list(table.pods.values())
-    sums = {one.key: _sums(table.index(Preferences), one) for one in everyone}
+    sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
     taken = table.index(NonZero).requested()
     with table.trial() as trial:
-        standing, mark = {one.key: one for one in everyone}, trial.mark()
+        placed, savepoint = {item.key: item for item in everyone}, trial.savepoint()
         for what, which, where in steps:
-            one = everyone[which % len(everyone)]
+            item = everyone[which % len(everyone)]
             if what == "place":
-                trial.place(one.cls, table.nodes.row["abc"[where]])
-            elif what == "evict" and one.key in standing:
-                del standing[one.key]
-                trial.evict(one)
+                trial.place(item.cls, table.nodes.row["abc"[where]])
+            elif what == "evict" and item.key in placed:
+                del placed[item.key]
+                trial.evict(item)
             elif what == "back":
-                trial.back(mark)
-                standing = {one.key: one for one in everyone}
-        fresh, fresh_nonzero = Preferences(table), NonZero(table)
+                trial.revert(savepoint)
+                placed = {item.key: item for item in everyone}
+        fresh, fresh_nonzero = AffinityWeights(table), NonZero(table)
         table.add_index(fresh)
         table.add_index(fresh_nonzero)
-        for one in everyone:
-            assert _sums(table.index(Preferences), one) == _sums(fresh, one)
+        for item in everyone:
+            assert _sums(table.index(AffinityWeights), item) == _sums(fresh, item)
         assert np.array_equal(table.index(NonZero).requested(), fresh_nonzero.requested())
-    assert {one.key: _sums(table.index(Preferences), one) for one in everyone} == sums
+    assert {item.key: _sums(table.index(AffinityWeights), item) for item in everyone} == sums
     assert np.array_equal(table.index(NonZero).requested(), taken)
 
 
-def test_forgotten_classes_weigh_nothing_any_more() -> None:
+def test_dropped_classes_do_not_count() -> None:
     table = snapshot([A, B, using("db-1", "a", affinity=likes(5, "new")), asking()])
-    one = table.pods["default/new-1"]
-    assert _sums(table.index(Preferences), one) == [[5, 0, 0]]
+    obj = table.pods["default/new-1"]
+    assert _sums(table.index(AffinityWeights), obj) == [[5, 0, 0]]
     table.delete("Pod", "default/db-1")
     table.compact()
-    assert _sums(table.index(Preferences), one) == []
+    assert _sums(table.index(AffinityWeights), obj) == []
 
 
-def test_nodes_that_come_later_are_counted() -> None:
+def test_nodes_that_are_added_later_are_counted() -> None:
     table = snapshot([A, asking()])
     table.index(NonZero)
     more = snapshot([node(f"n{n}") for n in range(40)])
-    for one in more.nodes:
-        table.upsert("Node", one)
+    for item in more.nodes:
+        table.upsert("Node", item)
     with table.trial() as trial:
         trial.place(table.pods["default/new-1"].cls, table.nodes.row["n39"])
         assert table.index(NonZero).requested()[table.nodes.row["n39"]].tolist() == [100, 200 * MI]
 
 
-def _sums(index: Preferences, one: Pod) -> list[list[int]]:
+def _sums(index: AffinityWeights, incoming: Pod) -> list[list[int]]:
     def current(counts: DomainCounts) -> list[int]:
         return [int(each) for each in counts.current()]
 
-    return sorted(weights for weights in map(current, index.towards(one.cls, {})) if any(weights))
+    return sorted(weights for weights in map(current, index.for_pod(incoming.cls, {})) if any(weights))
 
 
-def _question(table: Snapshot, one: Pod) -> Question:
-    return Question(table, one.cls, np.flatnonzero(table.nodes.alive), kept_apart_from(one))
+def _request(table: Snapshot, incoming: Pod) -> ScoringRequest:
+    return ScoringRequest(table, incoming.cls, np.flatnonzero(table.nodes.alive), default_spread_selector(incoming))
 
 
-def _by_name(table: Snapshot, found: np.typing.NDArray[np.int64]) -> dict[str, int]:
+def _by_name(table: Snapshot, by_row: np.typing.NDArray[np.int64]) -> dict[str, int]:
     rows = np.flatnonzero(table.nodes.alive)
-    return {table.nodes.names[row]: score for row, score in zip(rows, found.tolist(), strict=True)}
+    return {table.nodes.names[row]: score for row, score in zip(rows, by_row.tolist(), strict=True)}

@@ -1,4 +1,4 @@
-"""Selectors against ``metav1.LabelSelectorAsSelector`` and ``nodeaffinity.LazyErrorNodeSelector`` of 0.36.3."""
+"""Selectors, as in ``metav1.LabelSelectorAsSelector`` and ``nodeaffinity.LazyErrorNodeSelector`` of 0.36.3."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from predicates.objects import LabelSelector, NodeSelector, Requirement
 from predicates.selectors import (
     EVERYTHING,
     NOTHING,
+    all_terms_valid,
     compile_selector,
     node_labels_mask,
     node_selector_mask,
-    parses,
 )
 from predicates.snapshot import Snapshot
 from tests.conformance.builders import node
@@ -51,20 +51,20 @@ def _selector(labels: Json | None = None, *expressions: Json) -> LabelSelector:
 MATCHES: dict[str, tuple[LabelSelector | None, dict[str, str], bool]] = {
     "no selector selects nothing": (None, {"a": "1"}, False),
     "an empty selector selects all": (_selector(), {}, True),
-    "a label with its value": (_selector({"a": "1"}), {"a": "1", "b": "2"}, True),
-    "another value": (_selector({"a": "1"}), {"a": "2"}, False),
+    "equal value": (_selector({"a": "1"}), {"a": "1", "b": "2"}, True),
+    "different value": (_selector({"a": "1"}), {"a": "2"}, False),
     "an empty value is a value": (_selector({"a": ""}), {"a": ""}, True),
-    "an empty value is not the absent label": (_selector({"a": ""}), {}, False),
-    "In takes any of its values": (_selector(None, _expression("a", "In", "1", "2")), {"a": "2"}, True),
+    "an empty value is not a missing label": (_selector({"a": ""}), {}, False),
+    "In matches any of its values": (_selector(None, _expression("a", "In", "1", "2")), {"a": "2"}, True),
     "In needs the label": (_selector(None, _expression("a", "In", "1", "2")), {}, False),
-    "NotIn takes the absent label": (_selector(None, _expression("a", "NotIn", "1")), {}, True),
+    "NotIn matches a missing label": (_selector(None, _expression("a", "NotIn", "1")), {}, True),
     "NotIn rejects its values": (_selector(None, _expression("a", "NotIn", "1", "2")), {"a": "2"}, False),
-    "Exists takes an empty value": (_selector(None, _expression("a", "Exists")), {"a": ""}, True),
+    "Exists matches an empty value": (_selector(None, _expression("a", "Exists")), {"a": ""}, True),
     "Exists needs the label": (_selector(None, _expression("a", "Exists")), {"b": ""}, False),
     "DoesNotExist rejects the label": (_selector(None, _expression("a", "DoesNotExist")), {"a": ""}, False),
-    "DoesNotExist takes the rest": (_selector(None, _expression("a", "DoesNotExist")), {"b": ""}, True),
+    "DoesNotExist matches a missing label": (_selector(None, _expression("a", "DoesNotExist")), {"b": ""}, True),
     "all requirements must hold": (_selector({"a": "1"}, _expression("b", "Exists")), {"a": "1"}, False),
-    "requirements may contradict": (_selector({"a": "1"}, _expression("a", "In", "2")), {"a": "1"}, False),
+    "contradictory requirements match nothing": (_selector({"a": "1"}, _expression("a", "In", "2")), {"a": "1"}, False),
 }
 
 
@@ -85,15 +85,18 @@ ERRORS: dict[str, tuple[LabelSelector, str]] = {
             f'values[1][a]: Invalid value: "é": {VALUE_RULE}]'
         ),
     ),
-    "Gt is for nodes": (_selector(None, _expression("a", "Gt", "1")), '"Gt" is not a valid label selector operator'),
-    "operator in lower case": (
+    "Gt is valid only for nodes": (
+        _selector(None, _expression("a", "Gt", "1")),
+        '"Gt" is not a valid label selector operator',
+    ),
+    "lower-case operator": (
         _selector(None, _expression("a", "in", "1")),
         '"in" is not a valid label selector operator',
     ),
     "key with a space": (_selector({"a b": "1"}), f'key: Invalid value: "a b": {NAME_RULE}'),
     "no key": (_selector({"": "1"}), f'key: Invalid value: "": name part must be non-empty; {NAME_RULE}'),
     "key without a prefix": (_selector({"/a": "1"}), 'key: Invalid value: "/a": prefix part must be non-empty'),
-    "prefix in upper case": (_selector({"A.b/c": "1"}), f'key: Invalid value: "A.b/c": {DOMAIN_RULE}'),
+    "upper-case prefix": (_selector({"A.b/c": "1"}), f'key: Invalid value: "A.b/c": {DOMAIN_RULE}'),
     "prefix too long": (
         _selector({f"{'x' * 254}/c": "1"}),
         f'key: Invalid value: "{"x" * 254}/c": prefix part must be no more than 253 bytes',
@@ -117,30 +120,28 @@ ERRORS: dict[str, tuple[LabelSelector, str]] = {
 
 
 @pytest.mark.parametrize(("selector", "error"), ERRORS.values(), ids=ERRORS)
-def test_a_broken_selector_matches_nothing_and_says_why_in_the_schedulers_words(
-    selector: LabelSelector, error: str
-) -> None:
-    found = compile_selector(selector)
-    assert (found.error, found.matches({}), found.matches({"a": "1"})) == (error, False, False)
+def test_invalid_selector_matches_nothing_and_has_the_schedulers_error(selector: LabelSelector, error: str) -> None:
+    actual = compile_selector(selector)
+    assert (actual.error, actual.matches({}), actual.matches({"a": "1"})) == (error, False, False)
 
 
-def test_selectors_that_ask_the_same_are_equal_and_hash_alike() -> None:
-    one = compile_selector(_selector({"a": "1", "b": "2"}, _expression("c", "NotIn", "1", "2")))
+def test_equal_selectors_have_equal_hashes() -> None:
+    selector = compile_selector(_selector({"a": "1", "b": "2"}, _expression("c", "NotIn", "1", "2")))
     other = compile_selector(
         _selector({"b": "2"}, _expression("c", "NotIn", "2", "1", "2"), _expression("a", "In", "1"))
     )
-    assert (one, hash(one)) == (other, hash(other))
-    assert len({one, other, compile_selector(_selector({"a": "1"})), NOTHING, EVERYTHING}) == 4
+    assert (selector, hash(selector)) == (other, hash(other))
+    assert len({selector, other, compile_selector(_selector({"a": "1"})), NOTHING, EVERYTHING}) == 4
 
 
-def test_pairs_are_the_labels_that_whatever_matches_carries() -> None:
-    found = compile_selector(_selector({"b": "2"}, _expression("a", "In", "1"), _expression("c", "In", "1", "2")))
-    assert (found.pairs, found.everything) == ((("a", "1"), ("b", "2")), False)
+def test_pairs_are_the_labels_that_every_match_has() -> None:
+    actual = compile_selector(_selector({"b": "2"}, _expression("a", "In", "1"), _expression("c", "In", "1", "2")))
+    assert (actual.pairs, actual.everything) == ((("a", "1"), ("b", "2")), False)
 
 
-def test_a_narrowed_selector_asks_for_more() -> None:
-    found = EVERYTHING.narrowed([("a", "1")])
-    assert (found.matches({"a": "1"}), found.matches({}), found.everything) == (True, False, False)
+def test_narrowed_selector_has_more_requirements() -> None:
+    actual = EVERYTHING.narrowed([("a", "1")])
+    assert (actual.matches({"a": "1"}), actual.matches({}), actual.everything) == (True, False, False)
     assert NOTHING.narrowed([("a", "1")]).matches({"a": "1"}) is False
 
 
@@ -163,8 +164,8 @@ TERMS: dict[str, tuple[list[Json], set[str]]] = {
     "an empty term": ([_term()], set()),
     "In": ([_term(_expression("zone", "In", "a"))], {"n1"}),
     "In several": ([_term(_expression("zone", "In", "a", "", "x"))], {"n1", "n3"}),
-    "In of a value that no node has": ([_term(_expression("zone", "In", "x"))], set()),
-    "NotIn takes nodes without the label": ([_term(_expression("zone", "NotIn", "a"))], {"n2", "n3", "n4"}),
+    "In with a value that no node has": ([_term(_expression("zone", "In", "x"))], set()),
+    "NotIn matches nodes without the label": ([_term(_expression("zone", "NotIn", "a"))], {"n2", "n3", "n4"}),
     "Exists": ([_term(_expression("zone", "Exists"))], {"n1", "n2", "n3"}),
     "DoesNotExist": ([_term(_expression("zone", "DoesNotExist"))], {"n4"}),
     "Gt compares numbers": ([_term(_expression("slots", "Gt", "7"))], {"n2"}),
@@ -175,9 +176,9 @@ TERMS: dict[str, tuple[list[Json], set[str]]] = {
     ),
     "terms are ORed": ([_term(_expression("zone", "In", "a")), _term(_expression("zone", "In", "b"))], {"n1", "n2"}),
     "name": ([_term(fields=(_expression("metadata.name", "In", "n2"),))], {"n2"}),
-    "not the name": ([_term(fields=(_expression("metadata.name", "NotIn", "n2"),))], {"n1", "n3", "n4"}),
+    "NotIn name": ([_term(fields=(_expression("metadata.name", "NotIn", "n2"),))], {"n1", "n3", "n4"}),
     "name of no node": ([_term(fields=(_expression("metadata.name", "In", "x"),))], set()),
-    "another field reads as empty": ([_term(fields=(_expression("spec.x", "In", ""),))], {"n1", "n2", "n3", "n4"}),
+    "unsupported fields are empty": ([_term(fields=(_expression("spec.x", "In", ""),))], {"n1", "n2", "n3", "n4"}),
     "name and label": (
         [_term(_expression("zone", "In", "a"), fields=(_expression("metadata.name", "In", "n2"),))],
         set(),
@@ -185,16 +186,16 @@ TERMS: dict[str, tuple[list[Json], set[str]]] = {
 }
 
 BROKEN_TERMS: dict[str, Json] = {
-    "Gt with a word": _term(_expression("slots", "Gt", "ten")),
+    "Gt with text": _term(_expression("slots", "Gt", "ten")),
     "Gt with two numbers": _term(_expression("slots", "Gt", "1", "2")),
-    "Gt with a sign, which no label value may begin with": _term(_expression("slots", "Gt", "-1")),
-    "Lt past 64 bits": _term(_expression("slots", "Lt", "9223372036854775808")),
+    "Gt with a sign, which is not a valid label value": _term(_expression("slots", "Gt", "-1")),
+    "Lt beyond 64 bits": _term(_expression("slots", "Lt", "9223372036854775808")),
     "In without values": _term(_expression("zone", "In")),
-    "In with what no label can be": _term(_expression("zone", "In", "a", "has space")),
+    "In with an invalid label value": _term(_expression("zone", "In", "a", "has space")),
     "Exists with values": _term(_expression("zone", "Exists", "a")),
     "unknown operator": _term(_expression("zone", "Is", "a")),
     "no operator": _term(_expression("zone", "", "a")),
-    "broken key": _term(_expression("zone!", "DoesNotExist")),
+    "invalid key": _term(_expression("zone!", "DoesNotExist")),
     "two names": _term(fields=(_expression("metadata.name", "In", "n1", "n2"),)),
     "no name": _term(fields=(_expression("metadata.name", "NotIn"),)),
     "a name that exists": _term(fields=(_expression("metadata.name", "Exists"),)),
@@ -203,35 +204,35 @@ BROKEN_TERMS: dict[str, Json] = {
 
 def _nodes(terms: list[Json]) -> tuple[NodeSelector, Snapshot, set[str]]:
     selector, table = msgspec.convert({"nodeSelectorTerms": terms}, NodeSelector), load(*NODES)
-    taken = node_selector_mask(selector, table, ALL) & table.nodes.alive
+    mask = node_selector_mask(selector, table, ALL) & table.nodes.alive
     rows = np.array([table.nodes.row[name] for name in ("n4", "n2")])
-    assert node_selector_mask(selector, table, rows).tolist() == taken[rows].tolist()
-    return selector, table, {table.nodes.names[row] for row in np.flatnonzero(taken)}
+    assert node_selector_mask(selector, table, rows).tolist() == mask[rows].tolist()
+    return selector, table, {table.nodes.names[row] for row in np.flatnonzero(mask)}
 
 
 @pytest.mark.parametrize(("terms", "expected"), TERMS.values(), ids=TERMS)
-def test_a_node_selector_takes(terms: list[Json], expected: set[str]) -> None:
-    selector, _, taken = _nodes(terms)
-    assert (taken, parses(selector)) == (expected, True)
+def test_node_selector_matches(terms: list[Json], expected: set[str]) -> None:
+    selector, _, mask = _nodes(terms)
+    assert (mask, all_terms_valid(selector)) == (expected, True)
 
 
 @pytest.mark.parametrize("term", BROKEN_TERMS.values(), ids=BROKEN_TERMS)
-def test_a_broken_term_takes_no_node_and_leaves_the_others_alone(term: Json) -> None:
-    selector, _, taken = _nodes([term, _term(_expression("zone", "In", "b"))])
-    assert (taken, parses(selector)) == ({"n2"}, False)
+def test_invalid_term_matches_no_node_and_does_not_affect_others(term: Json) -> None:
+    selector, _, mask = _nodes([term, _term(_expression("zone", "In", "b"))])
+    assert (mask, all_terms_valid(selector)) == ({"n2"}, False)
 
 
-def test_a_node_that_changes_its_label_is_judged_by_the_new_one() -> None:
-    selector, table, taken = _nodes([_term(_expression("zone", "In", "a"))])
+def test_changed_node_labels_are_used() -> None:
+    selector, table, mask = _nodes([_term(_expression("zone", "In", "a"))])
     table.upsert("Node", load(node("n4", labels={"zone": "a"})).nodes.nodes[0])  # type: ignore[arg-type]
     now = node_selector_mask(selector, table, ALL)
-    assert (taken, {table.nodes.names[row] for row in np.flatnonzero(now)}) == ({"n1"}, {"n1", "n4"})
+    assert (mask, {table.nodes.names[row] for row in np.flatnonzero(now)}) == ({"n1"}, {"n1", "n4"})
 
 
-def test_node_labels_are_compared_as_they_are() -> None:
+def test_node_labels_are_compared_as_text() -> None:
     table = load(*NODES)
-    taken = node_labels_mask([("zone", ""), ("slots", "ten")], table, ALL)
-    assert [table.nodes.names[row] for row in np.flatnonzero(taken)] == ["n3"]
+    mask = node_labels_mask([("zone", ""), ("slots", "ten")], table, ALL)
+    assert [table.nodes.names[row] for row in np.flatnonzero(mask)] == ["n3"]
 
 
 _LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2", "30"]), max_size=3)
@@ -244,24 +245,26 @@ _EXPRESSIONS = st.tuples(
 
 
 @given(_LABELS, st.lists(_EXPRESSIONS, min_size=1, max_size=3))
-def test_columns_say_what_the_labels_of_one_node_say(labels: dict[str, str], given_: list[tuple[Any, ...]]) -> None:
-    asked = [
-        Requirement(key=key, operator=operator, values=(one, other)[:count])
-        for key, (operator, count), one, other in given_
+def test_columns_match_the_labels_of_single_nodes(labels: dict[str, str], given_: list[tuple[Any, ...]]) -> None:
+    requirements = [
+        Requirement(key=key, operator=operator, values=(value, other)[:count])
+        for key, (operator, count), value, other in given_
     ]
     table = load(node("n", labels=labels), node("other", labels={"a": "1", "b": "40"}))
-    term = {"matchExpressions": [msgspec.to_builtins(one) for one in asked]}
-    taken = node_selector_mask(msgspec.convert({"nodeSelectorTerms": [term]}, NodeSelector), table, ALL)
-    assert taken[table.nodes.row["n"]] == all(_holds(one, labels.get(one.key)) for one in asked)
+    term = {"matchExpressions": [msgspec.to_builtins(requirement) for requirement in requirements]}
+    mask = node_selector_mask(msgspec.convert({"nodeSelectorTerms": [term]}, NodeSelector), table, ALL)
+    assert mask[table.nodes.row["n"]] == all(
+        _holds(requirement, labels.get(requirement.key)) for requirement in requirements
+    )
 
 
-def _holds(one: Requirement, value: str | None) -> bool:
+def _holds(requirement: Requirement, value: str | None) -> bool:
     number = int(value) if value else None
     return {
         "Exists": value is not None,
         "DoesNotExist": value is None,
-        "In": value in one.values,
-        "NotIn": value not in one.values,
-        "Gt": number is not None and bool(one.values) and number > int(one.values[0]),
-        "Lt": number is not None and bool(one.values) and number < int(one.values[0]),
-    }[one.operator]
+        "In": value in requirement.values,
+        "NotIn": value not in requirement.values,
+        "Gt": number is not None and bool(requirement.values) and number > int(requirement.values[0]),
+        "Lt": number is not None and bool(requirement.values) and number < int(requirement.values[0]),
+    }[requirement.operator]

@@ -1,4 +1,4 @@
-"""A snapshot is the same whether its objects came at once or one by one."""
+"""A snapshot does not depend on whether its objects are added at once or one by one."""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from tests.conformance.generate.world import Json
 
 def _objects(items: list[Json]) -> dict[str, dict[str, Object]]:
     decoder = Decoder(Interner())
-    found: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+    result: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
     for item in (item for item in items if item["kind"] in KINDS):
-        one = decoder.decode(item["kind"], json.dumps(item).encode())
-        found[item["kind"]][key_of(one)] = one
-    return found
+        obj = decoder.decode(item["kind"], json.dumps(item).encode())
+        result[item["kind"]][key_of(obj)] = obj
+    return result
 
 
 def _facts(snapshot: Snapshot) -> Mapping[str, Any]:
@@ -34,34 +34,34 @@ def _assert_alike(objects: dict[str, dict[str, Object]]) -> Snapshot:
     at_once, one_by_one = Snapshot(), Snapshot()
     for kind, some in objects.items():
         at_once.replace(kind, some.values())
-        for one in some.values():
-            one_by_one.upsert(kind, one)
+        for obj in some.values():
+            one_by_one.upsert(kind, obj)
     assert _facts(at_once) == _facts(one_by_one)
     return at_once
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pods_that_come_at_once_are_as_those_that_come_one_by_one(seed: int) -> None:
+def test_pods_added_at_once_or_one_by_one(seed: int) -> None:
     _assert_alike(_objects(cluster(seed)["items"]))
 
 
 def _resized(name: str, cpu: str) -> Json:
-    one = pod(name, "n", requests={"cpu": "1", "example.com/a": "1"})
+    obj = pod(name, "n", requests={"cpu": "1", "example.com/a": "1"})
     given = {"name": "c", "resources": {"requests": {"cpu": cpu, "example.com/a": "1", f"example.com/{name}": "2"}}}
-    return {**one, "status": {"phase": "Running", "containerStatuses": [given]}}
+    return {**obj, "status": {"phase": "Running", "containerStatuses": [given]}}
 
 
-def test_so_do_pods_being_resized_those_that_ended_and_those_without_a_node() -> None:
+def test_resizing_finished_and_unbound_pods_added_at_once_or_one_by_one() -> None:
     ended = {**pod("ended", "n", requests={"cpu": "1"}), "status": {"phase": "Failed"}}
     others = [pod("plain", "n", requests={"cpu": "1"}), pod("lost", "gone"), pod("pending")]
     snapshot = _assert_alike(_objects([node("n"), _resized("x", "3"), ended, *others, _resized("y", "2")]))
-    assert [one.name for one in snapshot.pods.values()] == ["x", "plain", "lost", "pending", "y"]
+    assert [item.name for item in snapshot.pods.values()] == ["x", "plain", "lost", "pending", "y"]
 
 
-def test_pods_that_are_all_replaced_leave_nothing_behind() -> None:
+def test_replacing_all_pods_leaves_nothing_behind() -> None:
     objects = _objects([node("n"), *(pod(f"p{i}", "n", requests={"cpu": "1"}) for i in range(3))])
     snapshot = _assert_alike(objects)
-    kept = next(one for one in objects["Pod"].values() if isinstance(one, Pod))
+    kept = next(item for item in objects["Pod"].values() if isinstance(item, Pod))
     snapshot.replace("Pod", [kept])
     expected = Snapshot()
     expected.replace("Node", objects["Node"].values())

@@ -1,4 +1,4 @@
-"""Whatever happened before, topology spread and pod affinity answer as on a snapshot that is made of what there is."""
+"""After any sequence of changes, topology spread and pod affinity give the same results as on a new snapshot."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.indexes import topology
-from predicates.indexes.scopes import Directory, Register, Scope
+from predicates.indexes.scopes import ClassDirectory, PodSelector, SelectorRegistry
 from predicates.objects import Pod, PodClass
 from predicates.plugins import inter_pod_affinity, pod_topology_spread
 from predicates.selectors import Selector
@@ -65,28 +65,28 @@ PODS: Final[tuple[Json, ...]] = (
     pod("", labels=DB, **_near(_term(ZONE, DB))),
     pod("", labels=WEB, **_near(_term(ZONE, DB, namespaceSelector=RED), _term(HOST, DB, namespaceSelector={}))),
 )
-#: (zone, pool, busy): what a node may look like.
+#: (zone, pool, busy): the possible nodes.
 LOOKS: Final = tuple((zone, pool, busy) for zone in ("1", "2", None) for pool in ("x", None) for busy in (False, True))
 BUSY: Final = {"key": "busy", "effect": "NoSchedule"}
 
 Step: TypeAlias = tuple[Any, ...]
 
 
-class Cluster:
-    """A snapshot whose indexes live through everything, and the steps that may happen to it."""
+class TopologyScenario:
+    """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
         self.decoder = Decoder(Interner())
-        self.classes = [self._class(one, where, leaving=leaving) for one in PODS for where, leaving in _WHERE]
+        self.classes = [self._class(item, where, leaving=leaving) for item in PODS for where, leaving in _WHERE]
 
-    def _class(self, one: Json, namespace: str, *, leaving: bool) -> PodClass:
-        meta = one["metadata"] | {"namespace": namespace, "name": "x"}
+    def _class(self, obj: Json, namespace: str, *, leaving: bool) -> PodClass:
+        meta = obj["metadata"] | {"namespace": namespace, "name": "x"}
         if leaving:
             meta["deletionTimestamp"] = "2024-03-01T10:00:00Z"
-        found = self.decoder.decode("Pod", msgspec.json.encode(one | {"metadata": meta}))
-        assert isinstance(found, Pod)
-        return found.cls
+        result = self.decoder.decode("Pod", msgspec.json.encode(obj | {"metadata": meta}))
+        assert isinstance(result, Pod)
+        return result.cls
 
     def do(self, step: Step) -> None:
         match step:
@@ -124,11 +124,11 @@ class Cluster:
                 trial.place(self.classes[which], rows[where])
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
-                trial.displace(*placed.pop(which % len(placed)))
-            case ("evict", name, _) if (one := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
-                if one.node_name in rows and name not in evicted:
+                trial.unplace(*placed.pop(which % len(placed)))
+            case ("evict", name, _) if (obj := self.table.pods.get(f"{_space(name)}/{name}")) is not None:
+                if obj.node_name in rows and name not in evicted:
                     evicted.add(name)
-                    trial.evict(one)
+                    trial.evict(obj)
             case ("drain", where, _) if where in rows:
                 trial.drain(rows[where])
             case ("keep", _, _):
@@ -139,12 +139,12 @@ class Cluster:
                 self.ask(which)
 
     def check(self) -> None:
-        """Every class is judged as on a snapshot that never was anything else."""
-        fresh = Cluster()
+        """Check that all classes have the same results as on a new snapshot."""
+        fresh = TopologyScenario()
         fresh.classes = self.classes
         for kind, objects in (("Node", self.table.nodes), ("Namespace", self.table.of("Namespace").values())):
-            for one in objects:
-                fresh.table.upsert(kind, one)
+            for obj in objects:
+                fresh.table.upsert(kind, obj)
         number = 0
         for cls in self.table.classes():
             for row, count in self.table.rows_of(cls).items():
@@ -152,7 +152,7 @@ class Cluster:
                     number += 1
                     fresh.table.upsert("Pod", _pod(f"n{number}", cls, self.table.nodes.names[row]))
         with fresh.table.trial() as trial:
-            for row in self.table.ghosts:
+            for row in self.table.draining_rows:
                 trial.drain(fresh.table.nodes.row[self.table.nodes.names[row]])
             for which in range(len(self.classes)):
                 assert _sorted(self.ask(which)) == _sorted(fresh.ask(which))
@@ -163,7 +163,7 @@ _COUNT: Final = len(PODS) * len(_WHERE)
 
 
 def _sorted(answers: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [dict(sorted(one.items())) for one in answers]
+    return [dict(sorted(item.items())) for item in answers]
 
 
 def _space(name: str) -> str:
@@ -171,7 +171,7 @@ def _space(name: str) -> str:
 
 
 def _pod(name: str, cls: PodClass, where: str) -> Pod:
-    """The key of the pod says nothing about its class, so that a name can change class."""
+    """Return a pod whose name does not depend on its class, so that a pod can change class."""
     return Pod(namespace=_space(name), name=name, uid=name, node_name=where, cls=cls, load=cls.requests)
 
 
@@ -207,13 +207,13 @@ _STEP = st.one_of(
 
 
 @pytest.mark.parametrize("spare", [1000, -(10**6)], ids=["counters are kept", "counters are dropped each epoch"])
-def test_answers_are_those_of_a_fresh_snapshot(spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_equal_those_of_a_new_snapshot(spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_SPARE", spare)
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(_STEP, min_size=4, max_size=25))
     def run(steps: list[Step]) -> None:
-        cluster = Cluster()
+        cluster = TopologyScenario()
         for name in NODES[:3]:
             cluster.do(("node", name, ord(name) % len(LOOKS)))
         for which in range(0, _COUNT, 2):
@@ -225,9 +225,9 @@ def test_answers_are_those_of_a_fresh_snapshot(spare: int, monkeypatch: pytest.M
     run()
 
 
-def test_more_rows_than_before_are_counted_in() -> None:
-    """The columns grow under counters that are already in use."""
-    cluster = Cluster()
+def test_rows_that_are_added_later_are_counted() -> None:
+    """The columns grow while counters are in use."""
+    cluster = TopologyScenario()
     for which in range(_COUNT):
         cluster.ask(which)
     for number in range(30):
@@ -236,19 +236,19 @@ def test_more_rows_than_before_are_counted_in() -> None:
     cluster.check()
 
 
-def test_counters_that_nobody_asks_for_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_counters_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_SPARE", 0)
-    cluster = Cluster()
+    cluster = TopologyScenario()
     cluster.do(("node", "a", 0))
     index = cluster.table.index(topology.TopologyIndex)
     sizes = []
     for number in range(60):
-        one = pod("", labels=WEB, **_apart(_term(HOST, {"v": str(number)})))
-        cls = cluster._class(one, "default", leaving=False)
+        obj = pod("", labels=WEB, **_apart(_term(HOST, {"v": str(number)})))
+        cls = cluster._class(obj, "default", leaving=False)
         cluster.table.upsert("Pod", _pod("p", cls, "a"))
         cluster.table.invalidate()
         reasons(inter_pod_affinity.PLUGIN, cls, cluster.table)
-        sizes.append(index.terms)
+        sizes.append(index.term_count)
     assert max(sizes[10:]) < 10
 
 
@@ -263,35 +263,35 @@ _TESTS = st.lists(
 )
 _SELECTOR = st.builds(Selector, st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=2), _TESTS)
 _SCOPE = st.builds(
-    Scope, st.none() | st.frozensets(st.sampled_from(("1", "2", "3", "4", "5", "6")), max_size=6), _SELECTOR
+    PodSelector, st.none() | st.frozensets(st.sampled_from(("1", "2", "3", "4", "5", "6")), max_size=6), _SELECTOR
 )
 _CLASSES = st.lists(st.tuples(st.sampled_from(("1", "2", "6")), _LABELS), max_size=12)
 
 
 def _classes(seen: list[tuple[str, Json]]) -> list[PodClass]:
     table = Decoder(Interner())
-    found = []
+    result = []
     for number, (namespace, labels) in enumerate(seen):
-        one = pod(str(number), labels=labels, priority=number)
-        one["metadata"]["namespace"] = namespace
-        decoded = table.decode("Pod", msgspec.json.encode(one))
+        obj = pod(str(number), labels=labels, priority=number)
+        obj["metadata"]["namespace"] = namespace
+        decoded = table.decode("Pod", msgspec.json.encode(obj))
         assert isinstance(decoded, Pod)
-        found.append(decoded.cls)
-    return found
+        result.append(decoded.cls)
+    return result
 
 
 @given(_CLASSES, _SCOPE)
-def test_a_directory_finds_what_a_scope_matches(seen: Any, scope: Scope) -> None:
-    directory, classes = Directory(), _classes(seen)
+def test_directory_finds_the_classes_that_a_selector_matches(seen: Any, scope: PodSelector) -> None:
+    directory, classes = ClassDirectory(), _classes(seen)
     for cls in classes:
         directory.add(cls)
-    found = list(directory.matching(scope))
-    assert sorted(map(id, found)) == sorted(id(cls) for cls in classes if scope.matches(cls))
+    actual = list(directory.matching(scope))
+    assert sorted(map(id, actual)) == sorted(id(cls) for cls in classes if scope.matches(cls))
 
 
 @given(st.lists(_SCOPE, max_size=8), _CLASSES)
-def test_a_register_knows_each_scope_that_may_match(scopes: list[Scope], seen: Any) -> None:
-    register: Register[int] = Register()
+def test_registry_finds_each_selector_that_may_match(scopes: list[PodSelector], seen: Any) -> None:
+    register: SelectorRegistry[int] = SelectorRegistry()
     for number, scope in enumerate(scopes):
         register.add(number, scope)
     for cls in _classes(seen):

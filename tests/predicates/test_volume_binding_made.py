@@ -1,4 +1,4 @@
-"""VolumeBinding: volumes that are to be made; the verdicts are the scheduler's."""
+"""VolumeBinding: volumes to be provisioned. The expected results are those of the scheduler."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from tests.conformance.builders import claim, node, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load
 from tests.predicates.binding import AFFINITY, GONE, LOCAL, MADE, NONE, SPACE, on, spec
-from tests.predicates.volumes import CSI, ZONE, about, local, mounting, reaching, zoned
+from tests.predicates.volumes import CSI, ZONE, accessible_from, local, mounting, with_metadata, zoned
 
 
 def _topologies(*terms: dict[str, list[str]]) -> Json:
@@ -23,36 +23,36 @@ def _topologies(*terms: dict[str, list[str]]) -> Json:
 
 TOPOLOGIES: dict[str, tuple[Json, str]] = {
     "anywhere": (MADE, ""),
-    "in no list of places": (_topologies(), ""),
-    "in its zone": (_topologies({ZONE: ["b", "a"]}), ""),
-    "in another": (_topologies({ZONE: ["b"]}), NONE),
-    "in the second place": (_topologies({ZONE: ["b"]}, {ZONE: ["a"]}), ""),
-    "in its zone, on other disks": (_topologies({ZONE: ["a"], "disk": ["ssd"]}), NONE),
+    "no allowed topologies": (_topologies(), ""),
+    "allowed zone": (_topologies({ZONE: ["b", "a"]}), ""),
+    "other zone": (_topologies({ZONE: ["b"]}), NONE),
+    "second allowed topology": (_topologies({ZONE: ["b"]}, {ZONE: ["a"]}), ""),
+    "allowed zone, other disk type": (_topologies({ZONE: ["a"], "disk": ["ssd"]}), NONE),
     "nowhere": (_topologies({}), NONE),
-    "in a place without a name": (_topologies({ZONE: []}), NONE),
-    "by nobody": ({**MADE, "provisioner": "kubernetes.io/no-provisioner"}, NONE),
-    "by a provisioner without a name": ({**MADE, "provisioner": ""}, NONE),
+    "empty topology term": (_topologies({ZONE: []}), NONE),
+    "no provisioner": ({**MADE, "provisioner": "kubernetes.io/no-provisioner"}, NONE),
+    "empty provisioner": ({**MADE, "provisioner": ""}, NONE),
 }
 
 
 @pytest.mark.parametrize(("of", "expected"), TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_a_volume_can_be_made(of: Json, expected: str) -> None:
+def test_provisioning_by_topology(of: Json, expected: str) -> None:
     assert on(load(zoned("n", "a"), of, claim("c", "made"), mounting("c"))) == {"n": expected}
 
 
-def test_a_chosen_node_is_the_only_one() -> None:
+def test_claim_with_a_selected_node_fits_only_that_node() -> None:
     for chosen, expected in (
         ("n", {"n": "", "m": NONE}),
         ("gone", {"n": NONE, "m": NONE}),
         ("", {"n": NONE, "m": NONE}),
     ):
-        wanted = about(claim("c", "made"), annotations={"volume.kubernetes.io/selected-node": chosen})
-        assert on(load(node("n"), node("m"), MADE, wanted, mounting("c"))) == expected
+        pvc = with_metadata(claim("c", "made"), annotations={"volume.kubernetes.io/selected-node": chosen})
+        assert on(load(node("n"), node("m"), MADE, pvc, mounting("c"))) == expected
 
 
-def test_a_chosen_node_must_still_be_able_to_make_it() -> None:
-    wanted = about(claim("c", "local"), annotations={"volume.kubernetes.io/selected-node": "n"})
-    assert on(load(node("n"), LOCAL, local("v", "n"), wanted, mounting("c"))) == {"n": NONE}
+def test_selected_node_must_still_allow_provisioning() -> None:
+    pvc = with_metadata(claim("c", "local"), annotations={"volume.kubernetes.io/selected-node": "n"})
+    assert on(load(node("n"), LOCAL, local("v", "n"), pvc, mounting("c"))) == {"n": NONE}
 
 
 def _room(name: str = "r", selector: Json | None = None, **amounts: str) -> Json:
@@ -68,25 +68,25 @@ def _room(name: str = "r", selector: Json | None = None, **amounts: str) -> Json
 
 HERE: Final = {"matchLabels": {ZONE: "a"}}
 ROOM: dict[str, tuple[list[Json], str]] = {
-    "nothing reported": ([], SPACE),
+    "no capacity reported": ([], SPACE),
     "enough": ([_room(selector=HERE, capacity="1Gi")], ""),
-    "too little": ([_room(selector=HERE, capacity="1023Mi")], SPACE),
-    "enough elsewhere": ([_room(selector={"matchLabels": {ZONE: "b"}}, capacity="1Gi")], SPACE),
-    "enough everywhere": ([_room(selector={}, capacity="1Gi")], ""),
-    "enough, in no place": ([_room(capacity="1Gi")], SPACE),
-    "enough in a place that cannot be read": (
+    "not enough": ([_room(selector=HERE, capacity="1023Mi")], SPACE),
+    "enough in another zone": ([_room(selector={"matchLabels": {ZONE: "b"}}, capacity="1Gi")], SPACE),
+    "enough in all zones": ([_room(selector={}, capacity="1Gi")], ""),
+    "enough, no topology": ([_room(capacity="1Gi")], SPACE),
+    "enough, invalid topology": (
         [_room(selector={"matchExpressions": [{"key": ZONE, "operator": "Exists", "values": ["a"]}]}, capacity="1Gi")],
         SPACE,
     ),
-    "enough, but not for one volume": ([_room(selector=HERE, capacity="9Gi", maximumVolumeSize="1M")], SPACE),
-    "enough for one volume": ([_room(selector=HERE, maximumVolumeSize="1Gi")], ""),
-    "enough for another class": ([{**_room(selector=HERE, capacity="1Gi"), "storageClassName": "x"}], SPACE),
+    "enough, above the maximum volume size": ([_room(selector=HERE, capacity="9Gi", maximumVolumeSize="1M")], SPACE),
+    "within the maximum volume size": ([_room(selector=HERE, maximumVolumeSize="1Gi")], ""),
+    "enough for another storage class": ([{**_room(selector=HERE, capacity="1Gi"), "storageClassName": "x"}], SPACE),
     "enough in the second": ([_room(selector=HERE, capacity="1"), _room("s", selector=HERE, capacity="2Gi")], ""),
 }
 
 
 @pytest.mark.parametrize(("reported", "expected"), ROOM.values(), ids=ROOM)
-def test_room_for_a_volume_is(reported: list[Json], expected: str) -> None:
+def test_storage_capacity(reported: list[Json], expected: str) -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
     objects = (zoned("n", "a"), MADE, *reported, claim("c", "made"), mounting("c"))
     assert on(load(*objects, driver)) == {"n": expected}
@@ -94,21 +94,21 @@ def test_room_for_a_volume_is(reported: list[Json], expected: str) -> None:
     assert on(load(*objects)) == {"n": ""}
 
 
-def test_a_claim_without_a_size_needs_no_room() -> None:
+def test_claim_without_a_size_needs_no_capacity() -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
-    wanted = spec(claim("c", "made"), resources={})
-    assert on(load(node("n"), MADE, driver, wanted, mounting("c"))) == {"n": ""}
+    pvc = spec(claim("c", "made"), resources={})
+    assert on(load(node("n"), MADE, driver, pvc, mounting("c"))) == {"n": ""}
 
 
-def test_all_reasons_of_a_node_are_named() -> None:
-    reach = reaching(volume("v"), ZONE, "b")
+def test_all_reasons_of_a_node_are_reported() -> None:
+    reach = accessible_from(volume("v"), ZONE, "b")
     table = load(zoned("n", "a"), reach, claim("c", volume="v"), LOCAL, claim("d", "local"), mounting("c", "d"))
     assert on(table) == {"n": f"{AFFINITY}, {NONE}"}
     table = load(zoned("n", "a"), claim("c", volume="v"), LOCAL, claim("d", "local"), mounting("c", "d"))
     assert on(table) == {"n": f"{NONE}, {GONE}"}
 
 
-def test_a_change_of_labels_is_seen() -> None:
+def test_changed_node_labels_are_used_for_volumes() -> None:
     table = load(zoned("n", "a"), _topologies({ZONE: ["b"]}), claim("c", "made"), LOCAL, mounting("c"))
     assert on(table) == {"n": NONE}
     table.upsert("Node", next(iter(load(zoned("n", "b")).nodes)))

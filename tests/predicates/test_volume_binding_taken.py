@@ -1,4 +1,4 @@
-"""VolumeBinding: what pods that a trial has placed have taken from others."""
+"""VolumeBinding: volumes that placements in a trial have taken."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from tests.conformance.builders import claim, node
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
 from tests.predicates.binding import LOCAL, MADE, NONE, spec
-from tests.predicates.volumes import ZONE, local, mounting, reaching, zoned
+from tests.predicates.volumes import ZONE, accessible_from, local, mounting, zoned
 
 
 def _taken(table: Snapshot, pod: str) -> dict[str, str]:
-    return reasons(volume_binding.TAKEN, table.pods[f"default/{pod}"].cls, table)
+    return reasons(volume_binding.ASSUMED, table.pods[f"default/{pod}"].cls, table)
 
 
 def _two_pods(*there: Json, of: Json = LOCAL, second: str = "d") -> Snapshot:
@@ -21,16 +21,16 @@ def _two_pods(*there: Json, of: Json = LOCAL, second: str = "d") -> Snapshot:
     return load(*nodes, of, *there, *claims, mounting("c"), mounting(second, name="q"))
 
 
-TAKEN: dict[str, tuple[Snapshot, dict[str, str]]] = {
+ASSUMED: dict[str, tuple[Snapshot, dict[str, str]]] = {
     "the only volume": (_two_pods(local("v", "n")), {"n": NONE}),
     "one of two": (_two_pods(local("v", "n"), local("w", "n")), {}),
-    "one that another node has too": (_two_pods(local("v", "n", "m"), local("w", "o")), {"n": NONE, "m": NONE}),
-    "one of a zone, another is elsewhere": (
-        _two_pods(reaching(local("v"), ZONE, "a"), reaching(local("w"), ZONE, "b")),
+    "one that two nodes can access": (_two_pods(local("v", "n", "m"), local("w", "o")), {"n": NONE, "m": NONE}),
+    "one in this zone, another elsewhere": (
+        _two_pods(accessible_from(local("v"), ZONE, "a"), accessible_from(local("w"), ZONE, "b")),
         {"n": NONE, "m": NONE},
     ),
-    "one, and another can be made": (_two_pods(local("v", "n", storage_class="made"), of=MADE), {}),
-    "one that is too small for the second": (
+    "one, and another can be provisioned": (_two_pods(local("v", "n", storage_class="made"), of=MADE), {}),
+    "too small for the second pod": (
         load(
             zoned("n", "a"),
             LOCAL,
@@ -41,28 +41,28 @@ TAKEN: dict[str, tuple[Snapshot, dict[str, str]]] = {
             mounting("c"),
             mounting("d", name="q"),
         ),
-        # The scheduler would give the small one to the first; we only know that it took one of this group.
+        # The scheduler would choose the small volume for the first pod; we know only that it is one of this group.
         {"n": NONE},
     ),
-    "a claim of both": (_two_pods(local("v", "n", "m"), second="c"), {"m": NONE, "o": NONE}),
-    "a claim of both that is to be made": (_two_pods(of=MADE, second="c"), {"m": NONE, "o": NONE}),
+    "shared claim": (_two_pods(local("v", "n", "m"), second="c"), {"m": NONE, "o": NONE}),
+    "shared claim to be provisioned": (_two_pods(of=MADE, second="c"), {"m": NONE, "o": NONE}),
 }
 
 
-@pytest.mark.parametrize(("table", "expected"), TAKEN.values(), ids=TAKEN)
-def test_a_placed_pod_has_taken(table: Snapshot, expected: dict[str, str]) -> None:
-    """No two pods of a plan are promised one volume, whichever of several the scheduler gives to the first."""
+@pytest.mark.parametrize(("table", "expected"), ASSUMED.values(), ids=ASSUMED)
+def test_placed_pod_takes(table: Snapshot, expected: dict[str, str]) -> None:
+    """A plan never assigns one volume to two pods, regardless of which one the scheduler chooses for the first."""
     nothing = dict.fromkeys(table.nodes.row, "")
     assert _taken(table, "q") == nothing
     with table.trial() as trial:
         trial.place(table.pods["default/p"].cls, table.nodes.row["n"])
         assert _taken(table, "q") == nothing | expected
-        trial.displace(table.pods["default/p"].cls, table.nodes.row["n"])
+        trial.unplace(table.pods["default/p"].cls, table.nodes.row["n"])
         assert _taken(table, "q") == nothing
     assert _taken(table, "q") == nothing
 
 
-def test_a_volume_set_aside_cannot_be_taken_by_others() -> None:
+def test_pre_bound_volume_is_not_taken_by_others() -> None:
     aside = spec(local("v", "n"), claimRef={"namespace": "default", "name": "d"})
     table = _two_pods(aside, local("w", "n"))
     with table.trial() as trial:
@@ -70,8 +70,8 @@ def test_a_volume_set_aside_cannot_be_taken_by_others() -> None:
         assert _taken(table, "q") == {"n": "", "m": "", "o": ""}
 
 
-def test_a_pod_that_was_moved_away_keeps_what_its_claim_has_got() -> None:
-    """Its twin, evicted from where it was placed, does not give back what the first has taken."""
+def test_unplaced_pod_does_not_release_the_volume_of_another() -> None:
+    """The eviction of a placed pod of the same class does not release the volume of the first."""
     table = load(
         *(node(name) for name in "nm"),
         LOCAL,

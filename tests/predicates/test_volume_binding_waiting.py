@@ -1,4 +1,4 @@
-"""VolumeBinding: claims that wait, for volumes that are there; the verdicts are the scheduler's."""
+"""VolumeBinding: unbound claims and existing volumes. The expected results are those of the scheduler."""
 
 import pytest
 
@@ -6,40 +6,40 @@ from tests.conformance.builders import claim, node, storage_class
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load
 from tests.predicates.binding import LOCAL, NONE, on, spec
-from tests.predicates.volumes import about, local, mounting
+from tests.predicates.volumes import local, mounting, with_metadata
 
 SUITS: dict[str, tuple[Json, Json, str]] = {
-    "one that is large enough": ({}, {}, ""),
-    "one just as large": ({"capacity": {"storage": "1024Mi"}}, {}, ""),
-    "one that is too small": ({"capacity": {"storage": "1023Mi"}}, {}, NONE),
-    "one without the access mode": ({"accessModes": ["ReadOnlyMany"]}, {}, NONE),
-    "one with more access modes": ({"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}, {}, ""),
-    "one of another class": ({"storageClassName": "other"}, {}, NONE),
-    "a block device for a file system": ({"volumeMode": "Block"}, {}, NONE),
-    "a block device for a block device": ({"volumeMode": "Block"}, {"volumeMode": "Block"}, ""),
-    "no mode for a file system": ({}, {"volumeMode": "Filesystem"}, ""),
-    "one of another attributes class": ({"volumeAttributesClassName": "gold"}, {}, NONE),
-    "one of its attributes class": (
+    "large enough": ({}, {}, ""),
+    "equal size": ({"capacity": {"storage": "1024Mi"}}, {}, ""),
+    "too small": ({"capacity": {"storage": "1023Mi"}}, {}, NONE),
+    "missing access mode": ({"accessModes": ["ReadOnlyMany"]}, {}, NONE),
+    "additional access modes": ({"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}, {}, ""),
+    "other storage class": ({"storageClassName": "other"}, {}, NONE),
+    "block volume for a filesystem claim": ({"volumeMode": "Block"}, {}, NONE),
+    "block volume for a block claim": ({"volumeMode": "Block"}, {"volumeMode": "Block"}, ""),
+    "no volume mode for a filesystem claim": ({}, {"volumeMode": "Filesystem"}, ""),
+    "other attributes class": ({"volumeAttributesClassName": "gold"}, {}, NONE),
+    "same attributes class": (
         {"volumeAttributesClassName": "gold"},
         {"volumeAttributesClassName": "gold"},
         "",
     ),
-    "one with the label": ({}, {"selector": {"matchLabels": {"tier": "gold"}}}, ""),
-    "one without the label": ({}, {"selector": {"matchLabels": {"tier": "iron"}}}, NONE),
-    "any, for an empty selector": ({}, {"selector": {}}, ""),
-    "one of another claim": ({"claimRef": {"namespace": "default", "name": "other"}}, {}, NONE),
-    "one set aside for the claim": ({"claimRef": {"namespace": "default", "name": "c"}}, {}, ""),
-    "one set aside for an older claim of the name": (
+    "matching label": ({}, {"selector": {"matchLabels": {"tier": "gold"}}}, ""),
+    "missing label": ({}, {"selector": {"matchLabels": {"tier": "iron"}}}, NONE),
+    "empty selector": ({}, {"selector": {}}, ""),
+    "pre-bound to another claim": ({"claimRef": {"namespace": "default", "name": "other"}}, {}, NONE),
+    "pre-bound": ({"claimRef": {"namespace": "default", "name": "c"}}, {}, ""),
+    "pre-bound to an older claim with the same name": (
         {"claimRef": {"namespace": "default", "name": "c", "uid": "old"}},
         {},
         NONE,
     ),
-    "one set aside, without the access mode": (
+    "pre-bound, missing access mode": (
         {"claimRef": {"namespace": "default", "name": "c", "uid": "uid-c"}, "accessModes": []},
         {},
         "",
     ),
-    "one set aside, too small": (
+    "pre-bound, too small": (
         {"claimRef": {"namespace": "default", "name": "c"}, "capacity": {"storage": "1M"}},
         {},
         NONE,
@@ -48,44 +48,47 @@ SUITS: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("of_volume", "of_claim", "expected"), SUITS.values(), ids=SUITS)
-def test_a_claim_finds(of_volume: Json, of_claim: Json, expected: str) -> None:
-    there = spec(about(local("v", "n"), labels={"tier": "gold"}), **of_volume)
+def test_matching_volumes(of_volume: Json, of_claim: Json, expected: str) -> None:
+    there = spec(with_metadata(local("v", "n"), labels={"tier": "gold"}), **of_volume)
     table = load(node("n"), node("m"), LOCAL, there, spec(claim("c", "local"), **of_claim), mounting("c"))
     assert on(table) == {"n": expected, "m": NONE}
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Bound", "Released", "Failed", ""])
-def test_only_available_volumes_are_found(phase: str) -> None:
+def test_only_available_volumes_match(phase: str) -> None:
     there = {**local("v", "n"), "status": {"phase": phase}}
     assert on(load(node("n"), LOCAL, there, claim("c", "local"), mounting("c"))) == {"n": NONE}
 
 
-def test_a_volume_that_is_being_deleted_is_not_found() -> None:
-    there = about(local("v", "n"), deletionTimestamp="2024-03-01T10:00:00Z")
+def test_volume_being_deleted_does_not_match() -> None:
+    there = with_metadata(local("v", "n"), deletionTimestamp="2024-03-01T10:00:00Z")
     assert on(load(node("n"), LOCAL, there, claim("c", "local"), mounting("c"))) == {"n": NONE}
 
 
-def test_a_volume_set_aside_rules_out_all_others() -> None:
+def test_pre_bound_volume_excludes_all_others() -> None:
     aside = spec(local("v", "n"), claimRef={"namespace": "default", "name": "c"})
     table = load(node("n"), node("m"), LOCAL, aside, local("w", "m"), claim("c", "local"), mounting("c"))
     assert on(table) == {"n": "", "m": NONE}
 
 
-def test_the_beta_annotation_names_the_class() -> None:
+def test_beta_annotation_sets_the_storage_class() -> None:
     beta = {"volume.beta.kubernetes.io/storage-class": "local"}
-    there, wanted = about(local("v", "n", storage_class="x"), annotations=beta), about(claim("c"), annotations=beta)
-    assert on(load(node("n"), LOCAL, there, wanted, mounting("c"))) == {"n": ""}
+    existing, pvc = (
+        with_metadata(local("v", "n", storage_class="x"), annotations=beta),
+        with_metadata(claim("c"), annotations=beta),
+    )
+    assert on(load(node("n"), LOCAL, existing, pvc, mounting("c"))) == {"n": ""}
 
 
 COMPETING: dict[str, tuple[list[Json], list[Json], str]] = {
-    "two for two": ([local("v", "n"), local("w", "n")], [claim("c", "local"), claim("d", "local")], ""),
-    "two for one": ([local("v", "n")], [claim("c", "local"), claim("d", "local")], NONE),
-    "the small one leaves the large one": (
+    "two volumes for two claims": ([local("v", "n"), local("w", "n")], [claim("c", "local"), claim("d", "local")], ""),
+    "one volume for two claims": ([local("v", "n")], [claim("c", "local"), claim("d", "local")], NONE),
+    "the small claim leaves the large volume": (
         [local("v", "n", size="1Gi"), local("w", "n", size="3Gi")],
         [spec(claim("c", "local"), resources={"requests": {"storage": "2Gi"}}), claim("d", "local")],
         "",
     ),
-    "the smallest goes to who asks for less, though another needs it": (
+    "the smaller claim takes the only volume that the other can use": (
         [local("v", "n", size="1Gi", labels={"x": "y"}), local("w", "n", size="3Gi")],
         [
             claim("c", "local"),
@@ -97,7 +100,7 @@ COMPETING: dict[str, tuple[list[Json], list[Json], str]] = {
         ],
         NONE,
     ),
-    "classes do not compete": (
+    "storage classes do not compete": (
         [local("v", "n"), local("w", "n", storage_class="disks")],
         [claim("c", "local"), claim("d", "disks")],
         "",
@@ -112,14 +115,14 @@ def test_claims_of_one_pod_compete(there: list[Json], claims: list[Json], expect
     assert on(table) == {"n": expected, "m": NONE}
 
 
-def test_one_claim_mounted_twice_wants_two_volumes() -> None:
-    """As in the scheduler, which looks for a volume by mount."""
+def test_claim_mounted_twice_needs_two_volumes() -> None:
+    """As in the scheduler, which matches a volume for each mount."""
     objects = (node("n"), LOCAL, local("v", "n"), claim("c", "local"), mounting("c", "c"))
     assert on(load(*objects)) == {"n": NONE}
     assert on(load(*objects, local("w", "n"))) == {"n": ""}
 
 
-def test_a_broken_selector_fails_the_scheduler() -> None:
+def test_invalid_claim_selector_is_an_error() -> None:
     broken = spec(claim("c", "local"), selector={"matchExpressions": [{"key": "x", "operator": "Is"}]})
     text = 'error creating internal label selector for claim: default/c: "Is" is not a valid label selector operator'
     assert on(load(node("n"), LOCAL, broken, mounting("c"))) == {"n": f'running "VolumeBinding" filter plugin: {text}'}

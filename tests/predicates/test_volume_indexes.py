@@ -1,4 +1,4 @@
-"""Whatever happened before, the volume plugins answer as on a snapshot that is made of what there is."""
+"""After any sequence of changes, the volume plugins give the same results as on a new snapshot."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -34,7 +34,7 @@ PODS: Final[tuple[Json, ...]] = (
     with_volumes({"rbd": {"monitors": ["m", "n"], "image": "i", "pool": "p"}}),
     with_volumes({"emptyDir": {}}),
 )
-#: What there is at first: limits are so tight that one volume more or less shows.
+#: The initial objects. Limits are so tight that a single volume makes a difference.
 AT_FIRST: Final[tuple[Json, ...]] = (
     claim("shared", volume="vs"),
     claim("alone", volume="va"),
@@ -53,7 +53,7 @@ AT_FIRST: Final[tuple[Json, ...]] = (
     attachment("x", "a", "vs"),
     attachment("y", "b", "vo"),
 )
-#: What may come to take their place.
+#: Objects that can replace them.
 LATER: Final[tuple[Json, ...]] = (
     claim("shared", "made"),
     claim("alone", "local"),
@@ -71,21 +71,21 @@ OBJECTS: Final = (*AT_FIRST, *LATER)
 Step: TypeAlias = tuple[Any, ...]
 
 
-class Cluster:
-    """A snapshot whose indexes live through everything, and the steps that may happen to it."""
+class VolumeScenario:
+    """A snapshot whose indexes exist from the start, and the steps that can change it."""
 
     def __init__(self) -> None:
         self.table = Snapshot()
         self._decoder = Decoder(Interner())
-        self.classes = [self._pod(one).cls for one in PODS]
+        self.classes = [self._pod(pod).cls for pod in PODS]
 
-    def _pod(self, one: Json) -> Pod:
-        decoded = self._decoder.decode("Pod", msgspec.json.encode(one))
+    def _pod(self, obj: Json) -> Pod:
+        decoded = self._decoder.decode("Pod", msgspec.json.encode(obj))
         assert isinstance(decoded, Pod)
         return decoded
 
-    def _read(self, one: Json) -> Object:
-        return self._decoder.decode(one["kind"], msgspec.json.encode(one))
+    def _read(self, obj: Json) -> Object:
+        return self._decoder.decode(obj["kind"], msgspec.json.encode(obj))
 
     def do(self, step: Step) -> None:
         match step:
@@ -97,7 +97,7 @@ class Cluster:
                 self.table.upsert("Node", self._read(zoned(name, zone)))
             case ("node for node", old, new):
                 self.table.delete("Node", old)
-                self.do(("node", new, "1"))  # On the same row.
+                self.do(("node", new, "1"))  # The node gets the same row.
             case ("object", which):
                 self.table.upsert(OBJECTS[which]["kind"], self._read(OBJECTS[which]))
             case ("no object", which):
@@ -119,7 +119,7 @@ class Cluster:
             for step in steps:
                 self._try(step, trial, placed, evicted)
             self.check()
-        assert self.table.claimants == {}
+        assert self.table.assumed_claims == {}
 
     def _try(self, step: Step, trial: Trial, placed: list[tuple[PodClass, int]], evicted: set[str]) -> None:
         rows = self.table.nodes.row
@@ -128,21 +128,21 @@ class Cluster:
                 trial.place(self.classes[which], rows[where])
                 placed.append((self.classes[which], rows[where]))
             case ("displace", which, _) if placed:
-                trial.displace(*placed.pop(which % len(placed)))
-            case ("evict", name, _) if name not in evicted and (one := self.table.pods.get(f"default/{name}")):
-                if one.node_name in rows:
+                trial.unplace(*placed.pop(which % len(placed)))
+            case ("evict", name, _) if name not in evicted and (obj := self.table.pods.get(f"default/{name}")):
+                if obj.node_name in rows:
                     evicted.add(name)
-                    trial.evict(one)
+                    trial.evict(obj)
             case ("keep", _, _):
                 trial.keep()
             case ("ask", which, _):
                 self.ask(which)
 
     def check(self) -> None:
-        """Every class is judged as on a snapshot that never was anything else."""
-        fresh = Cluster()
+        """Check that all classes have the same results as on a new snapshot."""
+        fresh = VolumeScenario()
         fresh.classes = self.classes
-        kinds = {one["kind"] for one in OBJECTS}
+        kinds = {obj["kind"] for obj in OBJECTS}
         fresh.table.replace("Node", self.table.nodes)
         for kind in kinds:
             fresh.table.replace(kind, self.table.of(kind).values())
@@ -189,8 +189,8 @@ _STEP = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_STEP, min_size=4, max_size=25))
-def test_answers_are_those_of_a_fresh_snapshot(steps: list[Step]) -> None:
-    cluster = Cluster()
+def test_results_equal_those_of_a_new_snapshot(steps: list[Step]) -> None:
+    cluster = VolumeScenario()
     for name, zone in zip(NODES, ("1", "2", ""), strict=True):
         cluster.do(("node", name, zone))
     for which in range(len(AT_FIRST)):
@@ -202,9 +202,9 @@ def test_answers_are_those_of_a_fresh_snapshot(steps: list[Step]) -> None:
     cluster.check()
 
 
-def test_more_rows_than_before_are_counted_in() -> None:
-    """The columns grow under indexes that are already in use."""
-    cluster = Cluster()
+def test_rows_that_are_added_later_are_counted() -> None:
+    """The columns grow while indexes are in use."""
+    cluster = VolumeScenario()
     for which in range(len(OBJECTS)):
         cluster.do(("object", which))
     for which in range(len(PODS)):

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that a node cannot share, claims for one pod; the verdicts are the scheduler's."""
+"""VolumeRestrictions: disk conflicts and ReadWriteOncePod claims. The expected results are those of the scheduler."""
 
 import pytest
 
@@ -21,31 +21,31 @@ def _rbd(*monitors: str, image: str = "i", pool: str = "rbd", read_only: bool = 
 
 
 PAIRS: dict[str, tuple[Json, Json, str]] = {
-    "one GCE disk for two writers": (GCE, GCE, DISK_CONFLICT),
-    "one GCE disk for a reader and a writer": (GCE_READ, GCE, DISK_CONFLICT),
-    "one GCE disk for a writer and a reader": (GCE, GCE_READ, DISK_CONFLICT),
-    "one GCE disk for two readers": (GCE_READ, GCE_READ, ""),
+    "GCE disk, two writers": (GCE, GCE, DISK_CONFLICT),
+    "GCE disk, reader and writer": (GCE_READ, GCE, DISK_CONFLICT),
+    "GCE disk, writer and reader": (GCE, GCE_READ, DISK_CONFLICT),
+    "GCE disk, two readers": (GCE_READ, GCE_READ, ""),
     "two GCE disks": (GCE, {"gcePersistentDisk": {"pdName": "e"}}, ""),
-    "one EBS volume, even for two readers": (EBS_READ, EBS_READ, DISK_CONFLICT),
+    "EBS volume, two readers": (EBS_READ, EBS_READ, DISK_CONFLICT),
     "two EBS volumes": (EBS, {"awsElasticBlockStore": {"volumeID": "vol-2"}}, ""),
-    "one iSCSI name behind two portals": (ISCSI, {"iscsi": {"targetPortal": "b", "iqn": "iqn.x"}}, DISK_CONFLICT),
-    "one RBD image with a monitor in common": (_rbd("m1", "m2"), _rbd("m2", "m3"), DISK_CONFLICT),
-    "one RBD image behind other monitors": (_rbd("m1"), _rbd("m2"), ""),
-    "one RBD image for two readers": (_rbd("m1", read_only=True), _rbd("m1", read_only=True), ""),
+    "iSCSI name with two portals": (ISCSI, {"iscsi": {"targetPortal": "b", "iqn": "iqn.x"}}, DISK_CONFLICT),
+    "RBD image with a common monitor": (_rbd("m1", "m2"), _rbd("m2", "m3"), DISK_CONFLICT),
+    "RBD image with different monitors": (_rbd("m1"), _rbd("m2"), ""),
+    "RBD image, two readers": (_rbd("m1", read_only=True), _rbd("m1", read_only=True), ""),
     "RBD images in two pools": (_rbd("m1"), _rbd("m1", pool="fast"), ""),
-    "a disk of another kind with that name": (GCE, {"awsElasticBlockStore": {"volumeID": "d"}}, ""),
-    "volumes that are no disks": ({"emptyDir": {}}, {"emptyDir": {}}, ""),
+    "disk of another type with the same name": (GCE, {"awsElasticBlockStore": {"volumeID": "d"}}, ""),
+    "volumes without disks": ({"emptyDir": {}}, {"emptyDir": {}}, ""),
 }
 
 
 @pytest.mark.parametrize(("mine", "theirs", "expected"), PAIRS.values(), ids=PAIRS)
 def test_disks_conflict_on_their_node_only(mine: Json, theirs: Json, expected: str) -> None:
     table = load(node("a"), node("b"), with_volumes(theirs, name="other", on="a"), with_volumes(mine))
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": expected, "b": ""}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": expected, "b": ""}
 
 
-def test_one_writer_among_readers_is_enough() -> None:
+def test_one_writer_among_readers_conflicts() -> None:
     table = load(
         node("a"),
         with_volumes(GCE_READ, name="r", on="a"),
@@ -59,22 +59,22 @@ def test_one_writer_among_readers_is_enough() -> None:
 
 
 IN_USE: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "by one pod, and used": (("ReadWriteOncePod",), "a", CLAIM_IN_USE),
-    "by one pod, used on a node that is not there": (("ReadWriteOncePod",), "gone", ""),
-    "by one pod, wanted by one that has no node either": (("ReadWriteOncePod",), "", ""),
-    "by one node, and used": (("ReadWriteOnce",), "a", ""),
-    "in several ways, one pod among them": (("ReadWriteOnce", "ReadWriteOncePod"), "a", CLAIM_IN_USE),
+    "ReadWriteOncePod, in use": (("ReadWriteOncePod",), "a", CLAIM_IN_USE),
+    "ReadWriteOncePod, in use on an unknown node": (("ReadWriteOncePod",), "gone", ""),
+    "ReadWriteOncePod, used by another unbound pod": (("ReadWriteOncePod",), "", ""),
+    "ReadWriteOnce, in use": (("ReadWriteOnce",), "a", ""),
+    "several access modes with ReadWriteOncePod": (("ReadWriteOnce", "ReadWriteOncePod"), "a", CLAIM_IN_USE),
 }
 
 
 @pytest.mark.parametrize(("modes", "user_on", "expected"), IN_USE.values(), ids=IN_USE)
-def test_a_claim_to_be_used(modes: tuple[str, ...], user_on: str, expected: str) -> None:
+def test_access_modes_of_claims(modes: tuple[str, ...], user_on: str, expected: str) -> None:
     table = load(node("a"), node("b"), claim("c", modes=modes), mounting("c", name="user", on=user_on), mounting("c"))
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": expected, "b": expected}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": expected, "b": expected}
 
 
-def test_the_disk_is_named_before_the_claim() -> None:
+def test_disk_conflict_is_reported_before_the_claim() -> None:
     table = load(
         node("a"),
         node("b"),
@@ -82,23 +82,23 @@ def test_the_disk_is_named_before_the_claim() -> None:
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}, name="other", on="a"),
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}),
     )
-    found = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
-    assert found == {"a": DISK_CONFLICT, "b": CLAIM_IN_USE}
+    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    assert actual == {"a": DISK_CONFLICT, "b": CLAIM_IN_USE}
 
 
-def test_a_claim_that_is_not_there_rejects_the_pod_itself() -> None:
+def test_missing_claim_rejects_the_pod() -> None:
     table = load(node("a"), mounting("c"))
-    refusal = volume_restrictions.PLUGIN.refuse(table.pods["default/p"].cls, table, slice(None))
+    refusal = volume_restrictions.PLUGIN.filter(table.pods["default/p"].cls, table, slice(None))
     assert refusal is not None
-    assert (refusal.prefilter, refusal.sentences(1)) == (True, ('persistentvolumeclaim "c" not found',))
+    assert (refusal.prefilter, refusal.reasons(1)) == (True, ('persistentvolumeclaim "c" not found',))
 
 
-def test_the_claim_of_an_ephemeral_volume_is_not_looked_at() -> None:
+def test_claims_of_ephemeral_volumes_are_ignored() -> None:
     table = load(node("a"), with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}))
     assert reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
 
 
-def test_a_moved_pod_takes_its_claim_along() -> None:
+def test_claim_is_free_after_its_pod_was_evicted() -> None:
     table = load(
         node("a"), node("b"), claim("c", modes=("ReadWriteOncePod",)), mounting("c", name="user", on="a"), mounting("c")
     )

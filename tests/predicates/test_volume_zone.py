@@ -1,4 +1,4 @@
-"""VolumeZone: labels of volumes and of nodes; the verdicts are the scheduler's."""
+"""VolumeZone: zone labels of volumes and nodes. The expected results are those of the scheduler."""
 
 import pytest
 
@@ -13,27 +13,27 @@ ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA_ZONE, BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 
 LABELS: dict[str, tuple[Json, Json, str]] = {
-    "the same zone": ({ZONE: "a"}, {ZONE: "a"}, ""),
-    "another zone": ({ZONE: "a"}, {ZONE: "b"}, REASON),
+    "same zone": ({ZONE: "a"}, {ZONE: "a"}, ""),
+    "different zone": ({ZONE: "a"}, {ZONE: "b"}, REASON),
     "one of its zones": ({ZONE: "a__b"}, {ZONE: "b"}, ""),
     "none of its zones": ({ZONE: "a__b"}, {ZONE: "c"}, REASON),
-    "zones with a gap are passed over": ({ZONE: "a__"}, {ZONE: "b"}, ""),
-    "an empty zone is passed over": ({ZONE: ""}, {ZONE: "b"}, ""),
-    "a node without any zone": ({ZONE: "a"}, {}, ""),
-    "a node with a region alone": ({ZONE: "a"}, {REGION: "r"}, REASON),
-    "zone right, region wrong": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "s"}, REASON),
-    "zone and region right": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "r"}, ""),
-    "an old volume on a node with new labels": ({BETA_ZONE: "a"}, {ZONE: "a"}, ""),
-    "an old volume on a node with other new labels": ({BETA_ZONE: "a"}, {ZONE: "b"}, REASON),
-    "an old volume reads the node's old label first": ({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, REASON),
-    "a new volume on a node with old labels": ({ZONE: "a"}, {BETA_ZONE: "a"}, REASON),
-    "an old region": ({BETA_REGION: "r"}, {REGION: "r"}, ""),
-    "a volume without labels": ({}, {ZONE: "a"}, ""),
+    "list with an empty zone is ignored": ({ZONE: "a__"}, {ZONE: "b"}, ""),
+    "empty zone is ignored": ({ZONE: ""}, {ZONE: "b"}, ""),
+    "node without zone and region": ({ZONE: "a"}, {}, ""),
+    "node with a region only": ({ZONE: "a"}, {REGION: "r"}, REASON),
+    "same zone, different region": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "s"}, REASON),
+    "same zone and region": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "r"}, ""),
+    "volume with beta label, node with GA label": ({BETA_ZONE: "a"}, {ZONE: "a"}, ""),
+    "volume with beta label, node with different GA label": ({BETA_ZONE: "a"}, {ZONE: "b"}, REASON),
+    "the node's beta label takes precedence": ({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, REASON),
+    "volume with GA label, node with beta label": ({ZONE: "a"}, {BETA_ZONE: "a"}, REASON),
+    "beta region label": ({BETA_REGION: "r"}, {REGION: "r"}, ""),
+    "volume without labels": ({}, {ZONE: "a"}, ""),
 }
 
 
 @pytest.mark.parametrize(("volume_labels", "node_labels", "expected"), LABELS.values(), ids=LABELS)
-def test_a_node_must_be_where_the_volume_is(volume_labels: Json, node_labels: Json, expected: str) -> None:
+def test_zone_of_volume_and_node(volume_labels: Json, node_labels: Json, expected: str) -> None:
     table = load(
         node("n", labels=node_labels), volume("v", labels=volume_labels), claim("c", volume="v"), mounting("c")
     )
@@ -56,22 +56,22 @@ def test_all_volumes_count() -> None:
 
 
 def _unset(name: str) -> Json:
-    one = storage_class(name)
-    del one["volumeBindingMode"]
-    return one
+    obj = storage_class(name)
+    del obj["volumeBindingMode"]
+    return obj
 
 
 CLAIMS: dict[str, tuple[list[Json], str]] = {
-    "not there": ([], 'persistentvolumeclaim "c" not found'),
-    "its volume not there": ([claim("c", volume="v")], 'persistentvolume "v" not found'),
-    "unbound, of no class": ([claim("c", "")], "PersistentVolumeClaim had no pv name and storageClass name"),
-    "unbound, of a class that is not there": ([claim("c", "s")], 'storageclass.storage.k8s.io "s" not found'),
-    "unbound, of a class without a mode": (
+    "missing claim": ([], 'persistentvolumeclaim "c" not found'),
+    "missing volume": ([claim("c", volume="v")], 'persistentvolume "v" not found'),
+    "unbound, no storage class": ([claim("c", "")], "PersistentVolumeClaim had no pv name and storageClass name"),
+    "unbound, storage class does not exist": ([claim("c", "s")], 'storageclass.storage.k8s.io "s" not found'),
+    "unbound, storage class without a binding mode": (
         [claim("c", "s"), _unset("s")],
         'VolumeBindingMode not set for StorageClass "s"',
     ),
-    "unbound at once": ([claim("c", "s"), storage_class("s", "Immediate")], "PersistentVolume had no name"),
-    "waiting for its first consumer": ([claim("c", "s"), storage_class("s")], ""),
+    "unbound, immediate binding": ([claim("c", "s"), storage_class("s", "Immediate")], "PersistentVolume had no name"),
+    "unbound, waits for its first consumer": ([claim("c", "s"), storage_class("s")], ""),
 }
 
 
@@ -80,7 +80,7 @@ def test_a_claim(objects: list[Json], expected: str) -> None:
     table = load(node("n", labels={ZONE: "a"}), *objects, mounting("c"))
     pod = table.pods["default/p"].cls
     assert reasons(volume_zone.PLUGIN, pod, table) == {"n": expected}
-    refusal = volume_zone.PLUGIN.refuse(pod, table, slice(None))
+    refusal = volume_zone.PLUGIN.filter(pod, table, slice(None))
     assert (refusal is not None and refusal.prefilter) == bool(expected)
 
 
@@ -90,6 +90,6 @@ def test_a_claim_without_a_name() -> None:
     assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == expected
 
 
-def test_ephemeral_volumes_are_not_looked_at() -> None:
+def test_ephemeral_volumes_are_ignored() -> None:
     table = load(node("n", labels={ZONE: "a"}), with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}))
     assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": ""}

@@ -1,4 +1,4 @@
-"""JSON as objects: what is shared, what is kept, and what is said of an object that cannot be read."""
+"""Decoding of JSON: pod classes, nulls, and errors."""
 
 import json
 from typing import Any
@@ -25,19 +25,19 @@ from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 
 
-def _decode(one: Json, decoder: Decoder | None = None) -> Object:
-    return (decoder or Decoder(Interner())).decode(one["kind"], msgspec.json.encode(one))
+def _decode(obj: Json, decoder: Decoder | None = None) -> Object:
+    return (decoder or Decoder(Interner())).decode(obj["kind"], msgspec.json.encode(obj))
 
 
-def _pod(one: Json, decoder: Decoder | None = None) -> Pod:
-    found = _decode(one, decoder)
-    assert isinstance(found, Pod)
-    return found
+def _pod(obj: Json, decoder: Decoder | None = None) -> Pod:
+    result = _decode(obj, decoder)
+    assert isinstance(result, Pod)
+    return result
 
 
-def _with(one: Json, path: str, value: Any) -> Json:
-    """*one* with *value* at *path*, as ``spec.containers.0.name``."""
-    copy: Json = json.loads(json.dumps(one))
+def _with(obj: Json, path: str, value: Any) -> Json:
+    """Return *obj* with *value* at *path*, such as ``spec.containers.0.name``."""
+    copy: Json = json.loads(json.dumps(obj))
     at: Any = copy
     *steps, last = path.split(".")
     for step in steps:
@@ -50,7 +50,7 @@ POD = pod("web-1", "n1", labels={"app": "web"}, requests={"cpu": "100m"})
 
 # Classes
 
-#: Whatever a filter reads makes a class of its own.
+#: Every field that a filter reads affects the class.
 TELLING: dict[str, tuple[str, Any]] = {
     "namespace": ("metadata.namespace", "other"),
     "label": ("metadata.labels.app", "db"),
@@ -74,7 +74,7 @@ TELLING: dict[str, tuple[str, Any]] = {
     "user namespace": ("spec.hostUsers", False),
 }
 
-#: What no filter reads leaves the class alone.
+#: Fields that no filter reads do not affect the class.
 SILENT: dict[str, tuple[str, Any]] = {
     "name": ("metadata.name", "web-2"),
     "uid": ("metadata.uid", "other"),
@@ -82,13 +82,13 @@ SILENT: dict[str, tuple[str, Any]] = {
     "annotation": ("metadata.annotations", {"a": "b"}),
     "phase": ("status.phase", "Pending"),
     "environment": ("spec.containers.0.env", [{"name": "A", "value": "b"}]),
-    "token of the service account": ("spec.volumes", [{"name": "kube-api-access-x", "projected": {"sources": []}}]),
+    "service account token": ("spec.volumes", [{"name": "kube-api-access-x", "projected": {"sources": []}}]),
     "unknown field": ("spec.novelty", {"deep": [1, 2]}),
 }
 
 
 @pytest.mark.parametrize(("path", "value"), TELLING.values(), ids=TELLING)
-def test_pods_that_differ_in_what_filters_read_have_classes_of_their_own(path: str, value: Any) -> None:
+def test_fields_that_filters_read_affect_the_class(path: str, value: Any) -> None:
     decoder = Decoder(Interner())
     assert _pod(POD, decoder).cls is not _pod(_with(POD, path, value), decoder).cls
 
@@ -102,26 +102,26 @@ def test_pods_that_differ_in_what_filters_read_have_classes_of_their_own(path: s
         (ContainerStatus, wire._ContainerStatusKey),
     ],
 )
-def test_whatever_is_read_of_a_pod_is_in_a_key(read: type[msgspec.Struct], key: type[msgspec.Struct]) -> None:
+def test_all_decoded_fields_are_in_a_key(read: type[msgspec.Struct], key: type[msgspec.Struct]) -> None:
     names = ({field.encode_name for field in msgspec.structs.fields(kind)} for kind in (read, key))
     assert set.difference(*names) == set()
 
 
 @pytest.mark.parametrize(("path", "value"), SILENT.values(), ids=SILENT)
-def test_pods_that_schedule_alike_share_their_class(path: str, value: Any) -> None:
+def test_pods_with_equal_scheduling_fields_share_a_class(path: str, value: Any) -> None:
     decoder = Decoder(Interner())
     assert _pod(POD, decoder).cls is _pod(_with(POD, path, value), decoder).cls
 
 
 @pytest.mark.parametrize("volume", [{"ephemeral": {}}, None], ids=["ephemeral volume", "resource claim"])
-def test_pods_whose_verdict_depends_on_their_name_share_with_nobody(volume: Json | None) -> None:
+def test_pods_whose_reasons_contain_their_name_do_not_share_a_class(volume: Json | None) -> None:
     own = {"volumes": [{"name": "v", **volume}]} if volume else {"resourceClaims": [{"name": "r"}]}
     decoder = Decoder(Interner())
     first, second = (_pod(pod(name, **own), decoder).cls for name in ("a", "b"))
     assert first is not second
 
 
-def test_a_class_keeps_what_the_filters_ask_for() -> None:
+def test_class_has_the_fields_that_filters_read() -> None:
     ports = [{"hostPort": 80, "hostIP": ""}, {"hostPort": 80, "protocol": "TCP"}, {"containerPort": 9}]
     cls = _pod(_with(POD, "spec.containers.0.ports", ports)).cls
     assert (cls.requests, cls.ports, cls.labels, cls.spec.node_name) == (
@@ -132,16 +132,16 @@ def test_a_class_keeps_what_the_filters_ask_for() -> None:
     )
 
 
-def test_two_pods_of_a_class_with_unlike_status_take_what_their_own_status_says() -> None:
+def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):
         resources = {} if actual is None else {"resources": {"requests": {"cpu": actual}}}
-        one = _with(POD, "status.containerStatuses", [{"name": "c", **resources}])
-        loads.append(_pod(one, decoder).load)
+        obj = _with(POD, "status.containerStatuses", [{"name": "c", **resources}])
+        loads.append(_pod(obj, decoder).load)
     assert loads == [(("cpu", 300),), (("cpu", 100),), (("cpu", 100),), (("cpu", 300),)]
 
 
-def test_classes_that_no_pod_uses_are_forgotten() -> None:
+def test_unused_classes_are_dropped() -> None:
     interner = Interner()
     decoder = Decoder(interner)
     kept = _pod(POD, decoder).cls
@@ -150,7 +150,7 @@ def test_classes_that_no_pod_uses_are_forgotten() -> None:
     assert (len(interner), _pod(POD, decoder).cls) == (1, kept)
 
 
-# Nulls, as Go reads them
+# Nulls, as decoded by Go
 
 NODE = node("n1", labels={"zone": "a"})
 
@@ -169,7 +169,7 @@ NODE = node("n1", labels={"zone": "a"})
     ],
     ids=["map", "text in a map", "struct", "struct in a list", "flag", "amounts", "amount in a map", "text in a list"],
 )
-def test_a_null_in_a_node_is_a_zero(nulled: Json, plain: Json) -> None:
+def test_null_in_a_node_is_a_zero_value(nulled: Json, plain: Json) -> None:
     assert _decode(nulled) == _decode(plain)
 
 
@@ -190,7 +190,7 @@ def test_a_null_in_a_node_is_a_zero(nulled: Json, plain: Json) -> None:
         "status.containerStatuses",
     ],
 )
-def test_a_null_in_a_pod_is_as_if_it_were_not_there(path: str) -> None:
+def test_null_in_a_pod_is_unset(path: str) -> None:
     nulled, plain = _pod(_with(POD, path, None)), _pod(POD)
     spec = msgspec.to_builtins(nulled.cls.spec)
     labels = {} if path == "metadata.labels" else plain.cls.labels
@@ -198,61 +198,82 @@ def test_a_null_in_a_pod_is_as_if_it_were_not_there(path: str) -> None:
 
 
 def test_nulls_in_lists_of_a_pod_count_as_empty_entries() -> None:
-    one = _with(POD, "spec.tolerations", [None, {"key": "a"}])
-    assert [toleration.key for toleration in _pod(one).cls.spec.tolerations] == ["", "a"]
+    obj = _with(POD, "spec.tolerations", [None, {"key": "a"}])
+    assert [toleration.key for toleration in _pod(obj).cls.spec.tolerations] == ["", "a"]
 
 
-# What cannot be read
+# Errors
 
 BROKEN: dict[str, tuple[Json, str]] = {
     "amount": (_with(POD, "spec.containers.0.resources.requests.cpu", "12x"), "cpu: quantity '12x': expected"),
-    "amount of a node": (_with(NODE, "status.allocatable.memory", "1 Gi"), "memory: quantity '1 Gi': expected"),
-    "amount that is a list": (_with(NODE, "status.allocatable.memory", []), r"got `array` - at `\$.status.allocatable"),
-    "amount that is a flag": (_with(NODE, "status.allocatable.cpu", True), r"got `bool` - at `\$.status.allocatable"),
-    "amount in a status": (
+    "invalid quantity of a node": (
+        _with(NODE, "status.allocatable.memory", "1 Gi"),
+        "memory: quantity '1 Gi': expected",
+    ),
+    "quantity that is a list": (
+        _with(NODE, "status.allocatable.memory", []),
+        r"got `array` - at `\$.status.allocatable",
+    ),
+    "quantity that is a boolean": (
+        _with(NODE, "status.allocatable.cpu", True),
+        r"got `bool` - at `\$.status.allocatable",
+    ),
+    "invalid quantity in a status": (
         _with(POD, "status.containerStatuses", [{"name": "c", "resources": {"requests": {"cpu": ""}}}]),
         "cpu: quantity '': expected",
     ),
     "overhead": (_with(POD, "spec.overhead", {"memory": "much"}), "memory: quantity 'much': expected"),
-    "number for a name": (_with(POD, "metadata.name", 5), r"Expected `str`, got `int` - at `\$.metadata.name`"),
-    "number for a label": (_with(POD, "metadata.labels.app", 5), r"Expected `str`, got `int` - at `\$.metadata.labels"),
-    "list for a map": (_with(POD, "spec.nodeSelector", []), r"Expected `object`, got `array` - at `\$.spec.node"),
-    "map for a list": (_with(POD, "spec.tolerations", {}), r"Expected `array`, got `object` - at `\$.spec.tol"),
-    "text for a number": (_with(POD, "spec.priority", "high"), r"Expected `int \| null`, got `str` - at `\$.spec.prio"),
-    "text for a flag": (_with(NODE, "spec.unschedulable", "true"), r"Expected `bool`, got `str` - at `\$.spec.unsch"),
-    "number past 32 bits": (
+    "number instead of a name": (_with(POD, "metadata.name", 5), r"Expected `str`, got `int` - at `\$.metadata.name`"),
+    "number instead of a label": (
+        _with(POD, "metadata.labels.app", 5),
+        r"Expected `str`, got `int` - at `\$.metadata.labels",
+    ),
+    "list instead of a map": (
+        _with(POD, "spec.nodeSelector", []),
+        r"Expected `object`, got `array` - at `\$.spec.node",
+    ),
+    "map instead of a list": (_with(POD, "spec.tolerations", {}), r"Expected `array`, got `object` - at `\$.spec.tol"),
+    "text instead of a number": (
+        _with(POD, "spec.priority", "high"),
+        r"Expected `int \| null`, got `str` - at `\$.spec.prio",
+    ),
+    "text instead of a boolean": (
+        _with(NODE, "spec.unschedulable", "true"),
+        r"Expected `bool`, got `str` - at `\$.spec.unsch",
+    ),
+    "number beyond 32 bits": (
         _with(POD, "spec.containers.0.ports", [{"hostPort": 2**31}]),
         r"Expected `int` <= 2147483647 - at `\$.spec.containers\[0\].ports\[0\].hostPort`",
     ),
-    "number past 64 bits": (
+    "number beyond 64 bits": (
         _with(POD, "spec.topologySpreadConstraints", [{"maxSkew": 2**70}]),
         r"Expected `int` <= 2147483647 - at `\$.spec.topologySpread",
     ),
-    "null and something worse": (_with(_with(POD, "spec.affinity", None), "spec.volumes", 5), "Expected `array`"),
+    "null and another error": (_with(_with(POD, "spec.affinity", None), "spec.volumes", 5), "Expected `array`"),
 }
 
 
-@pytest.mark.parametrize(("one", "words"), BROKEN.values(), ids=BROKEN)
-def test_what_cannot_be_read_is_named_with_its_field_and_what_was_expected(one: Json, words: str) -> None:
-    name = "Pod default/web-1" if one["kind"] == "Pod" else "Node n1"
+@pytest.mark.parametrize(("obj", "words"), BROKEN.values(), ids=BROKEN)
+def test_errors_name_the_field_and_what_was_expected(obj: Json, words: str) -> None:
+    name = "Pod default/web-1" if obj["kind"] == "Pod" else "Node n1"
     with pytest.raises(WireError, match=rf"^{name if 'name' not in words else 'Pod'}.*: .*{words}"):
-        _decode(one)
+        _decode(obj)
 
 
-def test_an_object_without_metadata_is_refused() -> None:
+def test_object_without_metadata_is_rejected() -> None:
     with pytest.raises(WireError, match=r"^Pod without a name: Object missing required field `metadata`$"):
         _decode({"kind": "Pod", "spec": {}})
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"5", b"[]", b'"pod"', b"{", b"{}", b'{"metadata": 5}', b"\xff{}"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_object_is_refused(kind: str, raw: bytes) -> None:
+def test_json_that_is_not_an_object_is_rejected(kind: str, raw: bytes) -> None:
     with pytest.raises(WireError, match=rf"^{kind} without a name: "):
         Decoder(Interner()).decode(kind, raw)
 
 
 @pytest.mark.parametrize("cut", range(1, len(msgspec.json.encode(POD)), 7))
-def test_json_cut_short_is_refused_and_named_where_the_name_is_still_there(cut: int) -> None:
+def test_truncated_json_is_rejected_and_named_if_possible(cut: int) -> None:
     raw = msgspec.json.encode(POD)[:cut]
     named = b'"labels":{"app":"web"}}' in raw
     with pytest.raises(WireError, match=f"^Pod {'default/web-1' if named else 'without a name'}: "):
@@ -260,32 +281,32 @@ def test_json_cut_short_is_refused_and_named_where_the_name_is_still_there(cut: 
 
 
 @pytest.mark.parametrize("path", ["novelty", "spec.novelty", "spec.affinity", "status.novelty"])
-def test_very_deep_nesting_is_refused_by_name(path: str) -> None:
+def test_very_deep_nesting_is_rejected(path: str) -> None:
     depth = 100_000
     raw = msgspec.json.encode(_with(POD, path, "deep")).replace(b'"deep"', b'{"a":' * depth + b"1" + b"}" * depth)
     with pytest.raises(WireError, match=r"^Pod default/web-1: "):
         Decoder(Interner()).decode("Pod", raw)
 
 
-def test_text_that_is_not_utf8_is_refused_by_name() -> None:
+def test_invalid_utf8_is_rejected() -> None:
     raw = msgspec.json.encode(_with(POD, "spec.schedulerName", "?")).replace(b'"?"', b'"\xff"')
     with pytest.raises(WireError, match=r"^Pod default/web-1: "):
         Decoder(Interner()).decode("Pod", raw)
 
 
-def test_of_a_key_that_is_there_twice_the_last_counts() -> None:
+def test_last_of_duplicate_keys_wins() -> None:
     raw = msgspec.json.encode(POD).replace(b'"cpu":"100m"', b'"cpu":"100m","cpu":"200m"')
-    found = Decoder(Interner()).decode("Pod", raw)
-    assert isinstance(found, Pod)
-    assert found.cls.requests == (("cpu", 200),)
+    actual = Decoder(Interner()).decode("Pod", raw)
+    assert isinstance(actual, Pod)
+    assert actual.cls.requests == (("cpu", 200),)
 
 
-def test_a_name_is_found_beside_labels_and_annotations_of_that_name() -> None:
+def test_name_is_found_next_to_labels_and_annotations_with_that_key() -> None:
     raw = b'{"kind":"Pod","metadata":{"annotations":{"name":"x"},"labels":{"name":"y"},"name":"z","namespace":"n"},'
     assert name_of(raw) == "n/z"
 
 
-def test_a_node_without_anything_but_a_name_can_be_read() -> None:
+def test_node_with_only_a_name_can_be_decoded() -> None:
     assert _decode({"kind": "Node", "metadata": {"name": "n"}}) == Node(metadata=ObjectMeta(name="n"))
 
 
@@ -298,9 +319,9 @@ _PATHS = [*(path for path, _ in TELLING.values()), *(path for path, _ in SILENT.
 
 
 @given(st.sampled_from(_PATHS), _JSON)
-def test_anything_anywhere_in_a_pod_is_read_or_refused_in_our_words(path: str, value: Any) -> None:
+def test_any_value_in_a_pod_is_decoded_or_rejected_with_a_clear_error(path: str, value: Any) -> None:
     try:
-        told = f"Pod {_pod(_with(POD, path, value)).key}"
+        message = f"Pod {_pod(_with(POD, path, value)).key}"
     except WireError as error:
-        told = str(error)
-    assert told.startswith("Pod ")
+        message = str(error)
+    assert message.startswith("Pod ")

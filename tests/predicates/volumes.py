@@ -1,4 +1,4 @@
-"""Builders of claims, volumes and what is around them, for tests that know the verdict beforehand."""
+"""Builders of pods, claims, volumes and CSI objects for tests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ CSI = "csi.example.com"
 
 
 def mounting(*claims: str, name: str = "p", on: str = "", **spec: Any) -> Json:
-    """A pod that mounts *claims*."""
-    sources = [{"persistentVolumeClaim": {"claimName": one}} for one in claims]
+    """Return a pod that mounts *claims*."""
+    sources = [{"persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     return with_volumes(*sources, name=name, on=on, **spec)
 
 
 def with_volumes(*sources: Json, name: str = "p", on: str = "", **spec: Any) -> Json:
-    return pod(name, on, volumes=[{"name": f"v{i}", **one} for i, one in enumerate(sources)], **spec)
+    return pod(name, on, volumes=[{"name": f"v{i}", **source} for i, source in enumerate(sources)], **spec)
 
 
 def zoned(name: str, zone: str = "", **labels: str) -> Json:
@@ -25,26 +25,26 @@ def zoned(name: str, zone: str = "", **labels: str) -> Json:
 
 
 def local(name: str, *hosts: str, size: str = "2Gi", storage_class: str = "local", **spec: Any) -> Json:
-    """A volume on the disk of *hosts*."""
-    one = volume(name, storage_class, local={"path": "/mnt"}, **spec)
-    one["spec"]["capacity"] = {"storage": size}
-    return reaching(one, "kubernetes.io/hostname", *hosts)
+    """Return a local volume that *hosts* can access."""
+    local_volume = volume(name, storage_class, local={"path": "/mnt"}, **spec)
+    local_volume["spec"]["capacity"] = {"storage": size}
+    return accessible_from(local_volume, "kubernetes.io/hostname", *hosts)
 
 
-def reaching(one: Json, key: str, *values: str) -> Json:
-    """*one* with an affinity to nodes with a label."""
+def accessible_from(volume: Json, key: str, *values: str) -> Json:
+    """Return *volume* with an affinity to nodes with a label."""
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
-    one["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
-    return one
+    volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+    return volume
 
 
-def about(one: Json, **meta: Any) -> Json:
-    """*one* with other metadata."""
-    return {**one, "metadata": {**one["metadata"], **meta}}
+def with_metadata(obj: Json, **meta: Any) -> Json:
+    """Return *obj* with changed metadata."""
+    return {**obj, "metadata": {**obj["metadata"], **meta}}
 
 
 def limited(name: str, limits: Mapping[str, int | None], migrated: str = "") -> Json:
-    """A CSINode with the *limits* of its drivers."""
+    """Return a CSINode with *limits* by driver."""
     drivers = [
         {"name": driver, "nodeID": name, **({} if limit is None else {"allocatable": {"count": limit}})}
         for driver, limit in limits.items()

@@ -362,7 +362,7 @@ def test_a_proxy_goes_on_with_its_own_victims_only(holder: str, reasons: list[Re
 
 def test_the_snapshot_is_left_as_it_was() -> None:
     made_ = snapshot([node("a"), node("b"), node("c"), pod("x-1", "a"), pod("y-1", "b")])
-    before = made_.nodes.requested.copy(), dict(made_.ghosts)
+    before = made_.nodes.requested.copy(), dict(made_.draining_rows)
     Victims(made_, NOW).choose(["a", "b"], 2)
     assert (made_.nodes.requested == before[0]).all()
-    assert dict(made_.ghosts) == before[1]
+    assert dict(made_.draining_rows) == before[1]

@@ -14,22 +14,21 @@ import (
 type explainRequest struct {
 	Pods  []string `json:"pods"`
 	Nodes []string `json:"nodes"`
-	// All asks every plugin, not only up to the first that rejects.
+	// All evaluates every plugin, instead of stopping at the first that rejects.
 	All bool `json:"all"`
 }
 
-// refusal is one plugin's rejection. Code is the framework's name of the status: Unschedulable,
-// UnschedulableAndUnresolvable, or Error where the plugin could not judge.
+// refusal is the rejection of one plugin. Code is the framework's name of the status: Unschedulable,
+// UnschedulableAndUnresolvable, or Error if the plugin failed.
 type refusal struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
 	Code    string   `json:"code"`
 }
 
-// verdict is what the plugins say about one pod. Where PreEnqueue or PreFilter reject, that holds for every node:
-// the rejections stand once in Everywhere, the one that the scheduler would name first. Nodes holds, for each node,
-// the rejections by Filter (the first only, or all of them), and is left out for the first only if Everywhere is not
-// empty. A node that nothing rejects has an empty list.
+// verdict has the rejections of one pod. Everywhere has those of PreEnqueue and PreFilter, which apply to every node;
+// the one that the scheduler would report comes first. Nodes has, for each node, the rejections of Filter: the first,
+// or all of them. Without All, it is left out if Everywhere is not empty. A node that accepts the pod has an empty list.
 type verdict struct {
 	Pod        string               `json:"pod"`
 	Everywhere []refusal            `json:"everywhere"`
@@ -42,7 +41,7 @@ type explainAnswer struct {
 	Verdicts []verdict `json:"verdicts"`
 }
 
-// explain judges each pod as if it alone were evicted and made again.
+// explain evaluates each pod as if it alone were evicted and created again.
 func explain(w *world, asked explainRequest) (*explainAnswer, error) {
 	pods, nodes, err := w.selection(asked)
 	if err != nil {
@@ -61,7 +60,7 @@ func explain(w *world, asked explainRequest) (*explainAnswer, error) {
 	return answer, nil
 }
 
-// selection is what was asked for, or everything.
+// selection returns the requested names, or all of them if none were requested.
 func (w *world) selection(asked explainRequest) ([]*v1.Pod, []string, error) {
 	pods := w.pods
 	if asked.Pods != nil {
@@ -98,7 +97,7 @@ func (w *world) judge(pod *v1.Pod, nodes []string, all bool) (*verdict, error) {
 	return every, agree(first, every)
 }
 
-// firstRefusals asks the way the scheduler does: nothing is asked after the first rejection.
+// firstRefusals evaluates the plugins like the scheduler, which stops at the first rejection.
 func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
 	for _, plugin := range w.framework.PreEnqueuePlugins() {
@@ -126,8 +125,8 @@ func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
 	return found
 }
 
-// allRefusals asks every plugin by itself, whatever the others said. A plugin that rejects the pod everywhere is not
-// asked about nodes.
+// allRefusals evaluates every plugin, regardless of the results of the others. A plugin that rejects the pod on all
+// nodes is not evaluated for single nodes.
 func (w *world) allRefusals(pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
 	for _, plugin := range w.framework.PreEnqueuePlugins() {
@@ -167,8 +166,8 @@ func (w *world) preFilterEach(state fwk.CycleState, pod *v1.Pod, found *verdict)
 	return namedFirst(rejected)
 }
 
-// namedFirst moves the rejection to the front that the scheduler ends up with: the first that it cannot get over, else
-// the last of the others, because it overwrites each of those by the next.
+// namedFirst moves the rejection that the scheduler reports to the front: the first that is final, or else the last of
+// the others, because each overwrites the one before it.
 func namedFirst(rejected []refusal) []refusal {
 	named := len(rejected) - 1
 	for i, each := range rejected {
@@ -198,7 +197,7 @@ func (w *world) filterEach(state fwk.CycleState, pod *v1.Pod, info *framework.No
 	return refused
 }
 
-// failedIn words the failure of a plugin that could not judge as the framework does that runs it.
+// failedIn returns the framework's message for a plugin that failed.
 func failedIn(where, plugin string, status *fwk.Status) refusal {
 	if !status.IsRejected() {
 		status = fwk.AsStatus(fmt.Errorf(where+": %w", plugin, status.AsError()))
@@ -210,7 +209,7 @@ func refusalOf(plugin string, status *fwk.Status) refusal {
 	return refusal{Plugin: plugin, Reasons: status.Reasons(), Code: status.Code().String()}
 }
 
-// agree holds the two ways of asking against each other: the scheduler's first rejection has to be the first of all.
+// agree checks that both evaluations agree: the first rejection must be the first of all rejections.
 func agree(first, every *verdict) error {
 	if len(first.Everywhere) > 0 {
 		if len(every.Everywhere) == 0 || every.Everywhere[0].Plugin != first.Everywhere[0].Plugin {

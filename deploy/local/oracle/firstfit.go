@@ -14,8 +14,8 @@ type firstFitRequest struct {
 	Taint    *v1.Taint           `json:"taint"`
 }
 
-// nodePlan is the outcome for one on-demand node: either every movable pod has its place, or Unplaced is the first one
-// without.
+// nodePlan is the result for one on-demand node: either all movable pods are placed, or Unplaced is the first that does
+// not fit.
 type nodePlan struct {
 	Node       string      `json:"node"`
 	Placements []placement `json:"placements"`
@@ -24,14 +24,14 @@ type nodePlan struct {
 
 type firstFitAnswer struct {
 	Nodes []nodePlan `json:"nodes"`
-	// Seconds is the planning alone, without reading the snapshot and building the framework.
+	// Seconds is the time of the planning, without reading the snapshot and creating the framework.
 	Seconds     float64 `json:"seconds"`
 	FilterCalls int     `json:"filter_calls"`
 	PodsAsked   int     `json:"pods_asked"`
 }
 
-// firstFit plans each on-demand node for itself: its pods in the given order, each on the first spot node in the given
-// order that all plugins accept, with the pods before it in place. PreFilter runs once a pod, Filter node by node.
+// firstFit plans each on-demand node independently. It places the pods in the given order, each on the first spot node
+// in the given order that all plugins accept. PreFilter runs once per pod, Filter once per node.
 func firstFit(w *world, asked firstFitRequest) (*firstFitAnswer, error) {
 	spot := make([]*framework.NodeInfo, 0, len(asked.Spot))
 	for _, name := range asked.Spot {

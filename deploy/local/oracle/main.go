@@ -1,7 +1,7 @@
-// The oracle asks the real kube-scheduler's plugins about snapshots of a cluster.
+// The oracle evaluates the plugins of the real kube-scheduler on snapshots of a cluster.
 //
-// It reads one JSON request a line from standard input and writes one JSON answer a line to standard output, in the
-// same order, until the input ends. A request that cannot be answered gets {"error": "..."} and the next one is read.
+// It reads JSON requests from standard input, one per line, and writes the answers to standard output in the same order
+// and format. The answer to an invalid request is {"error": "..."}.
 //
 //	{"mode": "explain",  "snapshot": List, "pods": ["ns/name"], "nodes": ["n"], "all": true}
 //	{"mode": "replay",   "snapshot": List, "drains": [{"node", "taint", "placements": [{"pod", "node"}], "remove": false}]}
@@ -9,7 +9,7 @@
 //	{"mode": "score",    "snapshot": List, "pods": ["ns/name"], "nodes": ["n"]}
 //	{"mode": "plugins"}
 //
-// The framework is the one of the default profile with the default feature gates of the version in go.mod.
+// The framework has the default profile and the default feature gates of the version in go.mod.
 package main
 
 import (
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// silence keeps the scheduler's own log lines and handled errors out of the way: the answers carry what matters.
+// silence discards the scheduler's log lines and handled errors: the answers contain everything relevant.
 func silence() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -82,8 +82,7 @@ type failure struct {
 	Stack string `json:"stack,omitempty"`
 }
 
-// respond answers one request; a panic inside the scheduler's code is an answer too, since it says something about
-// the snapshot.
+// respond answers one request. A panic in the scheduler's code is reported as an error, because the snapshot caused it.
 func respond(line []byte) (answer any) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// nodeInfos is the scheduler's SharedLister over NodeInfos that change as pods are placed and removed.
+// nodeInfos is a SharedLister of NodeInfos that change when pods are placed and removed.
 type nodeInfos struct {
 	list         []fwk.NodeInfo
 	byNode       map[string]*framework.NodeInfo
@@ -21,7 +21,7 @@ type nodeInfos struct {
 	antiAffinity nodeSubset
 }
 
-// nodeSubset is the list of the nodes for which something holds, made again when a node enters or leaves it.
+// nodeSubset is the list of the nodes that meet a condition. It is rebuilt when a node enters or leaves it.
 type nodeSubset struct {
 	members sets.Set[string]
 	list    []fwk.NodeInfo
@@ -99,7 +99,7 @@ func imageStates(node *v1.Node, holders map[string]sets.Set[string]) map[string]
 	return states
 }
 
-// place counts the pod on its node; a pod on a node that is not in the snapshot is nowhere.
+// place adds the pod to its node. A pod on a node that is not in the snapshot is ignored.
 func (n *nodeInfos) place(pod *v1.Pod) {
 	info := n.byNode[pod.Spec.NodeName]
 	if info == nil {
@@ -109,7 +109,7 @@ func (n *nodeInfos) place(pod *v1.Pod) {
 	n.changed(info, pod, +1)
 }
 
-// remove takes the pod off its node, if it was placed.
+// remove removes the pod from its node, if it was placed.
 func (n *nodeInfos) remove(pod *v1.Pod) bool {
 	info := n.byNode[pod.Spec.NodeName]
 	if info == nil || info.RemovePod(klog.Background(), pod) != nil {
@@ -120,8 +120,8 @@ func (n *nodeInfos) remove(pod *v1.Pod) bool {
 	return true
 }
 
-// takenPorts are the host ports of all pods on a node. NodeInfo does not count them: when one of two pods with the same
-// port leaves, it takes the port for free, until it is built anew.
+// takenPorts counts the host ports of all pods on a node. NodeInfo does not count them: when one of two pods with the
+// same port is removed, it treats the port as free until it is rebuilt.
 func takenPorts(pods []fwk.PodInfo) fwk.HostPortInfo {
 	taken := fwk.HostPortInfo{}
 	for _, pod := range pods {
@@ -143,8 +143,8 @@ func (n *nodeInfos) changed(info *framework.NodeInfo, pod *v1.Pod, sign int) {
 	}
 }
 
-// without takes the pod off its node as if it had never been there, and gives the way back. The node's other pods keep
-// their order, which RemovePod would not: a plugin that cannot judge because of one of them names the first.
+// without removes the pod from its node as if it had never been placed, and returns a function that undoes this. Unlike
+// RemovePod, it keeps the order of the other pods: a plugin that fails because of one of them reports the first.
 func (n *nodeInfos) without(pod *v1.Pod) (restore func()) {
 	before := n.byNode[pod.Spec.NodeName]
 	if before == nil || !countsAsScheduled(pod) {
@@ -175,10 +175,10 @@ func (n *nodeInfos) exchange(old, other *framework.NodeInfo) {
 	}
 }
 
-// replaceNode puts a changed node in the place of the one with its name.
+// replaceNode replaces the node with the same name by a changed one.
 func (n *nodeInfos) replaceNode(node *v1.Node) { n.byNode[node.Name].SetNode(node) }
 
-// removeNode takes a node out together with the pods on it.
+// removeNode removes a node and the pods on it.
 func (n *nodeInfos) removeNode(name string) {
 	info := n.byNode[name]
 	if info == nil {

@@ -18,7 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// objects is a snapshot: nodes and pods in the order of the list, everything else for the informers.
+// objects is a snapshot: nodes and pods in list order, and all other objects for the informers.
 type objects struct {
 	nodes  []*v1.Node
 	pods   []*v1.Pod
@@ -26,7 +26,7 @@ type objects struct {
 	seen   map[string]bool
 }
 
-// kinds are the objects besides nodes and pods that the scheduler's plugins look at.
+// kinds are the kinds that the scheduler's plugins read, except nodes and pods.
 var kinds = map[string]func() runtime.Object{
 	"CSIDriver":             func() runtime.Object { return &storagev1.CSIDriver{} },
 	"CSINode":               func() runtime.Object { return &storagev1.CSINode{} },
@@ -124,7 +124,7 @@ func (o *objects) add(item json.RawMessage) error {
 	return decode(item, object)
 }
 
-// isNew says whether no object of this kind and name came before: of two that a dump repeats the first counts.
+// isNew returns whether this is the first object of its kind and name. Duplicates in a dump are ignored.
 func (o *objects) isNew(kind, name string) bool {
 	key := kind + " " + name
 	before := o.seen[key]
@@ -132,7 +132,7 @@ func (o *objects) isNew(kind, name string) bool {
 	return !before
 }
 
-// decode reads JSON the way the API server does: field names are case-sensitive, unknown ones are dropped.
+// decode decodes JSON like the API server: field names are case-sensitive, and unknown fields are dropped.
 func decode(body []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(body, into)
 }

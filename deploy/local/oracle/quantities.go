@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The API server writes amounts in their canonical form, and the scheduler never reads another one: with the same
-// amount in a form like 1024.000Ki, kept as a big decimal, PodRequests adds the overhead to the pod's own spec each
+// The API server writes quantities in their canonical form, so the scheduler never reads any other. With the same
+// amount in a form like 1024.000Ki, which is stored as a big decimal, PodRequests adds the overhead to the pod's own spec each
 // time it is called (k8s.io/component-helpers/resource/helpers.go copies the pod-level request by reference).
 func canonical(lists ...v1.ResourceList) error {
 	for _, list := range lists {

@@ -11,8 +11,8 @@ type replayRequest struct {
 	Drains []drain `json:"drains"`
 }
 
-// drain is one node of a plan. The node keeps standing with the taint, without the pods of the placements, unless it
-// is removed after them.
+// drain is one node of a plan. The node remains, with the taint and without the pods of the placements, unless it is
+// removed after them.
 type drain struct {
 	Node       string      `json:"node"`
 	Taint      *v1.Taint   `json:"taint"`
@@ -35,7 +35,7 @@ type replayAnswer struct {
 	Placements []placementVerdict `json:"placements"`
 }
 
-// replay performs the drains one after the other. A placement that the plugins refuse is reported and not performed.
+// replay performs the drains in order. A placement that the plugins reject is reported and not performed.
 func replay(w *world, asked replayRequest) (*replayAnswer, error) {
 	answer := &replayAnswer{Placements: []placementVerdict{}}
 	for _, each := range asked.Drains {
@@ -57,7 +57,7 @@ func replay(w *world, asked replayRequest) (*replayAnswer, error) {
 	return answer, nil
 }
 
-// evict taints the node and takes all the pods of the placements off it; it gives them back in their order.
+// evict taints the node and removes all pods of the placements from it. It returns the pods in order.
 func (w *world) evict(each drain) ([]*v1.Pod, error) {
 	if err := w.taint(each.Node, each.Taint); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (w *world) taint(node string, taint *v1.Taint) error {
 	return nil
 }
 
-// move judges the pod on the node and places it there if nothing refuses, with the volumes and devices reserved as the
-// scheduler does before it binds.
+// move places the pod on the node if all plugins accept it. It reserves volumes and devices like the scheduler before it
+// binds a pod.
 func (w *world) move(pod *v1.Pod, node string) ([]refusal, error) {
 	info, err := w.node(node)
 	if err != nil {

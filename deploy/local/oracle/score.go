@@ -8,7 +8,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// scores are what the default Score plugins give a pod on the nodes that take it, weighted and normalized over those.
+// scores are the weighted and normalized scores of the default Score plugins for the nodes that accept the pod.
 type scores struct {
 	Pod   string                      `json:"pod"`
 	Nodes map[string]map[string]int64 `json:"nodes"`

@@ -27,7 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 )
 
-// world is the scheduler's view of one snapshot, and the framework that judges in it.
+// world is the scheduler's view of one snapshot, and the framework that runs the plugins on it.
 type world struct {
 	*nodeInfos
 	framework framework.Framework
@@ -39,7 +39,7 @@ type world struct {
 	cancel    context.CancelFunc
 }
 
-// shared is what all worlds have in common: it costs more to make than a world does.
+// shared has what all worlds have in common, because it is expensive to create.
 var shared = sync.OnceValues(func() (*common, error) {
 	var versioned configv1.KubeSchedulerConfiguration
 	configscheme.Scheme.Default(&versioned)
@@ -91,8 +91,8 @@ func newWorld(found *objects) (*world, error) {
 
 func (w *world) close() { w.cancel() }
 
-// countsAsScheduled says whether the scheduler's cache holds the pod: it is bound, and not finished (the scheduler's
-// own informer leaves finished pods out).
+// countsAsScheduled returns whether the scheduler's cache contains the pod: it is bound and not finished (the
+// scheduler's informer excludes finished pods).
 func countsAsScheduled(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
@@ -145,8 +145,7 @@ func (w *world) draManager(informers *stores, client clientset.Interface) (*dyna
 	return manager, nil
 }
 
-// recording wraps the factories so that the plugins themselves can be asked one by one; the framework keeps them to
-// itself.
+// recording wraps the factories to get access to the single plugins, which the framework does not expose.
 func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.Registry {
 	wrapped := make(frameworkruntime.Registry, len(registry))
 	for name, factory := range registry {
@@ -159,7 +158,7 @@ func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.R
 	return wrapped
 }
 
-// recreated is the pod as its controller makes it again: unbound, without a status, with another identity.
+// recreated returns the pod as its controller creates it again: unbound, without a status, with a new UID.
 func (w *world) recreated(pod *v1.Pod) *v1.Pod {
 	w.serial++
 	again := pod.DeepCopy()

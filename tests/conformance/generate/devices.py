@@ -1,6 +1,6 @@
-"""The family around devices: asked for by claim, or as an extended resource behind which a class stands."""
+"""The family of devices: requested by resource claims, or as an extended resource of a DeviceClass."""
 
-from tests.conformance.generate.world import HOSTNAME, ZONE, Family, Json, World
+from tests.conformance.generate.world import HOSTNAME, ZONE, ClusterBuilder, Family, Json
 
 _VERSION = "resource.k8s.io/v1"
 _DRIVER = "gpu.example.com"
@@ -8,7 +8,7 @@ _BACKED = "example.com/gpu"
 _IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 
 
-def _devices(world: World) -> None:
+def _devices(world: ClusterBuilder) -> None:
     spec: Json = {}
     if world.chance(0.5):
         spec["extendedResourceName"] = _BACKED
@@ -23,14 +23,14 @@ def _devices(world: World) -> None:
             _claim(world, namespace, f"devices-{i}")
 
 
-def _slice(world: World, node: str) -> None:
+def _slice(world: ClusterBuilder, node: str) -> None:
     devices = [{"name": f"d{i}"} for i in range(world.rng.randint(1, 2))]
     pool = {"generation": 1, "name": node, "resourceSliceCount": 1}
     spec = {"driver": _DRIVER, "nodeName": node, "pool": pool, "devices": devices}
     world.add("ResourceSlice", f"slice-{node}", version=_VERSION, spec=spec)
 
 
-def _claim(world: World, namespace: str, name: str) -> None:
+def _claim(world: ClusterBuilder, namespace: str, name: str) -> None:
     exactly = {
         "allocationMode": "ExactCount",
         "count": 1,
@@ -52,8 +52,8 @@ def _claim(world: World, namespace: str, name: str) -> None:
         claim["metadata"]["ownerReferences"] = [owner]
 
 
-def _given(world: World) -> Json:
-    """A claim whose devices are given, and to whom."""
+def _given(world: ClusterBuilder) -> Json:
+    """Allocate the devices of a claim, and reserve it for pods."""
     node = world.pick(world.node_names())
     result = {"driver": _DRIVER, "pool": node, "device": "d0", "request": "one"}
     allocation: Json = {"devices": {"results": [result]}}
@@ -66,33 +66,33 @@ def _given(world: World) -> Json:
     return {"allocation": allocation, "reservedFor": reserved}
 
 
-def _ask(world: World, pod: Json) -> None:
+def _ask(world: ClusterBuilder, pod: Json) -> None:
     resources = pod["spec"]["containers"][0]["resources"]
     if world.chance(0.7):
         names = ("devices-0", "devices-0", "devices-1", "devices-2", "devices-3", "no-such-claim")
-        asked = [{"name": f"r{i}", "resourceClaimName": name} for i, name in enumerate(world.some(names, 1, 2))]
+        references = [{"name": f"r{i}", "resourceClaimName": name} for i, name in enumerate(world.some(names, 1, 2))]
         if world.chance(0.1):
-            asked.append({"name": "made", "resourceClaimTemplateName": "devices"})
-        pod["spec"]["resourceClaims"] = asked
-        resources["claims"] = [{"name": one["name"]} for one in asked]
+            references.append({"name": "made", "resourceClaimTemplateName": "devices"})
+        pod["spec"]["resourceClaims"] = references
+        resources["claims"] = [{"name": reference["name"]} for reference in references]
     if world.chance(0.4):
         name = world.pick((_BACKED, _BACKED, _IMPLICIT))
         resources["requests"] = resources.get("requests", {}) | {name: world.pick(("1", "2", "0"))}
 
 
-def _used(world: World, pod: Json) -> None:
-    """What the claim controller notes in the pod, and the scheduler in the claim."""
+def _used(world: ClusterBuilder, pod: Json) -> None:
+    """Set the statuses that the claim controller writes to the pod and the scheduler to the claim."""
     claims = pod["spec"].get("resourceClaims", ())
-    if any("resourceClaimTemplateName" in one for one in claims):
+    if any("resourceClaimTemplateName" in claim for claim in claims):
         made = f"{pod['metadata']['name']}-made"
         pod["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": made}]
-    named = {one.get("resourceClaimName") for one in claims}
+    named = {claim.get("resourceClaimName") for claim in claims}
     meta = pod["metadata"]
-    for one in world.objects:
-        mine = one["kind"] == "ResourceClaim" and one["metadata"]["namespace"] == meta["namespace"]
-        if mine and one["metadata"]["name"] in named and "status" in one and world.chance(0.5):
+    for obj in world.objects:
+        mine = obj["kind"] == "ResourceClaim" and obj["metadata"]["namespace"] == meta["namespace"]
+        if mine and obj["metadata"]["name"] in named and "status" in obj and world.chance(0.5):
             user = {"resource": "pods", "name": meta["name"], "uid": meta["uid"]}
-            one["status"]["reservedFor"] = [*one["status"]["reservedFor"], user][-256:]
+            obj["status"]["reservedFor"] = [*obj["status"]["reservedFor"], user][-256:]
 
 
 FAMILIES = (Family("DynamicResources", _devices, _ask, _used),)

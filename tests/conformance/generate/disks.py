@@ -1,16 +1,16 @@
-"""Volumes, claims, classes and drivers, as the families around storage need them."""
+"""Volumes, claims, storage classes and drivers for the storage families."""
 
 from typing import Any
 
 from tests.conformance.generate.quantities import whole
-from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, Json, World
+from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, ClusterBuilder, Json
 
 GIGA = 2**30
 MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 EBS, GCE, AZURE = "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.io/azure-disk"
 CINDER, PORTWORX = "kubernetes.io/cinder", "kubernetes.io/portworx-volume"
-#: In-tree plugins by the driver that took them over.
+#: In-tree plugins by the CSI driver that they are migrated to.
 MIGRATED = {
     EBS: "ebs.csi.aws.com",
     GCE: "pd.csi.storage.gke.io",
@@ -21,7 +21,7 @@ MIGRATED = {
 IN_TREE = tuple(MIGRATED)
 CSI = "csi.example.com"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-#: What the drivers that took over in-tree plugins call a zone.
+#: The zone labels of the drivers to which in-tree plugins are migrated.
 DRIVER_ZONES = (
     "topology.ebs.csi.aws.com/zone",
     "topology.gke.io/zone",
@@ -31,21 +31,21 @@ DRIVER_ZONES = (
 _BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 
-#: Volumes differ by so much at least, which survives the rounding of every form of a quantity.
+#: The minimum difference between volume sizes, in bytes; larger than the rounding of any quantity format.
 _STEP = 16 * 2**20
 
 
-def add_class(world: World, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
-    one = world.add(
+def add_class(world: ClusterBuilder, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
+    obj = world.add(
         "StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest
     )
     if mode is not None:
-        one["volumeBindingMode"] = mode
-    return one
+        obj["volumeBindingMode"] = mode
+    return obj
 
 
-def add_volume(world: World, source: Json, storage_class: str = "", size: int = GIGA, **spec: Any) -> Json:
-    """A volume of its own size: the scheduler takes the smallest that fits, and any of the smallest."""
+def add_volume(world: ClusterBuilder, source: Json, storage_class: str = "", size: int = GIGA, **spec: Any) -> Json:
+    """Add a volume of unique size, because the scheduler chooses arbitrarily between equal sizes."""
     name = world.name("pv")
     return world.add(
         "PersistentVolume",
@@ -63,7 +63,7 @@ def add_volume(world: World, source: Json, storage_class: str = "", size: int = 
     )
 
 
-def add_claim(world: World, namespace: str, name: str, storage_class: str | None, size: int = GIGA) -> Json:
+def add_claim(world: ClusterBuilder, namespace: str, name: str, storage_class: str | None, size: int = GIGA) -> Json:
     claim = world.add(
         "PersistentVolumeClaim",
         name,
@@ -81,7 +81,7 @@ def add_claim(world: World, namespace: str, name: str, storage_class: str | None
 
 
 def bind(claim: Json, volume: Json) -> None:
-    """As the volume controller leaves them."""
+    """Bind a claim to a volume, as the volume controller does."""
     claim["spec"]["volumeName"] = volume["metadata"]["name"]
     claim["metadata"].setdefault("annotations", {})["pv.kubernetes.io/bind-completed"] = "yes"
     claim["status"] = {"phase": "Bound"}
@@ -95,12 +95,12 @@ def bind(claim: Json, volume: Json) -> None:
     volume["status"] = {"phase": "Bound"}
 
 
-def csi_source(world: World, driver: str = CSI, handles: int = 10**6) -> Json:
+def csi_source(world: ClusterBuilder, driver: str = CSI, handles: int = 10**6) -> Json:
     return {"csi": {"driver": driver, "volumeHandle": f"vol-{world.rng.randint(1, handles)}"}}
 
 
-def in_tree_source(world: World, plugin: str) -> Json:
-    """A volume of a plugin that is migrated to CSI, its identity in each of the ways that were ever written."""
+def in_tree_source(world: ClusterBuilder, plugin: str) -> Json:
+    """Return an in-tree source of a migrated plugin, with its ID in any of the existing formats."""
     number = world.rng.randint(1, 6)
     if plugin == EBS:
         forms = (f"vol-{number}", f"aws://a/vol-{number}", f"aws:///vol-{number}")
@@ -115,7 +115,7 @@ def in_tree_source(world: World, plugin: str) -> Json:
     return {"azureDisk": {"diskName": f"d{number}", "diskURI": uri, "kind": "Managed", "cachingMode": "ReadWrite"}}
 
 
-def node_affinity(world: World) -> Json:
+def node_affinity(world: ClusterBuilder) -> Json:
     terms = []
     for _ in range(world.pick((1, 1, 1, 2))):
         expressions = []
@@ -136,8 +136,8 @@ def node_affinity(world: World) -> Json:
     return {"required": {"nodeSelectorTerms": terms}}
 
 
-def topology_labels(world: World) -> Json:
-    """Zone and region as labels of a volume: GA or beta, one or several, now and then of nowhere."""
+def topology_labels(world: ClusterBuilder) -> Json:
+    """Return zone and region labels of a volume: GA or beta, with one or more zones, rarely an unknown zone."""
     beta = "failure-domain.beta.kubernetes.io"
     labels: Json = {}
     zone = world.pick((*ZONES, *ZONES, "a__b", "b__c__a", "z", "", "a__"))
@@ -147,34 +147,34 @@ def topology_labels(world: World) -> Json:
     return labels
 
 
-def csi_nodes(world: World, drivers: tuple[str, ...], migrated: tuple[str, ...] = ()) -> None:
-    """For most nodes a CSINode, most with limits, some with the in-tree plugins marked as migrated."""
+def csi_nodes(world: ClusterBuilder, drivers: tuple[str, ...], migrated: tuple[str, ...] = ()) -> None:
+    """Add a CSINode for most nodes, most of them with limits, some with migrated in-tree plugins."""
     for name in world.node_names():
         if world.chance(0.15):
             continue
-        one = world.add("CSINode", name, version="storage.k8s.io/v1", spec={"drivers": []})
+        obj = world.add("CSINode", name, version="storage.k8s.io/v1", spec={"drivers": []})
         for driver in world.some(drivers, 1):
             entry: Json = {"name": driver, "nodeID": name, "topologyKeys": [ZONE]}
             if world.chance(0.8):
                 entry["allocatable"] = {"count": world.rng.randint(0, 4)}
             elif world.chance(0.3):
                 entry["allocatable"] = {}
-            one["spec"]["drivers"].append(entry)
+            obj["spec"]["drivers"].append(entry)
         if migrated and world.chance(0.8):
             marked = ",".join(world.some(migrated, 0))
-            one["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": marked}
+            obj["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": marked}
 
 
-def claims_in(world: World, namespace: str) -> list[str]:
+def claims_in(world: ClusterBuilder, namespace: str) -> list[str]:
     return [
-        one["metadata"]["name"]
-        for one in world.objects
-        if one["kind"] == "PersistentVolumeClaim" and one["metadata"]["namespace"] == namespace
+        obj["metadata"]["name"]
+        for obj in world.objects
+        if obj["kind"] == "PersistentVolumeClaim" and obj["metadata"]["namespace"] == namespace
     ]
 
 
-def mount_claims(world: World, pod: Json, most: int = 2) -> None:
-    """Mount claims of the pod's namespace; now and then one that does not exist."""
+def mount_claims(world: ClusterBuilder, pod: Json, most: int = 2) -> None:
+    """Mount claims of the pod's namespace; rarely one that does not exist."""
     names = claims_in(world, pod["metadata"]["namespace"]) or ["no-such-claim"]
     for name in world.some(names, 1, most):
         mounted = "no-such-claim" if world.chance(0.02) else name
@@ -182,6 +182,6 @@ def mount_claims(world: World, pod: Json, most: int = 2) -> None:
             add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": mounted}})
 
 
-def add_pod_volume(world: World, pod: Json, source: Json) -> None:
+def add_pod_volume(world: ClusterBuilder, pod: Json, source: Json) -> None:
     volumes = pod["spec"].setdefault("volumes", [])
     volumes.append({"name": f"v{len(volumes)}", **source})

@@ -1,14 +1,14 @@
-"""Families around other pods: topology spread and inter-pod affinity."""
+"""Families about other pods: topology spread and inter-pod affinity."""
 
-from tests.conformance.generate.world import APPS, HOSTNAME, TIERS, ZONE, Family, Json, World
+from tests.conformance.generate.world import APPS, HOSTNAME, TIERS, ZONE, ClusterBuilder, Family, Json
 
 _KEYS = (ZONE, ZONE, HOSTNAME, HOSTNAME, "rack", "topology.kubernetes.io/region")
-#: No label can have such a value; selectors from before the API server checked them may.
+#: An invalid label value, which selectors can have if they are older than the validation.
 _OLD_VALUE, _OLD = "has space", 0.01
 _LABEL_KEYS = ("app", "tier", "pod-template-hash", "absent")
 
 
-def _racks(world: World) -> None:
+def _racks(world: ClusterBuilder) -> None:
     for node in world.nodes:
         if world.chance(0.7):
             node["metadata"]["labels"]["rack"] = world.pick(("1", "2", "3", ""))
@@ -22,21 +22,21 @@ def _racks(world: World) -> None:
             node["metadata"]["labels"]["pool"] = "x"
 
 
-def selector(world: World, own: Json) -> Json | None:
-    """A label selector: often one that the pod itself matches, else anything from null to contradictions."""
+def selector(world: ClusterBuilder, own: Json) -> Json | None:
+    """Return a label selector: often one that matches the pod itself, else any, including null and contradictions."""
     if world.chance(0.45):
         return {"matchLabels": {"app": own["app"]}}
     if world.chance(0.1):
         return world.pick((None, {}, {"matchLabels": {}}, {"matchExpressions": []}))
-    found: Json = {}
+    result: Json = {}
     if world.chance(0.6):
-        found["matchLabels"] = {"app": _OLD_VALUE if world.chance(_OLD) else world.pick(APPS)}
+        result["matchLabels"] = {"app": _OLD_VALUE if world.chance(_OLD) else world.pick(APPS)}
     if world.chance(0.6):
-        found["matchExpressions"] = [_expression(world) for _ in range(world.rng.randint(1, 2))]
-    return found
+        result["matchExpressions"] = [_expression(world) for _ in range(world.rng.randint(1, 2))]
+    return result
 
 
-def _expression(world: World) -> Json:
+def _expression(world: ClusterBuilder) -> Json:
     key, values = world.pick((("app", APPS), ("tier", TIERS), ("absent", ("x",))))
     operator = world.pick(("In", "NotIn", "Exists", "DoesNotExist"))
     if world.chance(_OLD):
@@ -47,21 +47,27 @@ def _expression(world: World) -> Json:
     return expression
 
 
-def _spread(world: World, pod: Json) -> None:
+def _spread(world: ClusterBuilder, pod: Json) -> None:
     spec = pod["spec"]
-    spec["topologySpreadConstraints"] = _unlike([_constraint(world, pod) for _ in range(world.rng.randint(1, 3))])
+    spec["topologySpreadConstraints"] = _without_duplicates(
+        [_constraint(world, pod) for _ in range(world.rng.randint(1, 3))]
+    )
     if world.chance(0.25):
         spec["nodeSelector"] = {"pool": "x"}
     if world.chance(0.3):
         spec["tolerations"].append({"key": "busy", "operator": "Exists"})
 
 
-def _unlike(constraints: list[Json]) -> list[Json]:
-    """The API takes a pair of topology key and action only once."""
-    return list({(one["topologyKey"], one["whenUnsatisfiable"]): one for one in constraints}.values())
+def _without_duplicates(constraints: list[Json]) -> list[Json]:
+    """Remove duplicates: the API accepts a pair of topology key and action only once."""
+    return list(
+        {
+            (constraint["topologyKey"], constraint["whenUnsatisfiable"]): constraint for constraint in constraints
+        }.values()
+    )
 
 
-def _constraint(world: World, pod: Json) -> Json:
+def _constraint(world: ClusterBuilder, pod: Json) -> Json:
     constraint: Json = {
         "maxSkew": world.pick((1, 1, 2, 3, 2147483647)),
         "topologyKey": world.pick(_KEYS),
@@ -82,7 +88,7 @@ def _constraint(world: World, pod: Json) -> Json:
     return constraint
 
 
-def _affinity(world: World, pod: Json) -> None:
+def _affinity(world: ClusterBuilder, pod: Json) -> None:
     affinity = pod["spec"].setdefault("affinity", {})
     if world.chance(0.55):
         affinity["podAffinity"] = _terms(world, pod)
@@ -90,7 +96,7 @@ def _affinity(world: World, pod: Json) -> None:
         affinity["podAntiAffinity"] = _terms(world, pod)
 
 
-def _terms(world: World, pod: Json) -> Json:
+def _terms(world: ClusterBuilder, pod: Json) -> Json:
     required = [_term(world, pod) for _ in range(world.rng.randint(0, 2))]
     preferred = [
         {"weight": world.rng.randint(1, 100), "podAffinityTerm": _term(world, pod)}
@@ -104,7 +110,7 @@ def _terms(world: World, pod: Json) -> Json:
     return terms
 
 
-def _term(world: World, pod: Json) -> Json:
+def _term(world: ClusterBuilder, pod: Json) -> Json:
     term: Json = {"topologyKey": world.pick(_KEYS)}
     labels = selector(world, pod["metadata"]["labels"])
     if labels is not None or world.chance(0.3):
@@ -131,8 +137,8 @@ def _term(world: World, pod: Json) -> Json:
 
 
 def _merge_keys(term: Json, labels: Json) -> None:
-    """The API server writes matchLabelKeys and mismatchLabelKeys into the selector when the pod is made."""
-    merged = [dict(one) for one in term["labelSelector"].get("matchExpressions") or ()]
+    """Merge matchLabelKeys and mismatchLabelKeys into the selector, as the API server does on creation."""
+    merged = [dict(expression) for expression in term["labelSelector"].get("matchExpressions") or ()]
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         merged += [
             {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(field, ()) if key in labels
@@ -141,17 +147,17 @@ def _merge_keys(term: Json, labels: Json) -> None:
         term["labelSelector"] = term["labelSelector"] | {"matchExpressions": merged}
 
 
-def _leaving(world: World, pod: Json) -> None:
+def _leaving(world: ClusterBuilder, pod: Json) -> None:
     if world.chance(0.08):
         pod["metadata"] |= {"deletionTimestamp": "2024-03-01T10:00:00Z", "deletionGracePeriodSeconds": 30}
 
 
-def _racks_and_spaces(world: World) -> None:
-    """Also, now and then, namespaces whose objects are not in the snapshot: one, or all."""
+def _racks_and_spaces(world: ClusterBuilder) -> None:
+    """Also rarely remove one or all Namespace objects."""
     _racks(world)
     missing = world.pick(([],) * 6 + (world.some(world.namespaces, 1, 1), world.namespaces))
     world.objects = [
-        one for one in world.objects if one["kind"] != "Namespace" or one["metadata"]["name"] not in missing
+        obj for obj in world.objects if obj["kind"] != "Namespace" or obj["metadata"]["name"] not in missing
     ]
 
 

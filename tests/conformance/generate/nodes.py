@@ -1,6 +1,6 @@
-"""Families around the node itself: cordons, taints, labels, names, declared features; and scheduling gates."""
+"""Families about nodes: cordons, taints, labels, names and declared features; and scheduling gates."""
 
-from tests.conformance.generate.world import REGION, SPOT, ZONE, Family, Json, World
+from tests.conformance.generate.world import REGION, SPOT, ZONE, ClusterBuilder, Family, Json
 
 CORDON = "node.kubernetes.io/unschedulable"
 _KEYS = (
@@ -17,7 +17,7 @@ _NUMBERS = ("0", "5", "10", "007", "1.5", "ten", "", "9223372036854775807", "922
 _BOUNDS = (*_NUMBERS, "5", "7", "-3", "+4", "1_0", " 5", "0x10", "\u0665")
 
 
-def _cordon(world: World) -> None:
+def _cordon(world: ClusterBuilder) -> None:
     for node in world.nodes:
         if world.chance(0.5):
             node["spec"]["unschedulable"] = world.chance(0.9)
@@ -25,7 +25,7 @@ def _cordon(world: World) -> None:
             _taint(node, {"effect": "NoSchedule", "key": CORDON})
 
 
-def _tolerate_cordon(world: World, pod: Json) -> None:
+def _tolerate_cordon(world: ClusterBuilder, pod: Json) -> None:
     toleration: Json = {"key": world.pick((CORDON, CORDON, CORDON, "", "node.kubernetes.io/other"))}
     if world.chance(0.8) or not toleration["key"]:
         toleration["operator"] = "Exists" if not toleration["key"] else world.pick(("Exists", "Equal"))
@@ -40,7 +40,7 @@ def _taint(node: Json, taint: Json) -> None:
     node["spec"].setdefault("taints", []).append(taint)
 
 
-def _taints(world: World) -> None:
+def _taints(world: ClusterBuilder) -> None:
     for node in world.nodes:
         for key in world.some(_KEYS, 0, 2):
             taint: Json = {"effect": world.pick(_EFFECTS), "key": key}
@@ -53,7 +53,7 @@ def _taints(world: World) -> None:
             node["status"]["conditions"].append({"type": "PIDPressure", "status": "True"})
 
 
-def _tolerations(world: World, pod: Json) -> None:
+def _tolerations(world: ClusterBuilder, pod: Json) -> None:
     for _ in range(world.rng.randint(1, 4)):
         toleration: Json = {}
         if world.chance(0.9):
@@ -70,7 +70,7 @@ def _tolerations(world: World, pod: Json) -> None:
         pod["spec"]["tolerations"].append(toleration)
 
 
-def _labels(world: World) -> None:
+def _labels(world: ClusterBuilder) -> None:
     for node in world.nodes:
         labels = node["metadata"]["labels"]
         if world.chance(0.6):
@@ -79,7 +79,7 @@ def _labels(world: World) -> None:
             labels["slots"] = world.pick(_NUMBERS)
 
 
-def _node_affinity(world: World, pod: Json) -> None:
+def _node_affinity(world: ClusterBuilder, pod: Json) -> None:
     spec = pod["spec"]
     if world.chance(0.4):
         spec["nodeSelector"] = {
@@ -106,7 +106,7 @@ def _node_affinity(world: World, pod: Json) -> None:
             affinity["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
 
 
-def _term(world: World) -> Json:
+def _term(world: ClusterBuilder) -> Json:
     term: Json = {}
     if world.chance(0.8):
         term["matchExpressions"] = [_expression(world) for _ in range(world.rng.randint(0, 2))]
@@ -115,7 +115,7 @@ def _term(world: World) -> Json:
     return term
 
 
-def _expression(world: World) -> Json:
+def _expression(world: ClusterBuilder) -> Json:
     key, values = world.pick(
         (
             ("disktype", ("ssd", "hdd", "", "nvme")),
@@ -136,19 +136,19 @@ def _expression(world: World) -> Json:
     return expression
 
 
-def _name_field(world: World) -> Json:
+def _name_field(world: ClusterBuilder) -> Json:
     name = world.pick([*world.node_names(), "no-such-node"])
     return {"key": "metadata.name", "operator": world.pick(("In", "In", "NotIn")), "values": [name]}
 
 
-def _declared(world: World) -> None:
+def _declared(world: ClusterBuilder) -> None:
     names = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "NoSuchFeature")
     for node in world.nodes:
         if world.chance(0.8):
             node["status"]["declaredFeatures"] = sorted(world.some(names))
 
 
-def _needs_features(world: World, pod: Json) -> None:
+def _needs_features(world: ClusterBuilder, pod: Json) -> None:
     if world.chance(0.5):
         pod["spec"]["hostNetwork"] = world.chance(0.8)
         pod["spec"]["hostUsers"] = world.chance(0.3)
@@ -160,7 +160,7 @@ def _needs_features(world: World, pod: Json) -> None:
         pod["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
 
 
-def _gates(world: World, pod: Json) -> None:
+def _gates(world: ClusterBuilder, pod: Json) -> None:
     if "nodeName" not in pod["spec"] and world.chance(0.7):
         gates = world.some(("example.com/quota", "example.com/review"), 1)
         pod["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]

@@ -1,6 +1,6 @@
-"""Amounts in every form that the API accepts."""
+"""Quantities in every format that the API accepts."""
 
-from tests.conformance.generate.world import World
+from tests.conformance.generate.world import ClusterBuilder
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -25,8 +25,8 @@ _ODD = (
 _HUGE = ("9223372036854775807", "8Ei", "1e18", "1E", "9223372036854775807m", "7E")
 
 
-def whole(world: World, value: int) -> str | int:
-    """*value* in some form; the value is kept, now and then rounded a little by the form."""
+def whole(world: ClusterBuilder, value: int) -> str | int:
+    """Return *value* in a random format, some of which round it."""
     forms: list[str | int] = [
         str(value),
         f"{value}",
@@ -42,8 +42,8 @@ def whole(world: World, value: int) -> str | int:
     return world.pick(forms)
 
 
-def milli(world: World, value: int) -> str | int:
-    """*value* thousandths in some form."""
+def milli(world: ClusterBuilder, value: int) -> str | int:
+    """Return *value* thousandths in a random format."""
     forms: list[str | int] = [
         f"{value}m",
         f"{value}m",
@@ -59,9 +59,9 @@ def milli(world: World, value: int) -> str | int:
     return world.pick(forms)
 
 
-def odd(world: World) -> str:
+def odd(world: ClusterBuilder) -> str:
     return world.pick(_ODD)
 
 
-def huge(world: World) -> str:
+def huge(world: ClusterBuilder) -> str:
     return world.pick(_HUGE)

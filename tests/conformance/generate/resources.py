@@ -1,7 +1,7 @@
-"""Families around what a node has to give: resources and host ports."""
+"""Families about resources and host ports of nodes."""
 
 from tests.conformance.generate.quantities import huge, milli, odd, whole
-from tests.conformance.generate.world import Family, Json, World, container
+from tests.conformance.generate.world import ClusterBuilder, Family, Json, container
 
 GPU = "nvidia.com/gpu"
 _EXTENDED = (
@@ -16,7 +16,7 @@ _POD_LEVEL = ("cpu", "memory", "hugepages-2Mi")
 _MEGA = 2**20
 
 
-def _allocatable(world: World) -> None:
+def _allocatable(world: ClusterBuilder) -> None:
     for node in world.nodes:
         allocatable = node["status"]["allocatable"]
         allocatable["cpu"] = milli(
@@ -38,7 +38,7 @@ def _allocatable(world: World) -> None:
             del node["status"]["allocatable"]
 
 
-def _requests(world: World, *, pod_level: bool = False) -> Json:
+def _requests(world: ClusterBuilder, *, pod_level: bool = False) -> Json:
     requests: Json = {}
     if world.chance(0.8):
         requests["cpu"] = milli(world, world.pick((0, 1, 5, 10, 20, 50, 100, 150, 800)))
@@ -59,7 +59,7 @@ def _requests(world: World, *, pod_level: bool = False) -> Json:
     return requests
 
 
-def _resources(world: World, *, pod_level: bool = False) -> Json:
+def _resources(world: ClusterBuilder, *, pod_level: bool = False) -> Json:
     requests = _requests(world, pod_level=pod_level)
     resources: Json = {"requests": requests} if requests or world.chance(0.5) else {}
     if world.chance(0.3):
@@ -67,7 +67,7 @@ def _resources(world: World, *, pod_level: bool = False) -> Json:
     return resources
 
 
-def _hungry(world: World, pod: Json) -> None:
+def _hungry(world: ClusterBuilder, pod: Json) -> None:
     spec = pod["spec"]
     spec["containers"] = [container(f"c{i}", _resources(world)) for i in range(world.rng.randint(1, 3))]
     if world.chance(0.5):
@@ -80,20 +80,20 @@ def _hungry(world: World, pod: Json) -> None:
             spec["overhead"][GPU] = "1"
 
 
-def _init_container(world: World, i: int) -> Json:
-    one = container(f"i{i}", _resources(world))
+def _init_container(world: ClusterBuilder, i: int) -> Json:
+    init_container = container(f"i{i}", _resources(world))
     if world.chance(0.5):
-        one["restartPolicy"] = world.pick(("Always", "Always", "OnFailure"))
-    return one
+        init_container["restartPolicy"] = world.pick(("Always", "Always", "OnFailure"))
+    return init_container
 
 
-def _resize(world: World, pod: Json) -> None:
-    """What an in-place resize leaves behind: the amounts actuated and allocated, and where it got stuck."""
+def _resize(world: ClusterBuilder, pod: Json) -> None:
+    """Add the status of an in-place resize: actuated and allocated amounts, and why it is pending."""
     if "nodeName" not in pod["spec"] or world.chance(0.5):
         return
     status = pod["status"]
-    status["containerStatuses"] = [_actuated(world, one) for one in pod["spec"]["containers"] if world.chance(0.8)]
-    started = [_actuated(world, one) for one in pod["spec"].get("initContainers", ()) if world.chance(0.8)]
+    status["containerStatuses"] = [_actuated(world, item) for item in pod["spec"]["containers"] if world.chance(0.8)]
+    started = [_actuated(world, item) for item in pod["spec"].get("initContainers", ()) if world.chance(0.8)]
     if started:
         status["initContainerStatuses"] = started
     if world.chance(0.4):
@@ -108,19 +108,27 @@ def _resize(world: World, pod: Json) -> None:
             status["allocatedResources"] = _requests(world, pod_level=True)
 
 
-def _actuated(world: World, one: Json) -> Json:
-    status: Json = {"name": one["name"], "ready": True, "restartCount": 0, "image": one["image"], "imageID": ""}
+def _actuated(world: ClusterBuilder, declared: Json) -> Json:
+    status: Json = {
+        "name": declared["name"],
+        "ready": True,
+        "restartCount": 0,
+        "image": declared["image"],
+        "imageID": "",
+    }
     if world.chance(0.8):
-        status["resources"] = _resources(world) if world.chance(0.5) else one["resources"]
+        status["resources"] = _resources(world) if world.chance(0.5) else declared["resources"]
     if world.chance(0.7):
-        status["allocatedResources"] = _requests(world) if world.chance(0.5) else one["resources"].get("requests", {})
+        status["allocatedResources"] = (
+            _requests(world) if world.chance(0.5) else declared["resources"].get("requests", {})
+        )
     return status
 
 
-def _ports(world: World, pod: Json) -> None:
+def _ports(world: ClusterBuilder, pod: Json) -> None:
     spec = pod["spec"]
-    for one in spec["containers"]:
-        one["ports"] = [_port(world) for _ in range(world.rng.randint(0, 3))]
+    for item in spec["containers"]:
+        item["ports"] = [_port(world) for _ in range(world.rng.randint(0, 3))]
     if world.chance(0.2):
         init = container("init", {}) | {"ports": [_port(world)]}
         if world.chance(0.6):
@@ -130,7 +138,7 @@ def _ports(world: World, pod: Json) -> None:
         spec["hostNetwork"] = True
 
 
-def _port(world: World) -> Json:
+def _port(world: ClusterBuilder) -> Json:
     port: Json = {"containerPort": world.pick((80, 443, 8080))}
     if world.chance(0.85):
         port["hostPort"] = world.pick((80, 443, 8080, 0))

@@ -1,4 +1,4 @@
-"""Families around volumes: conflicts, limits per node, binding, zones."""
+"""Families about volumes: conflicts, limits per node, binding, zones."""
 
 from tests.conformance.generate.disks import (
     BETA_CLASS,
@@ -21,17 +21,17 @@ from tests.conformance.generate.disks import (
     node_affinity,
     topology_labels,
 )
-from tests.conformance.generate.world import ZONE, ZONES, Family, Json, World
+from tests.conformance.generate.world import ZONE, ZONES, ClusterBuilder, Family, Json
 
 
-def _shared_disks(world: World, pod: Json) -> None:
+def _shared_disks(world: ClusterBuilder, pod: Json) -> None:
     for _ in range(world.rng.randint(1, 2)):
         add_pod_volume(world, pod, _disk(world))
     if world.chance(0.3):
         mount_claims(world, pod)
 
 
-def _disk(world: World) -> Json:
+def _disk(world: ClusterBuilder) -> Json:
     number = world.rng.randint(1, 4)
     kind = world.pick(("gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi", "emptyDir"))
     sources: dict[str, Json] = {
@@ -55,7 +55,7 @@ def _disk(world: World) -> Json:
     return {kind: source}
 
 
-def _exclusive_claims(world: World) -> None:
+def _exclusive_claims(world: ClusterBuilder) -> None:
     for namespace in world.namespaces:
         for i in range(world.rng.randint(1, 4)):
             claim = add_claim(world, namespace, f"only-{i}", "")
@@ -65,7 +65,7 @@ def _exclusive_claims(world: World) -> None:
             bind(claim, add_volume(world, csi_source(world)))
 
 
-def _limits(world: World) -> None:
+def _limits(world: ClusterBuilder) -> None:
     add_class(world, "wffc", CSI, "WaitForFirstConsumer")
     for plugin in IN_TREE:
         add_class(world, plugin.rpartition("/")[2], plugin, "WaitForFirstConsumer")
@@ -85,8 +85,8 @@ def _limits(world: World) -> None:
         _attachment(world)
 
 
-def _attachment(world: World) -> None:
-    volumes = [one["metadata"]["name"] for one in world.objects if one["kind"] == "PersistentVolume"]
+def _attachment(world: ClusterBuilder) -> None:
+    volumes = [obj["metadata"]["name"] for obj in world.objects if obj["kind"] == "PersistentVolume"]
     world.add(
         "VolumeAttachment",
         world.name("attachment"),
@@ -100,7 +100,7 @@ def _attachment(world: World) -> None:
     )
 
 
-def _many_disks(world: World, pod: Json) -> None:
+def _many_disks(world: ClusterBuilder, pod: Json) -> None:
     if world.chance(0.85):
         mount_claims(world, pod, 3)
     if world.chance(0.3):
@@ -111,7 +111,7 @@ def _many_disks(world: World, pod: Json) -> None:
         add_pod_volume(world, pod, _ephemeral("wffc"))
 
 
-#: Volumes that are no claims and are not counted, migratable ones among them.
+#: Inline volumes that do not count for limits, including in-tree ones that can be migrated.
 _UNCOUNTED: tuple[Json, ...] = (
     {"csi": {"driver": CSI, "readOnly": True}},
     {"azureFile": {"secretName": "s", "shareName": "share"}},
@@ -129,8 +129,8 @@ def _ephemeral(storage_class: str) -> Json:
     return {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
-def _own_claims(world: World, pod: Json) -> None:
-    """The claims of generic ephemeral volumes: made, not yet made, or somebody else's."""
+def _own_claims(world: ClusterBuilder, pod: Json) -> None:
+    """Add claims of generic ephemeral volumes: owned by the pod, missing, or with a different owner."""
     for volume in pod["spec"].get("volumes", ()):
         if "ephemeral" in volume and world.chance(0.8):
             meta = pod["metadata"]
@@ -143,7 +143,7 @@ def _own_claims(world: World, pod: Json) -> None:
                 bind(claim, add_volume(world, csi_source(world)))
 
 
-def _binding(world: World) -> None:
+def _binding(world: ClusterBuilder) -> None:
     _classes(world)
     csi_nodes(world, (CSI,), IN_TREE)
     for node in world.nodes:
@@ -156,7 +156,7 @@ def _binding(world: World) -> None:
             _claim_in_some_state(world, namespace, f"claim-{i}")
 
 
-def _classes(world: World) -> None:
+def _classes(world: ClusterBuilder) -> None:
     add_class(world, "now", CSI, "Immediate")
     add_class(world, "wffc", CSI, "WaitForFirstConsumer")
     add_class(world, "local", NO_PROVISIONER, "WaitForFirstConsumer")
@@ -176,7 +176,7 @@ def _classes(world: World) -> None:
             _capacity(world)
 
 
-def _topology(world: World) -> Json:
+def _topology(world: ClusterBuilder) -> Json:
     expressions = [{"key": ZONE, "values": sorted(world.some(("a", "b", "c"), 1, 2))}]
     if world.chance(0.2):
         expressions.append({"key": "disktype", "values": ["ssd"]})
@@ -185,8 +185,8 @@ def _topology(world: World) -> Json:
     return {"matchLabelExpressions": expressions}
 
 
-def _capacity(world: World) -> None:
-    one = world.add(
+def _capacity(world: ClusterBuilder) -> None:
+    obj = world.add(
         "CSIStorageCapacity",
         world.name("capacity"),
         "kube-system",
@@ -195,12 +195,12 @@ def _capacity(world: World) -> None:
         capacity=world.pick(("1Gi", "3Gi", "10Gi", "0")),
     )
     if world.chance(0.85):
-        one["nodeTopology"] = world.pick(({}, {"matchLabels": {ZONE: "a"}}, {"matchLabels": {ZONE: "b"}}))
+        obj["nodeTopology"] = world.pick(({}, {"matchLabels": {ZONE: "a"}}, {"matchLabels": {ZONE: "b"}}))
     if world.chance(0.3):
-        one["maximumVolumeSize"] = world.pick(("512Mi", "2Gi"))
+        obj["maximumVolumeSize"] = world.pick(("512Mi", "2Gi"))
 
 
-def _static_volume(world: World) -> None:
+def _static_volume(world: ClusterBuilder) -> None:
     storage_class = world.pick(("local", "local", "wffc", "topo", ""))
     volume = add_volume(world, {"local": {"path": "/mnt/a"}}, storage_class, world.rng.randint(1, 4) * GIGA)
     if world.chance(0.8):
@@ -219,7 +219,7 @@ def _static_volume(world: World) -> None:
         volume["metadata"]["annotations"] = {BETA_CLASS: world.pick(("local", "wffc"))}
 
 
-def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
+def _claim_in_some_state(world: ClusterBuilder, namespace: str, name: str) -> None:
     waiting = ("wffc", "wffc", "local", "local", "local", "topo", "topo")
     storage_class = world.pick(waiting if world.chance(0.9) else ("now", "unset", "gone", "", None))
     claim = add_claim(world, namespace, name, storage_class, world.rng.randint(1, 3) * GIGA)
@@ -234,7 +234,7 @@ def _claim_in_some_state(world: World, namespace: str, name: str) -> None:
         _refine(world, claim)
 
 
-def _bind_to_new_volume(world: World, claim: Json) -> None:
+def _bind_to_new_volume(world: ClusterBuilder, claim: Json) -> None:
     source = world.pick(
         (csi_source(world), in_tree_source(world, world.pick(IN_TREE)), {"nfs": {"server": "s", "path": "/"}})
     )
@@ -246,8 +246,8 @@ def _bind_to_new_volume(world: World, claim: Json) -> None:
     bind(claim, volume)
 
 
-def _prebind(world: World, claim: Json) -> None:
-    """One side knows of the other, and the volume controller has not come round yet."""
+def _prebind(world: ClusterBuilder, claim: Json) -> None:
+    """Bind a claim or a volume in one direction only, as before the volume controller completes it."""
     meta = claim["metadata"]
     volume = add_volume(world, {"local": {"path": "/mnt/b"}}, world.pick(("local", "wffc")), 5 * GIGA)
     volume["spec"]["claimRef"] = {"name": meta["name"], "namespace": meta["namespace"]}
@@ -259,7 +259,7 @@ def _prebind(world: World, claim: Json) -> None:
         claim["spec"]["volumeName"] = volume["metadata"]["name"]
 
 
-def _spoil(world: World, claim: Json) -> None:
+def _spoil(world: ClusterBuilder, claim: Json) -> None:
     what = world.pick(("lost", "deleting", "volume gone", "not completed"))
     if what == "lost":
         claim["spec"]["volumeName"] = "pv-gone"
@@ -274,7 +274,7 @@ def _spoil(world: World, claim: Json) -> None:
             del claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"]
 
 
-def _refine(world: World, claim: Json) -> None:
+def _refine(world: ClusterBuilder, claim: Json) -> None:
     spec, meta = claim["spec"], claim["metadata"]
     if world.chance(0.2):
         spec["selector"] = world.pick(
@@ -297,14 +297,14 @@ def _refine(world: World, claim: Json) -> None:
         spec["resources"] = {}
 
 
-def _claims(world: World, pod: Json) -> None:
+def _claims(world: ClusterBuilder, pod: Json) -> None:
     if world.chance(0.9):
         mount_claims(world, pod, world.pick((1, 2, 3)))
     if world.chance(0.08):
         add_pod_volume(world, pod, _ephemeral(world.pick(("wffc", "local", "topo", "now"))))
 
 
-def _zoned(world: World) -> None:
+def _zoned(world: ClusterBuilder) -> None:
     beta = "failure-domain.beta.kubernetes.io"
     for node in world.nodes:
         labels = node["metadata"]["labels"]
@@ -326,7 +326,7 @@ def _zoned(world: World) -> None:
                     world.objects.remove(volume)
 
 
-def _zoned_claims(world: World, pod: Json) -> None:
+def _zoned_claims(world: ClusterBuilder, pod: Json) -> None:
     if claims_in(world, pod["metadata"]["namespace"]):
         mount_claims(world, pod)
 

@@ -1,8 +1,8 @@
-"""More families around volumes, each about what several plugins make of one odd thing.
+"""More families about volumes, each relevant to several plugins.
 
 "migrated volumes": in-tree volumes under migration to CSI, with identities and topologies that cannot be translated.
-"competing claims": pods with several claims of few static volumes, alike but for what a claim may ask for.
-"broken storage": selectors and affinities that the API server would not have let in.
+"competing claims": pods with several claims for few static volumes, which differ only in what claims can select.
+"broken storage": selectors and affinities that the API server would reject.
 """
 
 from tests.conformance.generate.disks import (
@@ -18,7 +18,7 @@ from tests.conformance.generate.disks import (
     csi_nodes,
     csi_source,
 )
-from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, Family, Json, World
+from tests.conformance.generate.world import HOSTNAME, REGION, ZONE, ZONES, ClusterBuilder, Family, Json
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION = "failure-domain.beta.kubernetes.io/region"
@@ -40,7 +40,7 @@ _TOPOLOGIES = (
 _ZONE_LABELS = ("a", "b", "a__b", "eu-w1-a", "eu-w1-a__eu-w1-b", "eu-w1-a__us-w1-a", "a__", "", "__")
 
 
-def _source(world: World, plugin: str) -> Json:
+def _source(world: ClusterBuilder, plugin: str) -> Json:
     number = world.rng.randint(1, 4)
     volumes = (f"vol-{number}", f"aws://a/vol-{number}", f"aws:///vol-{number}/", f"aws://a/disk-{number}")
     disk: Json = {"diskName": f"d{number}", "diskURI": f"/disks/d{number}"}
@@ -58,7 +58,7 @@ def _source(world: World, plugin: str) -> Json:
     return sources[plugin.rpartition("/")[2]]
 
 
-def _affinity(world: World) -> Json:
+def _affinity(world: ClusterBuilder) -> Json:
     terms = []
     for _ in range(world.pick((0, 1, 1, 1, 2))):
         expressions = []
@@ -73,8 +73,8 @@ def _affinity(world: World) -> Json:
     return {"required": {"nodeSelectorTerms": terms}}
 
 
-def _driver_labels(world: World) -> None:
-    """What the drivers write on nodes, and what old kubelets wrote."""
+def _driver_labels(world: ClusterBuilder) -> None:
+    """Add the labels that CSI drivers set on nodes, and those of old kubelets."""
     for node in world.nodes:
         labels = node["metadata"]["labels"]
         for key in (*_TOPOLOGIES, BETA_ZONE, BETA_REGION):
@@ -82,7 +82,7 @@ def _driver_labels(world: World) -> None:
                 labels[key] = "r1" if key == BETA_REGION else world.pick((labels.get(ZONE, "a"), *ZONES))
 
 
-def _migrated(world: World) -> None:
+def _migrated(world: ClusterBuilder) -> None:
     _driver_labels(world)
     csi_nodes(world, (CSI, *DRIVERS.values()), tuple(DRIVERS))
     for plugin in DRIVERS:
@@ -98,18 +98,18 @@ def _migrated(world: World) -> None:
                 if world.chance(0.6):
                     volume["metadata"]["labels"] = {world.pick((ZONE, BETA_ZONE)): world.pick(_ZONE_LABELS)}
                 bind(claim, volume)
-    volumes = [one["metadata"]["name"] for one in world.objects if one["kind"] == "PersistentVolume"]
+    volumes = [obj["metadata"]["name"] for obj in world.objects if obj["kind"] == "PersistentVolume"]
     for _ in range(world.rng.randint(0, 6)):
         _attachment(world, world.pick((*volumes, "gone")) if volumes else "gone")
 
 
-def _attachment(world: World, volume: str) -> None:
+def _attachment(world: ClusterBuilder, volume: str) -> None:
     spec: Json = {"attacher": world.pick((CSI, *DRIVERS.values(), "")), "nodeName": world.pick(world.node_names())}
     spec["source"] = {"persistentVolumeName": volume} if world.chance(0.9) else {}
     world.add("VolumeAttachment", world.name("attachment"), version="storage.k8s.io/v1", spec=spec)
 
 
-def _mount_migrated(world: World, pod: Json) -> None:
+def _mount_migrated(world: ClusterBuilder, pod: Json) -> None:
     for name in world.some(claims_in(world, pod["metadata"]["namespace"]), 0, 3):
         add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": name}})
     for _ in range(world.pick((0, 0, 1, 2))):
@@ -118,7 +118,7 @@ def _mount_migrated(world: World, pod: Json) -> None:
         add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": world.pick(("gone", ""))}})
 
 
-def _competing(world: World) -> None:
+def _competing(world: ClusterBuilder) -> None:
     driver = world.add("CSIDriver", CSI, version="storage.k8s.io/v1", spec={"storageCapacity": world.chance(0.5)})
     if world.chance(0.3):
         del driver["spec"]["storageCapacity"]
@@ -152,12 +152,12 @@ def _competing(world: World) -> None:
                 )
 
 
-def _size(world: World) -> int:
+def _size(world: ClusterBuilder) -> int:
     return world.rng.randint(1, 3) * GIGA
 
 
-def _local_disk(world: World) -> None:
-    """Of its own size: which of two equal ones a claim takes is nobody's to foretell."""
+def _local_disk(world: ClusterBuilder) -> None:
+    """Add a local volume of unique size, because the choice between equal sizes is not deterministic."""
     volume = add_volume(world, {"local": {"path": "/mnt/a"}}, world.pick(("disk", "disk", "made")), _size(world))
     volume["spec"]["accessModes"] = ["ReadWriteOnce"]
     key, values = world.pick(((HOSTNAME, world.node_names()), (HOSTNAME, world.node_names()), (ZONE, list(ZONES))))
@@ -168,14 +168,14 @@ def _local_disk(world: World) -> None:
         volume["metadata"]["labels"] = {"tier": "gold"}
 
 
-def _mount_several(world: World, pod: Json) -> None:
+def _mount_several(world: ClusterBuilder, pod: Json) -> None:
     names = claims_in(world, pod["metadata"]["namespace"])
     for name in world.some(names, 1, world.rng.randint(1, 5)):
         for _ in range(2 if world.chance(0.05) else 1):
             add_pod_volume(world, pod, {"persistentVolumeClaim": {"claimName": name}})
 
 
-def _broken(world: World) -> None:
+def _broken(world: ClusterBuilder) -> None:
     add_class(
         world,
         "disk",
@@ -204,7 +204,7 @@ def _broken(world: World) -> None:
                 claim["spec"]["selector"] = {"matchExpressions": [_odd_expression(world)]}
 
 
-def _odd_term(world: World) -> Json:
+def _odd_term(world: ClusterBuilder) -> Json:
     term: Json = {}
     if world.chance(0.6):
         term["matchExpressions"] = [_odd_expression(world) for _ in range(world.rng.randint(0, 2))]
@@ -215,12 +215,12 @@ def _odd_term(world: World) -> Json:
     return term
 
 
-def _odd_expression(world: World) -> Json:
+def _odd_expression(world: ClusterBuilder) -> Json:
     operator = world.pick(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Is"))
-    one: Json = {"key": world.pick((ZONE, ZONE, HOSTNAME, "not a key")), "operator": operator}
+    expression: Json = {"key": world.pick((ZONE, ZONE, HOSTNAME, "not a key")), "operator": operator}
     if values := world.pick((["a"], ["a", "b"], ["1"], [], ["-"])):
-        one["values"] = values
-    return one
+        expression["values"] = values
+    return expression
 
 
 FAMILIES = (

@@ -1,21 +1,21 @@
-"""Workloads: pods by the replica, by the node, or alone, most of them bound somewhere."""
+"""Workloads: pods of controllers and single pods, most of them bound."""
 
 from copy import deepcopy
 
-from tests.conformance.generate.world import Family, Json, World, template
+from tests.conformance.generate.world import ClusterBuilder, Family, Json, template
 
 _PHASES = ("Running",) * 18 + ("Pending", "Succeeded", "Failed")
 
 
-def add_workloads(world: World, families: list[Family], oddness: float) -> None:
-    """Between 5 and 90 pods, each family at work in a share *oddness* of the workloads.
+def add_workloads(world: ClusterBuilder, families: list[Family], oddness: float) -> None:
+    """Add between 5 and 90 pods. Each family modifies a share *oddness* of the workloads.
 
-    A workload's pods are alike but for what a family does to each.
+    The pods of a workload are equal, except for modifications of single pods.
     """
-    wanted = world.rng.randint(5, 90)
-    while len(world.pods) < wanted:
+    count = world.rng.randint(5, 90)
+    while len(world.pods) < count:
         model = template(world)
-        mine = [one for one in families if world.chance(oddness)]
+        mine = [family for family in families if world.chance(oddness)]
         for family in mine:
             family.template(world, model)
         owner = _owner(world)
@@ -25,7 +25,7 @@ def add_workloads(world: World, families: list[Family], oddness: float) -> None:
         _add_budget(world)
 
 
-def _owner(world: World) -> Json | None:
+def _owner(world: ClusterBuilder) -> Json | None:
     kind = world.pick(("ReplicaSet",) * 6 + ("StatefulSet", "DaemonSet", "Job", ""))
     if not kind:
         return None
@@ -41,7 +41,7 @@ def _owner(world: World) -> Json | None:
     }
 
 
-def _add_pod(world: World, model: Json, owner: Json | None, families: list[Family]) -> None:
+def _add_pod(world: ClusterBuilder, model: Json, owner: Json | None, families: list[Family]) -> None:
     pod = deepcopy(model)
     meta = pod["metadata"]
     meta["name"] = world.name(owner["name"] if owner else "pod")
@@ -62,7 +62,7 @@ def _add_pod(world: World, model: Json, owner: Json | None, families: list[Famil
     world.pods.append(pod)
 
 
-def _add_budget(world: World) -> None:
+def _add_budget(world: ClusterBuilder) -> None:
     world.add(
         "PodDisruptionBudget",
         world.name("budget"),

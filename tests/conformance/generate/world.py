@@ -1,4 +1,4 @@
-"""What all families share: the cluster under construction, dice, and plain objects as the API would print them."""
+"""Shared by all families: the cluster under construction, random choices, and basic objects as printed by the API."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass
-class World:
-    """A cluster under construction. Everything random comes from ``rng``, so a seed is a cluster."""
+class ClusterBuilder:
+    """A cluster under construction. All random choices use ``rng``, so the seed determines the cluster."""
 
     rng: Random
     nodes: list[Json] = field(default_factory=list)
@@ -30,35 +30,39 @@ class World:
     serial: int = 0
 
     def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def pick(self, options: Sequence[T]) -> T:
+        """Return a random element of *options*."""
         return self.rng.choice(options)
 
     def some(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
-        """Between *least* and *most* different ones of *options*, in random order."""
+        """Return between *least* and *most* distinct elements of *options*, in random order."""
         most = len(options) if most is None else min(most, len(options))
         return self.rng.sample(list(options), self.rng.randint(min(least, most), most))
 
     def name(self, stem: str) -> str:
+        """Return a unique name that starts with *stem*."""
         self.serial += 1
         return f"{stem}-{self.serial}"
 
     def add(self, kind: str, name: str, namespace: str = "", version: str = "v1", **rest: Any) -> Json:
-        """A new object of the cluster; what an earlier family made under that name is replaced."""
-        self.objects = [one for one in self.objects if _key(one) != (kind, name, namespace)]
-        one: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": f"uid-{kind}-{name}"}}
+        """Add and return an object; it replaces an object of the same name from an earlier family."""
+        self.objects = [other for other in self.objects if _key(other) != (kind, name, namespace)]
+        obj: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": f"uid-{kind}-{name}"}}
         if namespace:
-            one["metadata"]["namespace"] = namespace
-            one["metadata"]["uid"] += f"-{namespace}"
-        one.update(rest)
-        self.objects.append(one)
-        return one
+            obj["metadata"]["namespace"] = namespace
+            obj["metadata"]["uid"] += f"-{namespace}"
+        obj.update(rest)
+        self.objects.append(obj)
+        return obj
 
     def node_names(self) -> list[str]:
-        return [one["metadata"]["name"] for one in self.nodes]
+        return [node["metadata"]["name"] for node in self.nodes]
 
     def as_list(self) -> Json:
+        """Return the cluster as a ``kind: List``."""
         return {
             "apiVersion": "v1",
             "kind": "List",
@@ -67,33 +71,33 @@ class World:
         }
 
 
-def _key(one: Json) -> tuple[str, str, str]:
-    return one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")
+def _key(obj: Json) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace", "")
 
 
-def _nothing(_: World, __: Json) -> None:
+def _nothing(_: ClusterBuilder, __: Json) -> None:
     pass
 
 
-def _no_objects(_: World) -> None:
+def _no_objects(_: ClusterBuilder) -> None:
     pass
 
 
 @dataclass(frozen=True)
 class Family:
-    """What makes one plugin's life hard.
+    """Modifications of a cluster that exercise one plugin.
 
-    ``cluster`` adds objects and marks nodes, ``template`` marks the pod that a workload's pods are copied from,
-    ``pod`` marks a single pod that has its name and perhaps its node.
+    ``cluster`` adds objects and modifies nodes, ``template`` modifies the pod from which a workload's pods are copied,
+    and ``pod`` modifies a single pod, which has a name and possibly a node.
     """
 
     name: str
-    cluster: Callable[[World], None] = _no_objects
-    template: Callable[[World, Json], None] = _nothing
-    pod: Callable[[World, Json], None] = _nothing
+    cluster: Callable[[ClusterBuilder], None] = _no_objects
+    template: Callable[[ClusterBuilder, Json], None] = _nothing
+    pod: Callable[[ClusterBuilder, Json], None] = _nothing
 
 
-def add_namespaces(world: World) -> None:
+def add_namespaces(world: ClusterBuilder) -> None:
     for name, labels in (
         ("default", {}),
         ("shop", {"team": "red", "env": "prod"}),
@@ -101,12 +105,12 @@ def add_namespaces(world: World) -> None:
         ("kube-system", {"team": ""}),
     ):
         world.namespaces.append(name)
-        one = world.add("Namespace", name, status={"phase": "Active"})
-        one["metadata"]["labels"] = {"kubernetes.io/metadata.name": name, **labels}
+        namespace = world.add("Namespace", name, status={"phase": "Active"})
+        namespace["metadata"]["labels"] = {"kubernetes.io/metadata.name": name, **labels}
 
 
-def add_nodes(world: World) -> None:
-    """Between 3 and 14 nodes, at least one of each kind; one in twelve has no zone."""
+def add_nodes(world: ClusterBuilder) -> None:
+    """Add between 3 and 14 nodes, at least one spot and one on-demand node; one in twelve has no zone."""
     count = world.rng.randint(3, 14)
     spots = world.rng.randint(1, count - 1)
     for i in range(count):
@@ -114,7 +118,7 @@ def add_nodes(world: World) -> None:
         world.nodes.append(_node(world, f"spot-{i}" if spot else f"od-{i - spots}", spot))
 
 
-def _node(world: World, name: str, spot: bool) -> Json:
+def _node(world: ClusterBuilder, name: str, spot: bool) -> Json:
     labels = {
         "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
@@ -149,8 +153,8 @@ def _node(world: World, name: str, spot: bool) -> Json:
     }
 
 
-def template(world: World) -> Json:
-    """A pod as a workload's template, with what the API server and the admission plugins fill in."""
+def template(world: ClusterBuilder) -> Json:
+    """Return a template pod, with the defaults of the API server and the admission plugins."""
     app = world.pick(APPS)
     labels = {"app": app, "pod-template-hash": f"h{world.rng.randint(0, 3)}"}
     if world.chance(0.5):
@@ -183,7 +187,7 @@ def default_toleration(cause: str) -> Json:
     }
 
 
-def small_requests(world: World) -> Json:
+def small_requests(world: ClusterBuilder) -> Json:
     if world.chance(0.1):
         return {}
     requests = {"cpu": world.pick(("10m", "100m", "250m", "0.1")), "memory": world.pick(("64Mi", "128Mi", "100M"))}
