@@ -437,7 +437,7 @@ class TestProvider:
             loop.round()
             [blocker] = blockers(here, "od-1")
             assert blocker.reason is Reason.PROVIDER_REFUSED
-            assert blocker.detail.startswith("pool: protected: not on a Sunday; it is left alone until ")
+            assert blocker.detail.startswith("pool: protected: not on a Sunday; no new attempt before ")
 
     def test_an_order_at_work_is_asked_about_until_it_is_done(self) -> None:
         with world(*CLUSTER) as here:
