@@ -17,11 +17,12 @@ DONE: Final = 200
 
 def test_of_two_victims_the_second_one_fails(cluster: ControlPlane, tmp_path: Path) -> None:
     with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
-        site.edge.inject(Fault("removing od-4", 500, acted=True))
+        site.edge.inject(Fault("removing od-4", 500, acted=True, times=100))
         answer = proxy.ask("/pool/size", {"desiredSize": 2})
         assert answer.status_code == DONE
         assert answer.json()["detail"].startswith("1 of 2 machines were removed: node od-4: ")
         site.comes_to("od-1", "od-2", "od-4", pods=TOTAL)
+        site.edge.forget()
         answer = proxy.ask("/pool/size", {"desiredSize": 2})
         assert (answer.status_code, answer.text) == (DONE, "")
         site.comes_to("od-1", "od-2", pods=TOTAL)
