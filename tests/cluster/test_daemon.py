@@ -212,7 +212,12 @@ def versions(cluster: ControlPlane) -> dict[str, str]:
 def items(cluster: ControlPlane, kind: str) -> list[Json]:
     """All but what the control plane itself tells of."""
     found = cluster.api.items(kind)
-    return [one for one in found if one.get("source", {}).get("component", "rescheduler") == "rescheduler"]
+    return [one for one in found if _component(one) == "rescheduler"]
+
+
+def _component(event: Json) -> str:
+    """Who wrote an Event, in its old or its new form; any other object may be ours."""
+    return str(event.get("source", {}).get("component") or event.get("reportingComponent") or "rescheduler")
 
 
 def annotate(cluster: ControlPlane, node: str, text: str) -> None:
