@@ -58,7 +58,7 @@ def without_targets() -> None:
             course._plan = event.verdict  # type: ignore[attr-defined]
         return event
 
-    _patch(Course, "_plan", None)
+    Course._plan = None  # type: ignore[attr-defined]
     _patch(Course, "_start", started)
     _patch(Course, "_planned", kept)
 
@@ -113,7 +113,7 @@ def without_taint() -> None:
         edit(cluster, name, uid, replace(wanted, taint=()))
 
     _patch(Cluster, "edit_node", untainted)
-    _patch(view.View, "is_tainted", lambda *_: True)
+    _patch(view.View, "is_ours", lambda *_: True)
 
 
 def without_dry_runs() -> None:
@@ -179,6 +179,7 @@ SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
 
 
 def _patch(owner: Any, name: str, value: object) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name}: the safeguard has moved"
     setattr(owner, name, value)
 
 
