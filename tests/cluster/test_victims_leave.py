@@ -147,7 +147,7 @@ def test_a_victim_leaves_and_the_minimum_stays(
     with world(cluster, monkeypatch, config) as machines:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"}, tolerations=[TOLERATION])])
-        look.running(2)
+        look.running(2, "web")
         cluster.apply([spot("spot-1"), spot("spot-2")])
         with Daemon(cluster, NO_DELAY, *(flag.format(config=config) for flag in flags)) as daemon:
             look.eventually(lambda: len(machines()) == 1, "one machine to end")
@@ -155,7 +155,7 @@ def test_a_victim_leaves_and_the_minimum_stays(
             look.eventually(lambda: daemon.told("must keep 1, 0 would be left"), "the other to be refused")
             assert len(machines()) == 1
             assert not daemon.told("token")
-        look.running(2)
+        look.running(2, "web")
         assert look.marks() == {}
 
 
