@@ -22,6 +22,8 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
         return drain.waiting if _everything_runs(drain) else ()
     if unbegun := _first_victims(drain, controlled):
         return _wave(drain, unbegun) if _all_bound(drain) else ()
+    if _first_eviction_pending(drain):
+        return ()
     steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(drain.begun))
     return tuple(victim for step in steps for victim in step)
 
@@ -52,6 +54,13 @@ def _all_bound(drain: Drain) -> bool:
     """Return whether every pod evicted by this or an earlier process has a bound replacement."""
     asking = any(not victim.accepted for victim in drain.victims.values())
     return not asking and all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
+
+
+def _first_eviction_pending(drain: Drain) -> bool:
+    """Return whether a first eviction of a controller is not accepted yet: it belongs to a wave, and is retried."""
+    begun = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+    asked = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
+    return any(victim.controller not in begun for victim in asked)
 
 
 def _everything_runs(drain: Drain) -> bool:

@@ -1,6 +1,7 @@
 """Tests of the order of evictions: one pod, one per namespace, one per controller, then growing steps."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -142,6 +143,29 @@ class TestTheFirstWavesWaitForBoundReplacements:
             (6, seen("a b c x y", self.RUN), ()),
         ]
         play(begun(plan(*self.ALL), *self.ALL), story)
+
+
+class TestLaterStepsWaitForTheWaves:
+    """A rejected eviction of a wave is retried: until it is accepted, no controller loses a second pod."""
+
+    FIRST, CALM, GUARDED = workload("first", "x"), workload("calm", "a", "b"), workload("guarded", "s")
+    ALL = (FIRST, CALM, GUARDED)
+    RUN: ClassVar[Counts] = {each: each.running for each in ALL}
+
+    def test_a_rejected_eviction_holds_the_steps_of_other_controllers(self) -> None:
+        story: Story = [
+            (5, seen("x a b s", self.RUN), (planning(),)),
+            *step(5, "x"),
+            (6, seen("a b s", self.RUN), (planning(),)),
+            (6, PlannedAgain(EMPTY), (Evict(self.CALM.pods[0]), Evict(self.GUARDED.pods[0]))),
+            (6, EvictionAccepted("a"), ()),
+            (6, EvictionRefused("s", "budget", 5), ()),
+            (7, seen("b s", self.RUN), ()),
+            (11, seen("b s", self.RUN), (Evict(self.GUARDED.pods[0]),)),
+            (11, EvictionAccepted("s"), ()),
+            (12, seen("b", self.RUN), (planning(),)),
+        ]
+        play(replace(begun(plan(*self.ALL), *self.ALL), renew_at=1e9, read_at=1e9), story)
 
 
 class TestLaterStepsWaitForReadyReplacements:
