@@ -154,14 +154,8 @@ def _assembled(
     elector = _elector(client, holder, running, clock)
     standing.elector = elector
     state = ClusterState(client, clock, connection.content_type)
-    interval = running.timing.housekeeping_interval.total_seconds()
     rights = RightsReview(client, clock, _rights(running), lambda: _is_refused(state, elector))
-    standing.health = Health(
-        clock,
-        interval,
-        lambda: state.synced and not rights.missing,
-        lambda: told(rights.missing) or unfit(state),
-    )
+    standing.health = _health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
     state.start()
@@ -177,15 +171,8 @@ def _assembled(
     lease = running.lease_name if elector is not None else ""
     store = MemoryStore(writer, running.namespace, running.memory_name, lease)
     recollection = Recollection(store, running.timing, clock, report, lambda: standing.leading, dry_run=running.dry_run)
-    view = View(
-        state,
-        policy,
-        clock,
-        holder,
-        running.node_name,
-        cooling=recollection.cooling,
-        identity=running.identity,
-    )
+    cooling, own_node = recollection.cooling, running.node_name
+    view = View(state, policy, clock, holder, own_node, cooling=cooling, identity=running.identity)
     cluster, controllers = Cluster(writer), Ownership(ControllerReader(client, clock))
     access = Access(cluster, provider, clock, holder, controllers, running.identity, leads=lambda: standing.leading)
     records = DrainRecords(recollection, view, clock, report, returns_pause=not policy.allow_returning_plans)
@@ -202,6 +189,16 @@ def _assembled(
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)
+
+
+def _health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:
+    """Ready while the cluster is read and no right is missing."""
+    return Health(
+        clock,
+        running.timing.housekeeping_interval.total_seconds(),
+        lambda: state.synced and not rights.missing,
+        lambda: told(rights.missing) or unfit(state),
+    )
 
 
 def _is_refused(state: ClusterState, elector: Elector | None) -> bool:

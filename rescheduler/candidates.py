@@ -6,6 +6,7 @@ twice as long when it is found again, so that a cluster full of nodes that canno
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from predicates.objects import OwnerReference, Pod
@@ -16,19 +17,19 @@ from rescheduler.planning.controllers import ControllerState
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.waits import Doubling
 from rescheduler.recollection import Recollection
 from rescheduler.view import View
 
-#: Seconds for which a veto stands without another read: doubling, as long as it is found again.
-FIRST_VETO: Final = 60.0
-LONGEST_VETO: Final = 600.0
+#: How long a veto stands without another read, doubling as long as it is found again.
+VETOES: Final = Doubling(timedelta(minutes=1), timedelta(minutes=10))
 
 
 @dataclass(frozen=True, slots=True)
 class _Veto:
     blockers: tuple[Blocker, ...]
-    until: float
-    seconds: float  #: for which it stands
+    until: float  #: monotonic seconds
+    times: int  #: how often it was found in a row
 
 
 class Candidates:
@@ -55,7 +56,8 @@ class Candidates:
     def vetoes(self) -> Mapping[str, tuple[Blocker, ...]]:
         """The vetoes that stand."""
         now = self._clock.monotonic()
-        self._vetoes = {node: veto for node, veto in self._vetoes.items() if now < veto.until + LONGEST_VETO}
+        known = VETOES.longest.total_seconds()
+        self._vetoes = {node: veto for node, veto in self._vetoes.items() if now < veto.until + known}
         return {node: veto.blockers for node, veto in self._vetoes.items() if now < veto.until}
 
     def judge(self, plan: Plan) -> tuple[Blocker, ...]:
@@ -84,8 +86,9 @@ class Candidates:
     def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
         before = self._vetoes.pop(node, None)
         if blockers:
-            seconds = FIRST_VETO if before is None else min(2 * before.seconds, LONGEST_VETO)
-            self._vetoes[node] = _Veto(blockers, self._clock.monotonic() + seconds, seconds)
+            times = 1 if before is None else before.times + 1
+            until = self._clock.monotonic() + VETOES.after(times).total_seconds()
+            self._vetoes[node] = _Veto(blockers, until, times)
 
     def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> Read:
         siblings = self._view.siblings({namespace for namespace, _ in owners})

@@ -35,6 +35,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.offers import Offers
 from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.landing import compare, expect
 from rescheduler.planning.node_info import NodeInfo
@@ -57,11 +58,6 @@ COMPARISON: Final = timedelta(seconds=1)
 
 #: While there is nothing to do but to wait for the cluster, the Lease or replacement pods, rounds are this frequent.
 IDLE: Final = timedelta(seconds=2)
-
-#: An empty node that the provider has left is offered to it again after so long, doubling; others have their turn
-#: meanwhile. A new machine is soon known to its provider; one that is nobody's costs few offers.
-FIRST_OFFER: Final = timedelta(minutes=1)
-LONGEST_OFFER: Final = timedelta(hours=1)
 
 #: Nodes whose pods' controllers are read in one round, until one can go. Vetoed ones leave the turn to the next ones.
 CANDIDATES: Final = 20
@@ -130,14 +126,6 @@ class Knowledge:
     missing_rights: Callable[[], str] = str  #: in words; "": none is missing
 
 
-@dataclass(frozen=True, slots=True)
-class _Unwanted:
-    """A node that the provider has left."""
-
-    until: float  #: when it is offered again, in monotonic seconds
-    pause: timedelta
-
-
 class Loop:
     """Rounds. For one thread."""
 
@@ -171,7 +159,7 @@ class Loop:
         self._compared = False  # with k8s-spot-rescheduler
         self._judged_at: float | None = None  # when all nodes were last judged
         self._settled_at: datetime | None = None  # when spot is trusted again after a burst of lost nodes
-        self._unwanted: dict[str, _Unwanted] = {}  # by UIDs of nodes that the provider has left
+        self._offers = Offers(clock)
 
     def run(self) -> None:
         """Rounds until we are told to stop."""
@@ -260,7 +248,7 @@ class Loop:
     def _observe(self) -> None:
         now, nodes = self._clock.now(), self._view.nodes()
         uids = {name: node.metadata.uid for name, node in nodes.items()}
-        self._unwanted = {uid: until for uid, until in self._unwanted.items() if uid in uids.values()}
+        self._offers.keep(frozenset(uids.values()))
         self._recollection.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
         infos = self._view.node_infos()
@@ -347,8 +335,7 @@ class Loop:
         node = self._view.node(name)
         if node is None or control_plane_label(node) or not self._drainer.takes_machines:
             return False
-        left = self._unwanted.get(node.metadata.uid)
-        return left is None or self._clock.monotonic() >= left.until
+        return self._offers.due(node.metadata.uid)
 
     def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()
@@ -374,15 +361,9 @@ class Loop:
         self._ended(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):
-                self._leave(node)
+                self._offers.declined(node.metadata.uid)
             return Outcome.DRAINED
         return Outcome.HELD if drain.failure.why in _OVERTAKEN else Outcome.FAILED
-
-    def _leave(self, node: Node) -> None:
-        """The provider has left *node*: it is offered again later."""
-        before = self._unwanted.get(node.metadata.uid)
-        pause = FIRST_OFFER if before is None else min(2 * before.pause, LONGEST_OFFER)
-        self._unwanted[node.metadata.uid] = _Unwanted(self._clock.monotonic() + pause.total_seconds(), pause)
 
     def _ended(self, drain: Drain, began: datetime) -> None:
         self._landings.evicted(drain.evicted)

@@ -58,9 +58,9 @@ def _all_bound(drain: Drain) -> bool:
 
 def _first_eviction_pending(drain: Drain) -> bool:
     """Return whether a first eviction of a controller is not accepted yet: it belongs to a wave, and is retried."""
-    begun = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+    evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
     asked = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
-    return any(victim.controller not in begun for victim in asked)
+    return any(victim.controller not in evicted_from for victim in asked)
 
 
 def _everything_runs(drain: Drain) -> bool:

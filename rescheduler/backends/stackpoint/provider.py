@@ -62,7 +62,7 @@ class StackpointSystem:
         nodes = self._client.nodes(deadline=deadline)
         before, self._groups, self._nodes = self._nodes, groups, {node.key: node for node in nodes}
         members = [pools.group_of(node, groups) for node in nodes]
-        _tell_changes(before, self._nodes, dict(zip(self._nodes, members, strict=False)))
+        _tell_changes(before, self._nodes, {node.key: member for node, member in zip(nodes, members, strict=True)})
         patience = float(self._config.file.build_timeout)
         return View([group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience))
 

@@ -1,0 +1,42 @@
+"""Empty nodes that the provider did not take: they are offered to it again, with growing pauses."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.planning.waits import Doubling
+
+#: Until the next offer; other nodes have their turn meanwhile. A new machine is soon known to its provider, and a
+#: machine that belongs to no provider costs few offers.
+PAUSES: Final = Doubling(timedelta(minutes=1), timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Declined:
+    times: int
+    until: float  #: monotonic seconds
+
+
+class Offers:
+    """For the loop's thread. Nodes are identified by UID."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._declined: dict[str, _Declined] = {}
+
+    def keep(self, uids: Container[str]) -> None:
+        """Forget all nodes but *uids*."""
+        self._declined = {uid: declined for uid, declined in self._declined.items() if uid in uids}
+
+    def due(self, uid: str) -> bool:
+        """Return whether the node may be offered now."""
+        declined = self._declined.get(uid)
+        return declined is None or self._clock.monotonic() >= declined.until
+
+    def declined(self, uid: str) -> None:
+        """Record that the provider did not take the node."""
+        times = self._declined[uid].times + 1 if uid in self._declined else 1
+        until = self._clock.monotonic() + PAUSES.after(times).total_seconds()
+        self._declined[uid] = _Declined(times, until)
