@@ -146,9 +146,9 @@ def _assembled(
     running: Running,
     clock: Clock,
 ) -> Loop:
-    """All parts, started; *parts* stops them in the opposite order.
+    """Create and start all parts; *parts* stops them in reverse order.
 
-    The Lease is given back after the last write: of the drain's requests, and of the Events that tell of it.
+    The Lease is released after the last write: after the drain's requests and the Events about them.
     """
     holder = identity(running.pod_name)
     elector = _elector(client, holder, running, clock)
@@ -158,11 +158,7 @@ def _assembled(
     standing.health = _health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, standing.health, status), running.listen))
-    state.start()
-    parts.callback(state.stop)
-    if elector is not None:
-        elector.start()
-        parts.callback(elector.stop)
+    _start(parts, state, elector)
     writer = _writer(client, elector, running)
     report = tee(Logs(), Metrics(registry), status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
@@ -189,6 +185,15 @@ def _assembled(
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
     return Loop(view, actors, knowledge, standing, mode, clock, report)
+
+
+def _start(parts: contextlib.ExitStack, state: ClusterState, elector: Elector | None) -> None:
+    """Start to read the cluster and, with an elector, to acquire the Lease."""
+    state.start()
+    parts.callback(state.stop)
+    if elector is not None:
+        elector.start()
+        parts.callback(elector.stop)
 
 
 def _health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:

@@ -58,9 +58,9 @@ class MachineOrders:
         return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
     def order(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> Answer:
-        """Order the machine away, if the Node carries our mark at this moment: *not_ours* says why it is not ours.
+        """Request termination of the machine if the Node still carries our mark.
 
-        Raises NotLeading.
+        *not_ours* returns why annotations do not carry our mark, or "". Raises NotLeading.
         """
         if (forbidden := self._forbidden(action, not_ours)) is not None:
             return forbidden

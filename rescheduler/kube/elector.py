@@ -202,7 +202,7 @@ class Elector:
                 self._look()
                 self._give_back()
         except ReschedulerError as error:
-            log.info("lease %s/%s not given back, it runs out by itself: %s", *self._named[:2], error)
+            log.info("lease %s/%s not released, it will expire: %s", *self._named[:2], error)
 
     def _give_back(self) -> None:
         if not self._version:

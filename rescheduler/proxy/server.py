@@ -52,7 +52,7 @@ def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
 
 
 def _context(tls: ServerTls) -> ssl.SSLContext:
-    """Raises ConfigError, which names the key of a file of no use."""
+    """Return the TLS context. Raises ConfigError with the key of an invalid file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate = pem.File("server.tls.certPath", Path(tls.cert_path))

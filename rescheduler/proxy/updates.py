@@ -122,9 +122,9 @@ class PoolUpdates:
     # -- sizes
 
     def _shrunk(self, found: Members, excess: int, deadline: float) -> Removal:
-        """What was ordered away before counts; machines without a Node go first, then victims one after the other.
+        """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
 
-        Where others went in place of a victim that could not be emptied, there is nothing to say about it.
+        Victims that could not be drained are not reported if others were removed instead.
         """
         removal = Removal()
         leaving = sorted(self._nodes.leaving() & found.nodes.keys())

@@ -214,7 +214,7 @@ class Edge:
 
 
 class _Barrier:
-    """Open, until it is closed; who comes while it is closed waits, and learns whether to pass when it is opened."""
+    """Holds writes while it is closed. When it is opened, they learn whether to pass."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()

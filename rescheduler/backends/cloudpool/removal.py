@@ -55,7 +55,7 @@ class Removal:
         done: dict[str, DeleteOutcome] = {}
         began = self._clock.now()
         view: Observation | None = None
-        trouble = "there was no time to look at the pool"
+        trouble = "no time left to look at the pool"
         while True:
             try:
                 view = self._pool.look(deadline=deadline)

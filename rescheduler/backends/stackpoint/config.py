@@ -18,7 +18,7 @@ _SIZE = re.compile(r"[0-9]{1,9}")
 
 
 class File(Section, frozen=True, kw_only=True):
-    """``--cloud-config``. Paths count from the file."""
+    """The ``--cloud-config`` file. Paths are relative to it."""
 
     node_pools_file: str | None = None  #: the key nodepools of the ConfigMap stackpoint-node-pools, mounted
     refresh_interval: Duration = Duration(60)  #: for how long one look serves
