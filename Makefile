@@ -1,5 +1,5 @@
-# `make help` lists the targets. Each sets up what it needs: the virtual environment in .venv from setup.cfg,
-# and the binaries of the local control plane in the cache folder (deploy/local/README.md).
+# `make help` lists the targets. Each target installs what it needs: the virtual environment in .venv from setup.cfg,
+# and the binaries of the local control plane in the cache folder (devcluster/README.md).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,9 +10,10 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-LOCAL := $(BIN)/python -m deploy.local
+DOCS_READY := $(VENV)/docs-ready
+LOCAL := $(BIN)/python -m devcluster
 
-# Python 3.11 first: it is the oldest that works, and the one that the types are checked against.
+# Python 3.11 first: it is the oldest supported version, and mypy checks against it.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell \
 	$(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
 N ?= 100000
@@ -20,60 +21,61 @@ ARGS ?=
 SECONDS ?= 600
 MINUTES ?=
 SEED ?= 1
-# Tests mostly wait for a cluster; each worker has a control plane of its own.
+# Tests mostly wait for a cluster. Each worker has its own control plane.
 WORKERS ?= 4
 
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
 	--python-version 3.11 --custom-compile-command "make lock"
 
-GRPC := rescheduler/backends/externalgrpc
+GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean \
-	lock release
+	lock release docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: build ## run all tests; ARGS go to pytest, as in make test ARGS="tests/planning -x" WORKERS=0
+test: build ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-lint: $(READY) ## check format, style, types and imports
+lint: $(READY) ## check format, style, types, imports and unused code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
-format: $(READY) ## put the code into its format
+format: $(READY) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: $(READY) ## show the main job on a real local control plane; ARGS="--keep" leaves the cluster up
+demo: $(READY) ## drain on-demand nodes of a local control plane; ARGS="--keep" leaves the cluster running
 	@$(LOCAL) build
-	@$(BIN)/python -m deploy.local.demo $(ARGS)
+	@$(BIN)/python -m devcluster.demo $(ARGS)
 
-demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through the proxy, and show what moved
+demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through the proxy, and list the moved pods
 	@$(LOCAL) build
-	@$(BIN)/python -m deploy.local.demo.proxy
+	@$(BIN)/python -m devcluster.demo.proxy
 
-fuzz: $(READY) ## throw requests, calls and files of every kind at our HTTP and gRPC faces and commands, as in make fuzz SECONDS=600
+fuzz: $(READY) ## send random requests, calls and files to all HTTP and gRPC servers and commands: make fuzz SECONDS=600
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-soak: build ## let two daemons run on a cluster that changes and breaks: make soak MINUTES=60 SEED=1; or on clusters: N=50
+soak: build ## run two daemons on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or on N clusters: N=50
 	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak --clusters $(N)) $(ARGS)
 
-bench: build ## measure how fast it is, side by side with the scheduler's own plugins
+bench: build ## measure the performance, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-conformance: build ## compare N verdicts with the scheduler's plugins on random clusters, as in make conformance N=1000000
+conformance: build ## compare N verdicts with the scheduler's plugins on random clusters: make conformance N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
 
-autoscaler: build ## let the real Cluster Autoscaler drive `rescheduler provider serve`; its first build takes minutes
+autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
 	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py $(ARGS)
 
-proto: $(READY) ## compile the protobuf schemas again, after a change of one of their .proto files
+proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build
 	@$(BIN)/python -m grpc_tools.protoc -I. --descriptor_set_out=rescheduler/kube/schema.binpb --pyi_out=build \
 		rescheduler/kube/schema.proto
@@ -84,38 +86,47 @@ proto: $(READY) ## compile the protobuf schemas again, after a change of one of 
 		build/wire_pb2.pyi > $(GRPC)/wire.pyi
 	@sed '/^DESCRIPTOR: /d' build/core_pb2.pyi > $(GRPC)/core.pyi
 	@$(BIN)/ruff format --quiet $(GRPC)/wire.pyi $(GRPC)/core.pyi
-	@$(BIN)/python -m grpc_tools.protoc -Ideploy/local/caller --descriptor_set_out=deploy/local/caller/calls.binpb \
-		deploy/local/caller/calls.proto
+	@$(BIN)/python -m grpc_tools.protoc -Idevcluster/caller --descriptor_set_out=devcluster/caller/calls.binpb \
+		devcluster/caller/calls.proto
 
-lock: $(READY) ## resolve the dependencies of the image and the tools of a release again, and pin them by hash
+lock: $(READY) ## update the dependencies of the image and the release tools, and pin them by hash
 	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
 
 release: ## build wheel, sdist, chart and SBOM of the last commit into dist/, and check them in a fresh environment
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; name it: make PYTHON=…" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; set it: make PYTHON=…" >&2; exit 1; }
 	@rm -rf build/release && $(PYTHON) -m venv build/release
 	@build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		--requirement deploy/release/tools.lock
 	@build/release/bin/python -m deploy.release --output dist
 
+docs: $(DOCS_READY) ## build the documentation site into build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 build: $(READY) ## build the binaries of the local control plane, once
 	@$(LOCAL) build --prometheus
 
-up: $(READY) ## bring a local control plane up and print its KUBECONFIG, as in make up ARGS="--on-demand 5 --spot 8"
+up: $(READY) ## start a local control plane and print its KUBECONFIG: make up ARGS="--on-demand 5 --spot 8"
 	@$(LOCAL) up $(ARGS)
 
-down: $(READY) ## take the local control plane down; ARGS as for up --dir
+down: $(READY) ## stop and delete the local control plane; ARGS="--dir DIR" as for up
 	@$(LOCAL) down $(ARGS)
 
-clean: ## delete what was made in this folder; the cache of binaries stays
+clean: ## delete all generated files in this folder; the cache of binaries stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): setup.cfg pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=…" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (once, and when setup.cfg changes)" >&2
 	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >&2 || \
-		{ echo "make: $(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+		{ echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[grpc,dev]' >&2 || \
 		{ echo "make: pip could not install the dependencies into $(VENV); see above" >&2; exit 1; }
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]' >&2 || \
+		{ echo "make: pip could not install the documentation tools into $(VENV); see above" >&2; exit 1; }
 	@touch $@

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.framework import Plugin, PluginRejections, RejectsRow, Scope
+from predicates.indexes.terms import forget_terms
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import PodClass
 from predicates.snapshot import DRAIN_TAINT, Snapshot
@@ -191,6 +192,7 @@ class Filters:
             self._generation = snapshot.generation
             self._classes.clear()
             self._local_results.clear()
+            forget_terms()
         if (cached := self._classes.get(pod)) is None:
             cached = self._classes[pod] = self._class_filter(pod)
         if cached.local.revision != snapshot.revision or cached.local.dirty:

@@ -20,7 +20,7 @@ ALL: Final = slice(None)
 MISSING: Final = -1
 
 #: The first columns of ``allocatable`` and ``free``; columns of extended resources are added on first use.
-PODS, CPU, MEMORY, EPHEMERAL = range(4)
+PODS, CPU, MEMORY = range(3)
 _FIXED: Final = ("pods", "cpu", "memory", "ephemeral-storage")
 
 

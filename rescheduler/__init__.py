@@ -1,1 +1,1 @@
-"""Moves the pods of on-demand nodes to spot nodes, and gives the emptied nodes back."""
+"""Drain on-demand nodes whose pods fit on spot nodes, and remove the empty nodes."""

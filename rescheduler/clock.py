@@ -1,4 +1,4 @@
-"""The one place that reads the time. Everything below it is given the time as a value."""
+"""Clocks. Only this module reads the time; pure code receives the time as a value."""
 
 import datetime as dt
 import threading
@@ -7,25 +7,25 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock for people and cool-downs, monotonic seconds for deadlines; the two are never mixed."""
+    """A wall clock for timestamps and cooldowns, and monotonic seconds for deadlines. The two are never mixed."""
 
     def now(self) -> dt.datetime:
-        """The wall clock, in UTC."""
+        """Return the wall clock time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; only differences mean anything."""
+        """Return monotonic seconds. Only differences are meaningful."""
         ...
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
-        """Wait *seconds*, or less when *until* is set; whether it is set."""
+        """Wait for *seconds* or until *until* is set. Return whether it is set."""
         ...
 
 
 class SystemClock:
-    """The machine's clock.
+    """The clock of the operating system.
 
-    The functions are looked up at each call and never bound as defaults: freezegun patches the modules.
+    The functions are looked up at each call because freezegun patches the modules.
     """
 
     def now(self) -> dt.datetime:
@@ -39,10 +39,10 @@ class SystemClock:
 
 
 class SteadyClock:
-    """A clock whose wall clock never jumps: the time of *clock* when it was made, and monotonic seconds since.
+    """A clock whose wall clock never jumps: the start time plus the monotonic seconds since then.
 
-    For comparing times of one process with each other and with another clock's, where a corrected wall clock would
-    put a wait of minutes off by hours.
+    Use it for waits that are computed from wall clock times. A correction of the system clock could otherwise change a
+    wait of minutes by hours.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,11 +1,11 @@
-"""Durations as Go's ``time.ParseDuration`` reads them, for flags and for files."""
+"""Parse durations in the format of Go's ``time.ParseDuration``."""
 
 import re
 from typing import Final
 
-#: Seconds; sums of a time of day and some durations stay possible. Ten years.
+#: The longest duration in seconds: ten years. Dates plus durations stay within the range of datetime.
 LONGEST: Final = 10.0 * 365 * 24 * 3600
-#: Seconds; system calls that wait take milliseconds in 32 bits, and refuse more.
+#: The longest wait in seconds. System calls take milliseconds as a 32-bit integer.
 LONGEST_WAIT: Final = 2_000_000.0
 
 _UNITS: Final = {
@@ -22,9 +22,10 @@ _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def seconds(text: str) -> float:
-    """``2m30s``, ``1.5h``, ``500ms`` or ``0``, of at most :data:`LONGEST`.
+    """Parse a duration such as ``2m30s``, ``1.5h``, ``500ms`` or ``0`` and return it in seconds.
 
-    Negative ones are refused, no setting has a use for them. Raises ValueError with what was expected.
+    Raises ValueError, with the expected format, for anything else: also for negative durations and for those longer
+    than :data:`LONGEST`.
     """
     if text == "0":
         return 0.0

@@ -1,60 +1,76 @@
-"""What can go wrong, sorted by what the caller can do about it."""
+"""Exceptions, grouped by how the caller can handle them."""
 
 
 class ReschedulerError(Exception):
-    """The root of all errors of ours; its text is one clear line for a person."""
+    """The base class of all errors of this program. The message is one line for a person."""
 
 
 class UsageError(ReschedulerError):
-    """Wrong use: a flag, a file or a value that a person has to mend. Exit code 2."""
+    """A wrong flag, file or value that a person has to correct. Exit code 2."""
 
 
 class ConfigError(UsageError):
-    """A configuration is wrong; the message names file and key. (gRPC: FAILED_PRECONDITION)"""
+    """An invalid configuration; the message names the file and the key. (gRPC: FAILED_PRECONDITION)"""
 
 
 class InputError(ReschedulerError):
-    """What was read is broken: the message names the file or object and what was expected. Exit code 1."""
+    """Invalid input; the message names the file or object and what was expected. Exit code 1."""
 
 
 class Retryable(ReschedulerError):
-    """It may work later."""
+    """A temporary error: the same request may succeed later."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after  #: seconds the other side asked for, if it did
+        self.retry_after = retry_after  #: seconds that the server asked to wait, if any
+
+
+class BackendUnavailable(Retryable):
+    """The system is unreachable or cannot answer; whether it acted is unknown. (UNAVAILABLE)"""
+
+
+class RateLimited(Retryable):
+    """The system limits the request rate; `retry_after` in seconds, if given. (RESOURCE_EXHAUSTED)"""
+
+
+class DeadlineExceeded(Retryable):
+    """The caller's deadline passed before the call completed. (DEADLINE_EXCEEDED)"""
 
 
 class Permanent(ReschedulerError):
-    """Trying again will not help."""
+    """A permanent error: a retry will not succeed."""
 
 
 class Conflict(ReschedulerError):
-    """A precondition (uid, resourceVersion) did not hold: look again before acting."""
+    """A precondition (uid, resourceVersion) failed: read the object again before acting."""
 
 
 class MarkLost(ReschedulerError):
-    """The marks on a node are not those that the edit was meant for: nothing was written. Do not try again."""
+    """The marks on a node are not the expected ones. Nothing was written. Do not retry."""
 
 
 class Expired(ReschedulerError):
-    """The resourceVersion or the continue token is too old (410): list again."""
+    """The resourceVersion or the continue token has expired (410): list again."""
 
 
 class NotFound(ReschedulerError):
-    """The object is not there (any more)."""
+    """The object does not exist."""
 
 
 class Unauthorized(ReschedulerError):
-    """Credentials were refused or lack a permission; the message names the verb and the resource."""
+    """The credentials were rejected or lack a permission; the message names the verb and the resource."""
+
+
+class AuthError(Unauthorized):
+    """The system rejected the credentials. (UNAUTHENTICATED)"""
 
 
 class Forbidden(Unauthorized):
-    """The credentials are good, and do not permit this."""
+    """The credentials are valid but lack the permission."""
 
 
 class NotLeading(ReschedulerError):
-    """A write was not sent, or was refused by the fencing policy: this replica does not lead (any more).
+    """A write was not sent, or the fencing policy rejected it, because this replica does not lead.
 
-    Another replica may act. Whoever meets it stops what it does and undoes nothing: that is for the leader.
+    Another replica may be leading. Stop, and do not roll back: the leader does that.
     """

@@ -1,4 +1,4 @@
-"""What a user may set, as frozen values: checked once, then passed down. The flags of ``cli`` fill them."""
+"""The settings of the program as frozen values. The flags of ``cli`` set them; they are validated once."""
 
 import enum
 import ipaddress
@@ -25,19 +25,19 @@ _LARGEST_PORT: Final = 65535
 
 
 def object_name(text: str) -> str:
-    """*text*, if a Kubernetes object may have it as its name (a DNS subdomain). Raises UsageError."""
+    """Return *text* if it is a valid name of a Kubernetes object (a DNS subdomain). Raises UsageError."""
     if len(text) > _LONGEST_NAME or not _SUBDOMAIN.fullmatch(text):
         raise UsageError(f"name {text!r}: expected lower-case letters, digits, '-' and '.', as in {LEASE}")
     return text
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """Which API server, as whom, and in which encoding its objects are read."""
+class ApiServerConnection:
+    """The API server, the credentials and the content type of its objects."""
 
     kubeconfig: str | None = None
     context: str | None = None
-    in_cluster: bool | None = None  #: None: the ServiceAccount where there is one, a kubeconfig elsewhere
+    in_cluster: bool | None = None  #: None: the ServiceAccount if this is a pod, otherwise a kubeconfig
     content_type: str = PROTOBUF
 
 
@@ -48,20 +48,20 @@ class LogFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    verbosity: int = 0  #: 0 to 4, glog's levels; 2 is what an operator wants
+    verbosity: int = 0  #: 0 to 4 as in glog; 2 is recommended for operators
     format: LogFormat = LogFormat.TEXT
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen. An empty host is every interface; port 0 is any free one."""
+class ListenAddress:
+    """The address to listen on. An empty host means all interfaces; port 0 means any free port."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
-        """``host:port``, ``:port`` or ``[v6]:port``. Raises :class:`~rescheduler.errors.UsageError`."""
+    def parse(cls, text: str) -> "ListenAddress":
+        """Parse ``host:port``, ``:port`` or ``[v6]:port``. Raises :class:`~rescheduler.errors.UsageError`."""
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         bracketed = bare != host
@@ -71,7 +71,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether the address can be reached from this machine only."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -83,15 +83,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How patient the daemon is. The defaults are k8s-spot-rescheduler's."""
+    """Intervals, timeouts and waits of the daemon. The defaults are those of k8s-spot-rescheduler, if it has them."""
 
     housekeeping_interval: timedelta = timedelta(seconds=10)
     node_drain_delay: timedelta = timedelta(minutes=10)  #: after a drain; zero: none
     pod_eviction_timeout: timedelta = timedelta(minutes=2)  #: for the API server to accept all evictions
-    max_graceful_termination: timedelta = timedelta(minutes=2)  #: at most, of a pod's own grace period
-    pending_patience: timedelta = timedelta(minutes=10)  #: a pod pending for longer does not hold drains back
+    max_graceful_termination: timedelta = timedelta(minutes=2)  #: upper limit of a pod's grace period
+    pending_patience: timedelta = timedelta(minutes=10)  #: pods that are pending for longer do not delay drains
     landing_timeout: timedelta = timedelta(minutes=10)  #: for replacement pods to run, from the last eviction
-    failure_pause: timedelta = timedelta(minutes=10)  #: of all drains, after the first that landed badly
+    failure_pause: timedelta = timedelta(minutes=10)  #: of all drains, after the first landing failure
     failure_pause_max: timedelta = timedelta(hours=4)
     node_cooldown: timedelta = timedelta(minutes=5)  #: of a node, after its first failed drain
     node_cooldown_max: timedelta = timedelta(hours=2)
@@ -103,24 +103,24 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """The system that emptied nodes are handed to."""
+    """The provider that removes the machines of drained nodes."""
 
     name: str = "none"
     config: Path | None = None
-    nodes: tuple[str, ...] = ()  #: ``--nodes``, in the system's own form
+    nodes: tuple[str, ...] = ()  #: ``--nodes``, in the format of the provider
     cluster_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How ``rescheduler run`` runs, beside the policy of planning."""
+    """The settings of ``rescheduler run``, except the planning policy."""
 
-    namespace: str = "kube-system"  #: of the Lease, of the memory and of our own pod
-    memory_name: str = MEMORY_NAME  #: of the ConfigMap that keeps the memory
+    namespace: str = "kube-system"  #: of the Lease, the memory and our own pod
+    memory_name: str = MEMORY_NAME  #: name of the ConfigMap that stores the memory
     lease_name: str = LEASE
-    pod_name: str = ""  #: the pod that we run in; "" where that is not known
-    node_name: str = ""  #: the node that we run on; "" where that is not known
-    listen: Address = Address("localhost", 9235)
+    pod_name: str = ""  #: the pod of this process; "" if unknown
+    node_name: str = ""  #: the node of this process; "" if unknown
+    listen: ListenAddress = ListenAddress("localhost", 9235)
     dry_run: bool = False
     once: bool = False
     leader_elect: bool = True
@@ -130,5 +130,5 @@ class Running:
 
     @property
     def identity(self) -> str:
-        """Of the installation: the same for all its replicas, and another one for every other installation."""
+        """The identity of the installation: equal for all its replicas, and different for other installations."""
         return f"{self.namespace}/{self.lease_name}"

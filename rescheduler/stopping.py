@@ -1,4 +1,4 @@
-"""How whatever runs on is told to end: SIGTERM or SIGINT, and once more to end at once."""
+"""Signal handling: the first SIGTERM or SIGINT requests a graceful stop, the second one ends the process."""
 
 import contextlib
 import signal
@@ -10,17 +10,17 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.contextmanager
-def on_signals(told: Callable[[str], object]) -> Iterator[None]:
-    """For the length of the block the first signal calls *told* with its name; a second one ends the process.
+def on_signals(handle: Callable[[str], object]) -> Iterator[None]:
+    """Within the block, call *handle* with the name of the first signal. A second signal ends the process.
 
     For the main thread only.
     """
 
-    def first(number: int, _: FrameType | None) -> None:
+    def handle_first(number: int, _: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])
-        told(signal.Signals(number).name)
+        handle(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, first) for number in ENDING}
+    before = {number: signal.signal(number, handle_first) for number in ENDING}
     try:
         yield
     finally:

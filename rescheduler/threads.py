@@ -1,4 +1,4 @@
-"""The threads that do requests, so that whoever decides need not wait for them."""
+"""Threads for requests, so that the loop does not block."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,28 +6,28 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-#: Evictions asked for at the same time.
+#: Maximum number of concurrent eviction requests.
 EVICTIONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Who does which requests."""
+    """The executors for requests."""
 
     evictions: Executor
-    others: Executor  #: of a single thread
+    others: Executor  #: one thread, for all other requests
 
 
 @contextlib.contextmanager
 def running() -> Iterator[Threads]:
-    """Threads for the length of the block; at its end, requests that wait for a turn are dropped.
+    """Run the threads within the block. At its end, queued requests are dropped.
 
-    Those under way are waited for: the Lease must not be given back while a write may still be on its way.
+    Requests in progress are completed: the Lease must not be released while a write may still be on its way.
     """
     evictions, others = ThreadPoolExecutor(EVICTIONS, "evict"), ThreadPoolExecutor(1, "write")
     try:
         yield Threads(evictions, others)
     finally:
-        for wait in (False, True):  # none is begun any more while another one is waited for
+        for wait in (False, True):  # first drop all queued requests, then wait for those in progress
             for pool in (others, evictions):
                 pool.shutdown(wait=wait, cancel_futures=True)

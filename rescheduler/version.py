@@ -1,4 +1,4 @@
-"""The version of this program, as it was installed."""
+"""The installed version of this program."""
 
 import importlib.metadata
 from typing import Final
@@ -8,7 +8,7 @@ def _installed() -> str:
     try:
         return importlib.metadata.version("spot-rescheduler")
     except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"  # run from a tree that was not installed
+        return "0+unknown"  # run from a source tree that is not installed
 
 
 VERSION: Final = _installed()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from deploy.local import cleaning
-from deploy.local.debian import Prometheus, prometheus_binaries
-from deploy.local.errors import LocalError, SetupError
-from deploy.local.plane import ControlPlane
-from tests.backends import pki
+from devcluster import cleaning
+from devcluster.debian import Prometheus, prometheus_binaries
+from devcluster.errors import LocalError, SetupError
+from devcluster.plane import ControlPlane
+from tests.providers import pki
 
 # How long an example takes says something about the machine, and nothing about us.
 settings.register_profile("patient", deadline=None)

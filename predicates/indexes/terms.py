@@ -64,6 +64,11 @@ def affinity_terms(pod: PodClass) -> AffinityTerms:
     return _parse_terms(pod)
 
 
+def forget_terms() -> None:
+    """Drop the parsed terms, which keep their classes in memory; they are parsed again on demand."""
+    _parse_terms.cache_clear()
+
+
 @lru_cache(maxsize=8192)
 def _parse_terms(pod: PodClass) -> AffinityTerms:
     affinity = pod.spec.affinity

@@ -57,6 +57,7 @@ class TopologyIndex:
         self._snapshot = snapshot
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._epoch = -1
+        self._generation = snapshot.generation
         self._caches: dict[Callable[..., object], _ClassCache[Any]] = {}
         self._clear()
 
@@ -161,7 +162,7 @@ class TopologyIndex:
         return self._namespaces.get(namespace, {})
 
     def _start_epoch(self) -> None:
-        """Read the namespaces again, and rebuild the index if it has grown too much."""
+        """Read the namespaces again, and rebuild the index if classes were dropped or it has grown too much."""
         objects = self._snapshot.of("Namespace")
         namespaces = {name: obj.metadata.labels for name, obj in objects.items() if isinstance(obj, Namespace)}
         if namespaces != self._namespaces:
@@ -169,13 +170,14 @@ class TopologyIndex:
             self._caches.clear()
         size = len(self._watchers) + len(self._counters)
         self._initial_size = self._initial_size or size
-        if size > 2 * self._initial_size + _SPARE:
+        if self._generation != self._snapshot.generation or size > 2 * self._initial_size + _SPARE:
             self._rebuild()
 
     def _rebuild(self) -> None:
         """Keep only classes with placed pods. Counters are created again on their next use."""
         watchers_by_class = self._watchers
         self._clear()
+        self._generation = self._snapshot.generation
         for pod, watchers in watchers_by_class.items():
             if self._snapshot.rows_of(pod):
                 self._add_class(pod, watchers)

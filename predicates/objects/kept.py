@@ -8,7 +8,7 @@ import msgspec
 from predicates.objects.devices import DeviceClass, ResourceClaim
 from predicates.objects.meta import Amounts, OwnerReference
 from predicates.objects.nodes import Node
-from predicates.objects.pods import PodAffinity, PodAffinityTerm, PodSpec, Volume
+from predicates.objects.pods import PodSpec, Volume
 from predicates.objects.storage import (
     CSIDriver,
     CSINode,
@@ -58,20 +58,6 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     disks: tuple[Volume, ...] = ()  #: inline volumes that name a disk, in pod order
     terminating: bool = False  #: being deleted: not counted by topology spread, counted by pod affinity
     name: str = ""  #: the pod's name if reasons quote it (pods with resource claims), else ""
-
-    @property
-    def affinity_terms(self) -> tuple[PodAffinityTerm, ...]:
-        """The required pod affinity terms."""
-        return _required(self.spec.affinity.pod_affinity if self.spec.affinity else None)
-
-    @property
-    def anti_affinity_terms(self) -> tuple[PodAffinityTerm, ...]:
-        """The required pod anti-affinity terms."""
-        return _required(self.spec.affinity.pod_anti_affinity if self.spec.affinity else None)
-
-
-def _required(affinity: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
-    return affinity.required if affinity else ()
 
 
 class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):

@@ -30,7 +30,7 @@ _REASONS: Final = ("", UNPROVEN, UNAVAILABLE, CANNOT_FIT)
 _UNPROVEN, _UNAVAILABLE, _CANNOT_FIT = 1, 2, 3
 
 
-class _State(NamedTuple):
+class _DeviceDemand(NamedTuple):
     """The claims and extended resources of a pod class."""
 
     namespace: str
@@ -39,11 +39,11 @@ class _State(NamedTuple):
     resources: tuple[str, ...]  #: extended resources, which a DeviceClass can provide
 
 
-def _pre_filter(pod: PodClass) -> _State | None:
+def _pre_filter(pod: PodClass) -> _DeviceDemand | None:
     resources = _extended_resources(pod.requests)
     if not (pod.spec.resource_claims or resources):
         return None
-    return _State(pod.namespace, pod.name, pod.spec.resource_claims, resources)
+    return _DeviceDemand(pod.namespace, pod.name, pod.spec.resource_claims, resources)
 
 
 @lru_cache(maxsize=4096)
@@ -51,18 +51,18 @@ def _extended_resources(requests: Amounts) -> tuple[str, ...]:
     return tuple(name for name, _ in requests if is_extended(name) or name.startswith(CLASS_PREFIX))
 
 
-def _pre_filter_claims(pod: PodClass) -> _State | None:
+def _pre_filter_claims(pod: PodClass) -> _DeviceDemand | None:
     return _pre_filter(pod) if pod.spec.resource_claims else None
 
 
-def _pre_enqueue(state: _State, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+def _pre_enqueue(state: _DeviceDemand, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     """Check that the claims exist, before the pod enters the scheduling queue (PreEnqueue)."""
     if (reason := _missing_claim(state, snapshot)) is None:
         return None
     return _reject_all(reason, snapshot, rows)
 
 
-def _filter(state: _State, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+def _filter(state: _DeviceDemand, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     provided = device_resources(snapshot).intersection(state.resources)
     if not (state.claims or provided) or _missing_claim(state, snapshot) is not None:
         return None
@@ -81,7 +81,7 @@ def _reject_all(reason: str, snapshot: Snapshot, rows: Rows) -> Rejections:
     return Rejections(codes, lambda _: (reason,), prefilter=True)
 
 
-def _missing_claim(state: _State, snapshot: Snapshot) -> str | None:
+def _missing_claim(state: _DeviceDemand, snapshot: Snapshot) -> str | None:
     """Return the reason for the first claim that does not exist or is being deleted, or None."""
     pod = f'pod "{state.namespace}/{state.pod}"'
     for reference in state.claims:
@@ -98,7 +98,7 @@ def _missing_claim(state: _State, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _claims(state: _State, snapshot: Snapshot) -> list[ResourceClaim]:
+def _claims(state: _DeviceDemand, snapshot: Snapshot) -> list[ResourceClaim]:
     objects = snapshot.of("ResourceClaim")
     claims = (objects[f"{state.namespace}/{reference.resource_claim_name}"] for reference in state.claims)
     return [claim for claim in claims if isinstance(claim, ResourceClaim)]
@@ -145,7 +145,9 @@ def _stays_allocated(claim: ResourceClaim) -> bool:
     return not any(device.binding_conditions for device in allocation.devices.results)
 
 
-def _add_resource_codes(state: _State, provided: frozenset[str], snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+def _add_resource_codes(
+    state: _DeviceDemand, provided: frozenset[str], snapshot: Snapshot, rows: Rows, codes: Codes
+) -> None:
     """Reject nodes on which no device plugin provides a resource: they would have to allocate devices for it."""
     nodes = snapshot.nodes
     for position, row in enumerate(np.arange(len(nodes))[rows].tolist()):

@@ -27,7 +27,7 @@ _KEYS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _GA: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-class _Topology(NamedTuple):
+class _VolumeTopology(NamedTuple):
     """A label that the node must have with one of these values (``pvTopology``)."""
 
     key: str
@@ -95,15 +95,15 @@ def _check_unbound(storage_class: str, snapshot: Snapshot) -> None:
         raise _RejectedError("PersistentVolume had no name")
 
 
-def _topologies(volume: PersistentVolume) -> Iterator[_Topology]:
+def _topologies(volume: PersistentVolume) -> Iterator[_VolumeTopology]:
     for key in _KEYS:
         if (label := volume.metadata.labels.get(key)) is not None:
             values = frozenset(part.strip() for part in label.split(ZONES_DELIMITER))
             if "" not in values:  # A label with an empty zone is invalid, and ignored.
-                yield _Topology(key, values)
+                yield _VolumeTopology(key, values)
 
 
-def _matches(topology: _Topology, table: NodeTable, rows: Rows) -> Flags:
+def _matches(topology: _VolumeTopology, table: NodeTable, rows: Rows) -> Flags:
     """Return where the node's label has one of the values. If a beta label is missing, the GA label is used."""
     column = table.label(topology.key)
     matched = _one_of(column.ids[rows], column.number, topology.values)

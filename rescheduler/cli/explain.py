@@ -20,10 +20,10 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
 from rescheduler.planning.explain import Explanation
-from rescheduler.planning.outcome import Blocker, Reason, Rejected
+from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.settings import Connection
+from rescheduler.settings import ApiServerConnection
 
 
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,7 +33,9 @@ from rescheduler.settings import Connection
 @compat_option
 @policy_options
 @connection_options
-def command(names: tuple[str, ...], snapshot: str | None, output: str, policy: Policy, connection: Connection) -> None:
+def command(
+    names: tuple[str, ...], snapshot: str | None, output: str, policy: Policy, connection: ApiServerConnection
+) -> None:
     """Explain which spot nodes would accept each pod, and why the others reject it.
 
     Without names: every pod that would have to move for an on-demand node to be drained, and every pending pod.
@@ -134,11 +136,7 @@ def _show_node(console: Console, name: str, cluster: Snapshot, planner: Planner,
         return
     console.print(f"[bold]{name}[/bold] is not drained:")
     for blocker in verdict.blockers:
-        console.print(f"  {_line(blocker)}")
+        console.print(f"  {blocker}")
         if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
             change = smallest_change(planner.explain(cluster.pods[blocker.pod], circumstances), cluster)
             console.print(f"    smallest change: {change}" if change else "    no single change on one node is enough")
-
-
-def _line(blocker: Blocker) -> str:
-    return f"{blocker.reason}: " + (f"{blocker.pod}: " if blocker.pod else "") + blocker.detail

@@ -10,10 +10,10 @@ from rescheduler.cli.go_flags import FILE_TEXT, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
-from rescheduler.settings import Address, Connection, Logging
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:
-    from rescheduler.liqo.serving import Face
+    from rescheduler.liqo_services.serving import HttpsListener
 
 _NODE_MANAGER: Final = "node-manager"
 DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
@@ -90,12 +90,12 @@ def command() -> None:
 @logging_options
 @ignored_options
 def discovery(
-    face: "Face",
+    face: "HttpsListener",
     readers: tuple[str, ...],
     updaters: tuple[str, ...],
     secret_selector: str,
-    health_address: Address,
-    connection: Connection,
+    health_address: ListenAddress,
+    connection: ApiServerConnection,
     logs: Logging,
     **more: Any,
 ) -> int:
@@ -104,11 +104,11 @@ def discovery(
     GET /list is for the node manager, POST /update for the clusters' agents. Every client must present a
     certificate.
     """
-    from rescheduler.liqo.discovery.app import Access  # noqa: PLC0415 - imported on demand
-    from rescheduler.liqo.discovery.run import Settings, run  # noqa: PLC0415
+    from rescheduler.liqo_services.discovery.app import ClientAccess  # noqa: PLC0415 - imported on demand
+    from rescheduler.liqo_services.discovery.run import DiscoverySettings, run  # noqa: PLC0415
 
-    access = Access(frozenset(readers), frozenset(updaters))
-    settings = Settings(
+    access = ClientAccess(frozenset(readers), frozenset(updaters))
+    settings = DiscoverySettings(
         face=face, pages=health_address, connection=connection, selector=secret_selector, access=access, **more
     )
     return run(settings, logs)

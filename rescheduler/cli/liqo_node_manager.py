@@ -10,10 +10,10 @@ from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoComm
 from rescheduler.cli.liqo_options import face_options, health_option
 from rescheduler.cli.options import connection_options, logging_options
 from rescheduler.cli.run import ignored_options
-from rescheduler.settings import Address, Connection, Logging
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:
-    from rescheduler.liqo.serving import Face
+    from rescheduler.liqo_services.serving import HttpsListener
 
 DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 
@@ -86,7 +86,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 @logging_options
 @ignored_options
 def command(
-    face: "Face",
+    face: "HttpsListener",
     config: Path | None,
     discovery_url: str,
     discovery_ca: Path | None,
@@ -97,17 +97,17 @@ def command(
     liqoctl_timeout: timedelta,
     liqoctl_arguments: tuple[str, ...],
     liqo_namespace: str,
-    health_address: Address,
-    connection: Connection,
+    health_address: ListenAddress,
+    connection: ApiServerConnection,
     logs: Logging,
 ) -> int:
     """Create and remove virtual nodes: slices of the clusters that discovery lists, as Liqo resources.
 
     The routes are those of Liqo's cluster autoscaler plus our own. Every client must present a certificate.
     """
-    from rescheduler.liqo.nodemanager.run import Settings, run  # noqa: PLC0415 - imported on demand
+    from rescheduler.liqo_services.node_manager.run import NodeManagerSettings, run  # noqa: PLC0415 - imported on demand
 
-    settings = Settings(
+    settings = NodeManagerSettings(
         face=face,
         pages=health_address,
         discovery_url=discovery_url,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rescheduler.cli.go_flags import FILE, Bool, Option
 from rescheduler.cli.options import Decorator, group
 from rescheduler.cli.run import ADDRESS
-from rescheduler.settings import Address
+from rescheduler.settings import ListenAddress
 
 
 def face_options(listen: str) -> Decorator:
@@ -50,7 +50,9 @@ health_option: Final = Option(
 )
 
 
-def _face(listen: Address, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, **more: Any) -> Any:
-    from rescheduler.liqo.serving import Face  # noqa: PLC0415 - the server is imported on demand
+def _face(
+    listen: ListenAddress, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, **more: Any
+) -> Any:
+    from rescheduler.liqo_services.serving import HttpsListener  # noqa: PLC0415 - the server is imported on demand
 
-    return Face(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)
+    return HttpsListener(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from rescheduler.backends import BACKENDS
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
-from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, Connection, LogFormat, Logging, Provider
+from rescheduler.providers import BACKENDS
+from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, ApiServerConnection, LogFormat, Logging, Provider
 
 Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -228,7 +228,7 @@ memory_name_option: Final = Option(
 
 connection_options = group(
     "connection",
-    Connection,
+    ApiServerConnection,
     (
         Option(
             "--kubeconfig",

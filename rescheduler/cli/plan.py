@@ -16,7 +16,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.settings import Connection
+from rescheduler.settings import ApiServerConnection
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -46,7 +46,7 @@ def command(
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_in_steps: bool,  # noqa: FBT001
     policy: Policy,
-    connection: Connection,
+    connection: ApiServerConnection,
 ) -> None:
     """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
 

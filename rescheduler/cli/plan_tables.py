@@ -48,7 +48,7 @@ def _reasons(rejected: tuple[Rejected, ...]) -> Table:
     table.add_column("reason", no_wrap=True)
     table.add_column("example")
     for reason, count in sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0])):
-        table.add_row(str(count), reason, _line(example[reason]))
+        table.add_row(str(count), reason, example[reason].text)
     return table
 
 
@@ -61,7 +61,7 @@ def _nodes(planning: Planning) -> Table:
         if isinstance(verdict, Plan):
             table.add_row(verdict.node, _verdict(verdict), _moves(verdict))
         else:
-            lines = [_line(one) for one in verdict.blockers[:_PODS_SHOWN]]
+            lines = [blocker.text for blocker in verdict.blockers[:_PODS_SHOWN]]
             more = len(verdict.blockers) - len(lines)
             table.add_row(verdict.node, "not drained", "\n".join([*lines, *([f"and {more} more"] if more else [])]))
     return table
@@ -77,7 +77,3 @@ def _moves(plan: Plan) -> str:
     shown = [f"{placement.pod} → {placement.node}" for placement in plan.placements[:_PODS_SHOWN]]
     more = len(plan.placements) - len(shown)
     return "\n".join([*shown, *([f"and {more} more"] if more else [])])
-
-
-def _line(blocker: Blocker) -> str:
-    return f"{blocker.pod}: {blocker.detail}" if blocker.pod else blocker.detail

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from rescheduler.backends import FLAGGED
 from rescheduler.cli.go_flags import FILE, Bool, GoCommand, Option
 from rescheduler.cli.options import logging_options, provider_options
 from rescheduler.cli.run import ADDRESS, ignored_options
 from rescheduler.errors import ReschedulerError, UsageError
-from rescheduler.settings import Address, Logging, Provider
+from rescheduler.providers import FLAGGED
+from rescheduler.settings import ListenAddress, Logging, Provider
 
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,12 +64,12 @@ def command() -> None:
 def serve(
     provider: Provider,
     node_group_auto_discovery: tuple[str, ...],
-    address: Address,
+    address: ListenAddress,
     key_cert: Path | None,
     cert: Path | None,
     ca_cert: Path | None,
     plaintext: bool,  # noqa: FBT001 - passed by keyword
-    listen_address: Address | None,
+    listen_address: ListenAddress | None,
     logs: Logging,
 ) -> int:
     """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
@@ -86,6 +86,6 @@ def serve(
         )
     if importlib.util.find_spec("grpc") is None:
         raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
-    from rescheduler.grpcservice.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
+    from rescheduler.grpc_service.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
 
     return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address), logs)

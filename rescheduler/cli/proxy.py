@@ -8,7 +8,7 @@ from click.core import ParameterSource
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import logging_options, node_name_option
 from rescheduler.cli.run import ADDRESS, ignored_options
-from rescheduler.settings import Address, Logging
+from rescheduler.settings import ListenAddress, Logging
 from rescheduler.version import VERSION
 
 _PORTS = click.IntRange(0, 65535)
@@ -47,7 +47,9 @@ _PORTS = click.IntRange(0, 65535)
 @logging_options
 @ignored_options
 @click.version_option(VERSION, message="Version: %(version)s")
-def command(config_file: Path, port: int, host: str, listen_address: Address, node_name: str, logs: Logging) -> int:
+def command(
+    config_file: Path, port: int, host: str, listen_address: ListenAddress, node_name: str, logs: Logging
+) -> int:
     """Serve a cloudpool's REST API in front of a cloudpool, and drain nodes before their machines are removed.
 
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other

@@ -5,7 +5,7 @@ import click
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
-from rescheduler.settings import Connection
+from rescheduler.settings import ApiServerConnection
 
 
 def _controller(text: str) -> str:
@@ -26,7 +26,7 @@ def _controller(text: str) -> str:
 @connection_options
 @namespace_option
 @memory_name_option
-def command(waive: tuple[str, ...], connection: Connection, namespace: str, memory_name: str) -> None:
+def command(waive: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
     """Let the daemon drain nodes again although an earlier drain still owes replacement pods.
 
     While the pods that a drain moved do not run, no other node is drained (landing-pending). When you have
@@ -34,7 +34,7 @@ def command(waive: tuple[str, ...], connection: Connection, namespace: str, memo
     """
     if not waive:
         raise click.UsageError("expected --waive NS/KIND/NAME")
-    from rescheduler import waivers  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.housekeeping import waivers  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
     from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
 

@@ -22,9 +22,18 @@ from rescheduler.cli.options import (
 )
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import LEASE, Address, Connection, Logging, Provider, Running, Timing, object_name
+from rescheduler.settings import (
+    LEASE,
+    ApiServerConnection,
+    ListenAddress,
+    Logging,
+    Provider,
+    Running,
+    Timing,
+    object_name,
+)
 
-ADDRESS: Final = Parsed(Address.parse, "host:port", UsageError)
+ADDRESS: Final = Parsed(ListenAddress.parse, "host:port", UsageError)
 NAME: Final = Parsed(object_name, "name", UsageError)
 SECOND: Final = timedelta(seconds=1)
 
@@ -225,11 +234,11 @@ def ignored_options(command: Any) -> Any:
 def command(
     policy: Policy,
     timing: Timing,
-    connection: Connection,
+    connection: ApiServerConnection,
     logs: Logging,
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
     provider: Provider,
-    listen_address: Address,
+    listen_address: ListenAddress,
     **more: Any,
 ) -> int:
     """Drain on-demand nodes, round by round.
@@ -241,11 +250,11 @@ def command(
 
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
-    from rescheduler import app  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None
-    return app.run(
-        Connection(
+    return composition.run(
+        ApiServerConnection(
             kubeconfig=connection.kubeconfig,
             context=connection.context,
             in_cluster=running_in_cluster and own,

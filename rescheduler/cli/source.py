@@ -7,9 +7,9 @@ from typing import Final
 import click
 
 from predicates.snapshot import Snapshot
-from rescheduler import dump
 from rescheduler.cli.go_flags import Option
-from rescheduler.settings import Connection
+from rescheduler.settings import ApiServerConnection
+from rescheduler.snapshot_file import reader
 
 #: Threshold of new objects for a garbage collection (``gc.set_threshold``).
 _GC_THRESHOLD: Final = 200_000
@@ -35,10 +35,10 @@ class ClusterSource:
     """A snapshot file, or a connection if there is none."""
 
     snapshot: str | None
-    connection: Connection
+    connection: ApiServerConnection
 
     def read(self) -> Snapshot:
-        """Read the cluster. Raises the errors of :mod:`rescheduler.dump` or of the API server.
+        """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
 
         Print one line on standard error for each object that cannot be decoded.
         """
@@ -52,8 +52,8 @@ class ClusterSource:
         gc.disable()
         try:
             if self.snapshot is not None:
-                return dump.read(self.snapshot)
-            from rescheduler.app import read_cluster  # noqa: PLC0415 - the client is imported on demand
+                return reader.read(self.snapshot)
+            from rescheduler.housekeeping.composition import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
             return read_cluster(self.connection, _warn)
         finally:

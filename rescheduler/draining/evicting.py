@@ -6,40 +6,24 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
-from rescheduler.draining.messages import (
-    Action,
+from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
+from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    LookAgain,
-    PlanAgain,
-    PlannedAgain,
+    EvictionSkipped,
     PodGone,
     Seen,
 )
+from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of, count
-from rescheduler.draining.retrying import again_later, sooner
-from rescheduler.draining.state import (
-    NEVER,
-    Drain,
-    Failure,
-    Phase,
-    Result,
-    Victim,
-    Why,
-    requesting,
-    targets,
-    with_victim,
-    without,
-)
+from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
+from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
-from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt, Replicas, incur, raised
-from rescheduler.planning.outcome import Plan, PodRef, Reason, Rejected, is_removal
+from rescheduler.planning.outcome import PodRef
 
 #: A failure message names at most this many pods.
 _PODS_NAMED: Final = 5
@@ -50,7 +34,7 @@ def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Resu
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
-    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=NEVER, last_rejection="")
+    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=None, last_rejection="")
     drain = replace(with_victim(drain, accepted), last_eviction_at=now)
     return replace(drain, evicted=(*drain.evicted, victim.pod)), ()
 
@@ -76,11 +60,19 @@ def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
     return again_later(drain, event.uid, "the pod is gone", None, now), ()
 
 
+def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
+    """Note that no request is in flight: a stop was requested before it was sent."""
+    return again_later(drain, event.uid, "a stop was requested", None, now), ()
+
+
 def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
     """Store the controllers, or give up if pods must stay."""
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
-    return replace(drain, states=merged_states(drain, event), read_at=now), ()
+    uncertain = {each: before for each, before in drain.before_step.items() if before.at >= drain.known_at}
+    return replace(
+        drain, states=merged_states(drain, event), read_at=now, known_at=drain.asked_at, before_step=uncertain
+    ), ()
 
 
 def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Result:
@@ -99,7 +91,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         return exits.mark_lost(drain, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
-        drain = sooner(without(drain, frozenset(gone)), now)
+        drain = sooner(_without_gone(drain, frozenset(gone)), now)
     if _is_orphaned(drain):
         return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
@@ -108,6 +100,16 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
     return _continued(drain, event, now)
+
+
+def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
+    """Forget the pods *gone*, and note controllers whose pods left although no eviction of theirs was accepted."""
+    left = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
+    drain = without(drain, gone)
+    evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+    requested = {victim.controller for victim in drain.victims.values()}
+    unproven = {each for each in left - evicted_from - requested if each is not None}
+    return replace(drain, unproven=drain.unproven | unproven)
 
 
 def _continued(drain: Drain, event: Seen, now: float) -> Result:
@@ -137,41 +139,9 @@ def _is_orphaned(drain: Drain) -> bool:
 
 def _count_again(drain: Drain, now: float) -> Result:
     """Read the pods' current controllers again, after eviction requests in flight were answered."""
-    if drain.unanswered or drain.step or now < drain.read_at + READ_INTERVAL:
+    if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)
-
-
-def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """Evict the next step if the remaining pods still fit.
-
-    The next observation shows whether another tool is evicting them.
-    """
-    step, drain = drain.step, replace(drain, step=())
-    if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
-        return drain, ()
-    if isinstance(event.verdict, Rejected):
-        return exits.give_up(drain, _no_longer_fits(event.verdict), now)
-    drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
-    return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
-
-
-def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
-    """Wait for pods that are deleted by others instead of evicting them."""
-    deleted = {pod.uid for pod in plan.leaving}
-    leaves_by = now + drain.limits.grace + drain.limits.headroom
-    leaving = {
-        victim.pod.uid: replace(victim, leaves_by=leaves_by) for victim in drain.waiting if victim.pod.uid in deleted
-    }
-    waiting = tuple(victim for victim in drain.waiting if victim.pod.uid not in leaving)
-    return replace(drain, waiting=waiting, victims={**drain.victims, **leaving})
-
-
-def _no_longer_fits(rejected: Rejected) -> Failure:
-    blocker = rejected.blockers[0]
-    why = Why.TARGET_LOST if blocker.reason is Reason.NO_ROOM else Why.PLAN_CHANGED
-    about = f"pod {blocker.pod}: " if blocker.pod else ""
-    return Failure(why, f"{blocker.reason}: {about}{blocker.detail}")
 
 
 def _landed(drain: Drain, now: float) -> Result:
@@ -179,21 +149,19 @@ def _landed(drain: Drain, now: float) -> Result:
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
-    return replace(requesting(drain, Phase.LOOKING), read_at=NEVER), (LookAgain(),)
+    return replace(requesting(drain, Phase.LOOKING), read_at=None), (LookAgain(),)
 
 
 def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
-    if now < drain.read_at + read_interval(drain) or not drain.debts:
+    if not drain.debts or not drain.reads_again(now, read_interval(drain)):
         return drain, ()
     words = any(timers.uncreated is not None for timers in drain.timers.values())
-    return replace(drain, read_at=NEVER), (controllers_of(drain, words=words),)
+    return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, words=words),)
 
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
-    due_victims = [victim for victim in drain.victims.values() if victim.ask_at <= now]
-    for victim in due_victims:
-        drain = with_victim(drain, replace(victim, ask_at=NEVER))
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_victims)
+    drain, due_again = requesting_again(drain, now)
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_again)
 
 
 def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
@@ -215,40 +183,6 @@ def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
         evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]
         pods += evicted[-missing:]
     return tuple(pods)
-
-
-def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
-    sizes, begun = dict(drain.step_size), set(drain.begun)
-    for controller in {victim.controller for victim in step if victim.controller is not None}:
-        taken = sum(victim.controller == controller for victim in step)
-        sizes[controller] = 2 * taken if controller in begun else 1
-        begun.add(controller)
-    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
-    drain = replace(
-        drain,
-        debts=_debts(drain, step),
-        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in requested),
-        victims={**drain.victims, **requested},
-        begun=frozenset(begun),
-        step_size=sizes,
-    )
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
-
-
-def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
-    """Return what is owed once the pods of *step* are evicted.
-
-    Pods that became Ready after the debts were counted are owed like those that were Ready then.
-    """
-    debts = dict(drain.debts)
-    for victim in step:
-        controller = victim.controller
-        if controller is None or controller not in debts:
-            continue
-        replicas = drain.replicas.get(controller, Replicas())
-        if victim.pod.uid not in replicas.unready:
-            debts[controller] = raised(debts[controller], incur(drain.states[controller], replicas))
-    return debts
 
 
 def _overdue(drain: Drain, now: float) -> Failure | None:

@@ -3,21 +3,22 @@
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import Release
+from rescheduler.draining.events import (
     Cause,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
     MarkFailed,
+    NodeGone,
     PodGone,
-    Release,
     Released,
     ReleaseFailed,
     Seen,
     Stop,
 )
-from rescheduler.draining.state import NEVER, Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker
@@ -58,17 +59,15 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
     """Give up because the remaining pods may not move any more."""
-    blocker = blockers[0]
     more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
-    about = f"pod {blocker.pod}: " if blocker.pod else ""
-    why = f"the plan no longer holds: {blocker.reason}: {about}{blocker.detail}{more}"
+    why = f"the plan no longer holds: {blockers[0]}{more}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 
 
 def release(drain: Drain, now: float) -> Result:
     """Start to remove the marks."""
     deadline = now + drain.limits.release
-    return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=NEVER), (Release(),)
+    return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=None), (Release(),)
 
 
 def released(drain: Drain, _: Released, __: float) -> Result:
@@ -94,14 +93,18 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
     """Retry the release, or end the drain at the deadline."""
     if drain.released:
         return (replace(drain, phase=Phase.DONE) if now >= drain.deadline else drain), ()
-    if now < drain.retry_at:
-        return drain, ()
-    return replace(drain, retry_at=NEVER), (Release(),)
+    return (replace(drain, retry_at=None), (Release(),)) if drain.is_due(now) else (drain, ())
 
 
-def gone_while_released(drain: Drain, event: MarkFailed, _: float) -> Result:
+def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
     """End the drain if the node is gone, because there are no marks to remove."""
     return _settled(replace(drain, released=True)) if event.node_gone else (drain, ())
+
+
+def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
+    """End the drain, because there are no marks to remove; at the deadline also with an eviction in flight."""
+    drain = replace(drain, released=True)
+    return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
@@ -136,16 +139,27 @@ def node_gone(drain: Drain, why: str) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Stop the drain, because the process terminates or lost the leadership."""
-    if event.cause is Cause.LEADERSHIP_LOST:
-        lost = Failure(Why.LEADERSHIP_LOST, "another replica is the leader now: it continues or rolls back this drain")
-        return replace(drain, phase=Phase.DONE, failure=lost), ()
-    if drain.phase is Phase.RELEASING:
-        return drain, ()
-    if drain.phase in (Phase.REMOVING, Phase.DELETING):
-        return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()
+    """Stop before machine termination is requested by this drain: roll back."""
+    if is_leadership_lost(event):
+        return leadership_lost(drain)
     if drain.ordered_at is not None:
         return replace(drain, phase=Phase.DONE), ()
     left = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
     pods = (*left, *(victim.pod for victim in drain.waiting))
     return give_up(drain, Failure(Why.STOPPED, "stop requested during the drain", pods), now)
+
+
+def stop_release(drain: Drain, event: Stop, _: float) -> Result:
+    """Complete the release, unless another replica leads."""
+    return leadership_lost(drain) if is_leadership_lost(event) else (drain, ())
+
+
+def is_leadership_lost(event: Stop) -> bool:
+    """Return whether the drain must end without any further write."""
+    return event.cause is Cause.LEADERSHIP_LOST
+
+
+def leadership_lost(drain: Drain) -> Result:
+    """End the drain at once. The node keeps its marks."""
+    lost = Failure(Why.LEADERSHIP_LOST, "another replica is the leader now: it continues or rolls back this drain")
+    return replace(drain, phase=Phase.DONE, failure=lost), ()

@@ -1,20 +1,21 @@
 """Track whether the pods that a drain evicted run again: debts are paid, or a replacement pod fails."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
-from rescheduler.draining.messages import ControllersRead
+from rescheduler.backoff import Backoff
+from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.state import Drain, Failure, Timers, Why
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, paid
+from rescheduler.planning.debts import Debt, Replicas, incur, incur_in_roll_out, lapsed, paid, raised, shortfall
 
 #: Seconds between reads of the controllers, while replacement pods are missing, and otherwise.
 READ_INTERVAL: Final = 2.0
 IDLE_READ_INTERVAL: Final = 10.0
 
-#: The Job controller's back-off before it replaces a failed pod, in seconds. It doubles with each failure.
-JOB_BACKOFF: Final = 10.0
-_LONGEST_JOB_BACKOFF: Final = 600.0
+#: The Job controller's back-off before it replaces a failed pod.
+_JOB_BACKOFF: Final = Backoff(timedelta(seconds=10), timedelta(minutes=10))
 
 
 def follow(drain: Drain, now: float) -> Drain:
@@ -73,7 +74,7 @@ def due(drain: Drain) -> tuple[Controller, ...]:
 def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     patience = drain.limits.landing or drain.limits.eviction
     asking = any(not victim.accepted for victim in drain.victims.values())
-    if asking or now < drain.last_eviction_at + patience:
+    if asking or drain.last_eviction_at is None or now < drain.last_eviction_at + patience:
         return None
     unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
     missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
@@ -99,20 +100,33 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
 
 
 def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
-    """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced.
-
-    After a roll-out nothing is owed for the pods evicted so far. For the remaining pods, the debt is the pods that run
-    now.
-    """
-    debt, state = drain.debts[controller], drain.states[controller]
+    """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced."""
+    state, replicas = drain.states[controller], drain.replicas.get(controller, Replicas())
     pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
     left = any(victim.controller == controller for victim in pending)
-    if lapsed(debt, state):
-        runs = state.exists and not state.suspended
-        return incur(state, drain.replicas.get(controller, Replicas())) if left and runs else None
-    if left or not paid(drain.shortfall(controller), ready=drain.limits.landing > 0):
+    debt: Debt | None = drain.debts[controller]
+    if lapsed(drain.debts[controller], state):
+        debt = _owed_after_change(drain, controller, left=left)
+    if debt is None or left or not paid(shortfall(debt, state, replicas), ready=drain.limits.landing > 0):
         return debt
     return None
+
+
+def _owed_after_change(drain: Drain, controller: Controller, *, left: bool) -> Debt | None:
+    """Return what is owed after a roll-out; None if the controller was deleted or suspended.
+
+    Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
+    the debt is the pods that ran before their eviction; for the remaining pods, it is the pods that run now.
+    """
+    state = drain.states[controller]
+    if not state.exists or state.suspended:
+        return None
+    debt = incur(state, drain.replicas.get(controller, Replicas())) if left else None
+    before = drain.before_step.get(controller)
+    if before is None or state.least_available is None:
+        return debt
+    owed = incur_in_roll_out(state, state.least_available, before.replicas)
+    return owed if debt is None else raised(debt, owed)
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
@@ -144,7 +158,7 @@ def _job_delay(drain: Drain, controller: Controller) -> float:
     job = drain.states[controller].job
     if job is None:
         return 0.0
-    return float(min(JOB_BACKOFF * 2.0 ** min(job.failures, 10), _LONGEST_JOB_BACKOFF))
+    return _JOB_BACKOFF.seconds_after(job.failures + 1)
 
 
 def _replacement(controller: Controller) -> str:

@@ -63,7 +63,7 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     debts: tuple[Debt, ...] = ()
 
 
-#: Created once, at import: see :mod:`rescheduler.shapes`.
+#: Created once, at import: see :mod:`rescheduler.decoding`.
 _SHAPES: Final = msgspec.json.Decoder(_Shape)
 
 

@@ -1,12 +1,17 @@
-"""The marks that a drain writes to its node.
+"""The marks that a drain writes to its node, and the transitions that follow their success or failure.
 
 The mark of a removal that an earlier process may have requested keeps its step, group and time, even while pods that
 were scheduled since are moved: the next process must know that the machine may be terminating.
 """
 
+from dataclasses import replace
+
+from rescheduler.draining import exits
+from rescheduler.draining.actions import LookAgain, Mark, Renew
+from rescheduler.draining.events import Marked, MarkFailed, NodeGone, ProviderAnswered, Seen
 from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import Mark, Renew
-from rescheduler.draining.state import Drain
+from rescheduler.draining.retrying import requesting, try_later
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
 
 
 def mark(drain: Drain) -> Mark:
@@ -26,3 +31,45 @@ def renew(drain: Drain) -> Renew:
     """Return the action that renews the current mark."""
     written = mark(drain)
     return Renew(written.step, written.pods, written.group, written.since, written.debts)
+
+
+def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Result:
+    """Write the first mark, or give up if the provider would not remove the machine."""
+    if event.refusal:
+        why = Why.PROVIDER if event.group is None else Why.REFUSED
+        return exits.give_up(drain, Failure(why, event.refusal), now)
+    drain = replace(drain, phase=Phase.MARKING, group=event.group, marked=True)
+    return drain, (mark(drain),)
+
+
+def marked(drain: Drain, _: Marked, now: float) -> Result:
+    """Plan the node again, now that it has the taint."""
+    drain = replace(requesting(drain, Phase.LOOKING), tainted_at=now, renew_at=now + RENEW_INTERVAL)
+    return drain, (LookAgain(drain.targets),)
+
+
+def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Retry, or give up. The mark is removed anyway, because it may be unknown whether the PATCH was applied."""
+    if event.node_gone:
+        return exits.node_gone(drain, event.why)
+    if event.retryable and (later := try_later(drain, now)) is not None:
+        return later, ()
+    why = Why.MARK_LOST if event.lost else Why.API_ERROR
+    return exits.give_up(drain, Failure(why, event.why), now)
+
+
+def mark_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Write the mark again when a retry is due."""
+    return (replace(drain, retry_at=None), (mark(drain),)) if drain.is_due(now) else (drain, ())
+
+
+def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Keep draining after a failed renewal, which is retried, unless the mark is no longer ours."""
+    if event.node_gone:
+        return exits.node_gone(drain, event.why)
+    return exits.mark_lost(drain, now) if event.lost else (drain, ())
+
+
+def node_gone(drain: Drain, event: NodeGone, _: float) -> Result:
+    """End the drain, because there is nothing left to mark or to release."""
+    return exits.node_gone(drain, event.why)

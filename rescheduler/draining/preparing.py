@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from rescheduler.draining import exits, marking
-from rescheduler.draining.following import merged_states
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import ReadControllers, TryEviction
+from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     EvictionAccepted,
@@ -12,24 +12,12 @@ from rescheduler.draining.messages import (
     EvictionRefused,
     Marked,
     PodGone,
-    ReadControllers,
     Seen,
-    TryEviction,
 )
-from rescheduler.draining.retrying import again_later, try_later
-from rescheduler.draining.state import (
-    NEVER,
-    RENEW_INTERVAL,
-    Drain,
-    Failure,
-    Phase,
-    Result,
-    Victim,
-    Why,
-    requesting,
-    with_victim,
-    without,
-)
+from rescheduler.draining.following import merged_states
+from rescheduler.draining.retrying import again_later, requesting, requesting_again, try_later
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Why, without
+from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
 
@@ -60,6 +48,7 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
         replicas=event.replicas,
         debts=_debts(drain, event),
         read_at=now,
+        known_at=now,
     )
     known = {victim.pod.uid: victim.controller for victim in (*drain.waiting, *drain.victims.values())}
     controllers = {uid: controller for uid, controller in known.items() if controller is not None}
@@ -87,9 +76,7 @@ def count_tick(drain: Drain, event: Seen, now: float) -> Result:
     """Retry the read when it is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
-    if now < drain.retry_at:
-        return drain, ()
-    return replace(drain, retry_at=NEVER), (controllers_of(drain),)
+    return (replace(drain, retry_at=None), (controllers_of(drain),)) if drain.is_due(now) else (drain, ())
 
 
 def noted(drain: Drain, _: Marked, now: float) -> Result:
@@ -109,7 +96,7 @@ def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) ->
     if victim is None:
         return drain, ()
     drain = without(drain, frozenset([event.uid]))
-    accepted = replace(victim, ask_at=NEVER, ask_until=NEVER, refusals=0, last_rejection="")
+    accepted = replace(victim, ask_at=None, ask_until=NEVER, refusals=0, last_rejection="")
     return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
 
 
@@ -134,9 +121,7 @@ def try_tick(drain: Drain, event: Seen, now: float) -> Result:
     """Retry the dry runs that are due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
-    due = [victim for victim in drain.victims.values() if victim.ask_at <= now]
-    for victim in due:
-        drain = with_victim(drain, replace(victim, ask_at=NEVER))
+    drain, due = requesting_again(drain, now)
     return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in due)
 
 
@@ -148,7 +133,7 @@ def _tried(drain: Drain, now: float) -> Result:
 def _begin(drain: Drain, now: float) -> Result:
     order = {placement.pod.uid: index for index, placement in enumerate(drain.placements)}
     waiting = sorted(drain.waiting, key=lambda victim: (_hard_to_replace(victim), order[victim.pod.uid]))
-    last = now if drain.last_eviction_at == NEVER else drain.last_eviction_at
+    last = now if drain.last_eviction_at is None else drain.last_eviction_at
     return replace(drain, phase=Phase.EVICTING, waiting=tuple(waiting), last_eviction_at=last), ()
 
 

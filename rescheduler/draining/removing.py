@@ -4,29 +4,27 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits, marking
-from rescheduler.draining.messages import (
-    Action,
-    DeleteNode,
+from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval
+from rescheduler.draining.events import (
     Marked,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
-    OrderRemoval,
+    NodeGone,
     RemovalFailed,
     RemovalPending,
     Removed,
     Seen,
+    Stop,
 )
+from rescheduler.draining.retrying import requesting
 from rescheduler.draining.state import (
-    NEVER,
     RENEW_INTERVAL,
     Drain,
     Failure,
-    Limits,
     Phase,
     Result,
     Why,
-    requesting,
 )
 
 #: Seconds between requests for the state of a terminating machine.
@@ -46,34 +44,49 @@ def emptied(drain: Drain, now: float) -> Result:
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:
     """Request machine termination after the intent was written."""
     drain = replace(requesting(drain, Phase.REMOVING), ordered=True, deadline=now + drain.limits.removal)
-    return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain)
+    return replace(drain, renew_at=now + RENEW_INTERVAL), order(drain)
 
 
-def _removal(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
+def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
+    """Return the request to terminate the machine. With *again*, it may have been requested before."""
     assert drain.group is not None
     return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None),)
 
 
-def await_end(drain: Drain, limits: Limits, now: float) -> Result:
-    """Continue *drain*, which was handed over, with *limits*: ask whether the terminated machine is gone."""
-    drain = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=NEVER, deadline=now + limits.removal)
-    return replace(drain, renew_at=now + RENEW_INTERVAL), _removal(drain, again=True)
+def order_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Write the intent to remove the machine again when a retry is due."""
+    return (replace(drain, retry_at=None), (marking.removing(drain),)) if drain.is_due(now) else (drain, ())
 
 
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Handle a failed renewal of the mark while the machine is being removed.
+    """Handle a failed renewal of the mark, or a removal that was not requested because the mark is lost.
 
-    Others may delete the Node now; a lost mark is not written again. While a termination request is in flight, its
-    response decides what happens to the machine.
+    A lost mark is not written again: the removal continues without us.
     """
     if event.lost:
         return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, event.why)), ()
-    if not event.node_gone:
-        return drain, ()
-    if drain.phase is Phase.DELETING or drain.retry_at != NEVER:
-        return node_deleted(drain, NodeDeleted(), now)
+    return node_gone(drain, NodeGone(event.why), now) if event.node_gone else (drain, ())
+
+
+def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
+    """End the drain if nothing is in flight: others may delete the Node now.
+
+    The response to a termination request in flight decides what happens to the machine.
+    """
+    if not drain.in_flight:
+        return _ended(drain)
     given_up = drain.stopping and now >= drain.deadline
     return replace(drain, phase=Phase.DONE) if given_up else drain, ()
+
+
+def deletion_renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Handle a failed renewal of the mark while the Node is being deleted."""
+    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _ended(drain)
+
+
+def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
+    """End the drain: the Node is deleted."""
+    return _ended(drain)
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
@@ -81,7 +94,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
-    return replace(drain, phase=Phase.DELETING, retry_at=NEVER), (DeleteNode(),)
+    return replace(drain, phase=Phase.DELETING, retry_at=None), (DeleteNode(),)
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
@@ -103,21 +116,36 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again.
+    """Ask again whether the machine is terminated."""
+    return _tick(drain, order(drain, again=True), now)
+
+
+def deletion_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Delete the Node again."""
+    return _tick(drain, (DeleteNode(),), now)
+
+
+def _tick(drain: Drain, request: tuple[Action, ...], now: float) -> Result:
+    """Send *request* when it is due.
 
     After the deadline the removal continues without us; the intent stays on the node for a later round.
     """
-    in_flight = drain.retry_at == NEVER  # a request is in flight
-    if now >= drain.deadline and (drain.stopping or not in_flight):
+    if now >= drain.deadline and (drain.stopping or not drain.in_flight):
         return replace(drain, phase=Phase.DONE), ()
-    if in_flight:
-        return drain, ()
-    if now < drain.retry_at:
-        return drain, ()
-    again = _removal(drain, again=True) if drain.phase is Phase.REMOVING else (DeleteNode(),)
-    return replace(drain, retry_at=NEVER), again
+    return (replace(drain, retry_at=None), request) if drain.is_due(now) else (drain, ())
 
 
 def node_deleted(drain: Drain, _: NodeDeleted, __: float) -> Result:
     """End the drain."""
+    return _ended(drain)
+
+
+def _ended(drain: Drain) -> Result:
     return replace(drain, phase=Phase.DONE, released=True), ()
+
+
+def stop(drain: Drain, event: Stop, now: float) -> Result:
+    """Await the end of the machine only for a short time."""
+    if exits.is_leadership_lost(event):
+        return exits.leadership_lost(drain)
+    return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()

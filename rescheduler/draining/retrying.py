@@ -1,13 +1,15 @@
-"""Retry times of requests that failed, evictions included."""
+"""Requests in flight, and the times at which failed ones are sent again, evictions included."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
-from rescheduler.draining.state import NEVER, Drain, with_victim
+from rescheduler.backoff import Backoff
+from rescheduler.draining.state import Drain, Phase, with_victim
+from rescheduler.draining.victims import Victim
 
-#: Back-off between eviction requests in seconds, doubling, unless the server sends Retry-After.
-FIRST_RETRY: Final = 1.0
-LONGEST_RETRY: Final = 10.0
+#: Between eviction requests, unless the server sends Retry-After.
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 #: Seconds between two tries of any other request of a drain, and from its first failure to the last try. An API
 #: server that fails for longer costs the Lease anyway.
@@ -15,10 +17,15 @@ REQUEST_INTERVAL: Final = 2.0
 REQUEST_SECONDS: Final = 10.0
 
 
+def requesting(drain: Drain, phase: Phase) -> Drain:
+    """Return *drain* in *phase*, whose request is in flight and has not failed yet."""
+    return replace(drain, phase=phase, failing_until=None, retry_at=None)
+
+
 def try_later(drain: Drain, now: float) -> Drain | None:
-    """*drain*, of which the phase's request is made again at `retry_at`; None where it has failed for too long."""
-    deadline = now + REQUEST_SECONDS if drain.deadline == NEVER else drain.deadline
-    return None if now >= deadline else replace(drain, deadline=deadline, retry_at=now + REQUEST_INTERVAL)
+    """Return *drain* with a retry of the phase's request scheduled, or None if it has failed for too long."""
+    until = now + REQUEST_SECONDS if drain.failing_until is None else drain.failing_until
+    return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)
 
 
 def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:
@@ -26,14 +33,22 @@ def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now
     victim = drain.victims.get(uid)
     if victim is None or victim.accepted:
         return drain
-    backoff = min(FIRST_RETRY * 2.0 ** min(victim.refusals, 10), LONGEST_RETRY)
-    wait = backoff if retry_after is None else retry_after
+    wait = _BACKOFF.seconds_after(victim.refusals + 1) if retry_after is None else retry_after
     return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why))
 
 
 def sooner(drain: Drain, now: float) -> Drain:
     """Shorten the back-off of rejected evictions, because a pod has left and a budget may now allow the next one."""
+    soon = now + _BACKOFF.seconds_after(1)
     for victim in drain.victims.values():
-        if victim.refusals and victim.ask_at != NEVER:  # NEVER: a request is in flight
-            drain = with_victim(drain, replace(victim, ask_at=min(victim.ask_at, now + FIRST_RETRY), refusals=1))
+        if victim.refusals and victim.ask_at is not None:
+            drain = with_victim(drain, replace(victim, ask_at=min(victim.ask_at, soon), refusals=1))
     return drain
+
+
+def requesting_again(drain: Drain, now: float) -> tuple[Drain, tuple[Victim, ...]]:
+    """Return *drain* with a request in flight for each pod whose eviction is due, and these pods."""
+    due = tuple(victim for victim in drain.victims.values() if victim.is_due(now))
+    for victim in due:
+        drain = with_victim(drain, replace(victim, ask_at=None))
+    return drain, due

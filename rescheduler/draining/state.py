@@ -1,22 +1,16 @@
 """The state of one drain, as an immutable value."""
 
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from predicates.objects import OwnerReference
-from rescheduler.draining.messages import Action
+from rescheduler.draining.actions import Action
+from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
-from rescheduler.planning.outcome import Placement, Plan, PodRef
-
-#: The API's default of ``terminationGracePeriodSeconds``.
-DEFAULT_GRACE: Final = 30
-
-NEVER: Final = math.inf
+from rescheduler.planning.outcome import Placement, PodRef
 
 #: Seconds between renewals of the lease on our node annotation.
 RENEW_INTERVAL: Final = 60.0
@@ -48,7 +42,7 @@ class Limits:
 
 
 class Phase(enum.Enum):
-    """The phases of a drain. The transitions are in ``machine.py``."""
+    """The phases of a drain. ``transitions.py`` contains the events and the next phases of each."""
 
     ASKING = enum.auto()  #: asking the provider for the machine's group
     MARKING = enum.auto()  #: writing the taint and the annotation
@@ -109,33 +103,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
-    """A pod that must leave the node."""
-
-    pod: PodRef
-    grace: int | None  #: grace period of the eviction in seconds; None means the pod's own
-    patience: float  #: seconds that it may take to terminate after its eviction
-    owner: OwnerReference | None = None  #: the controller in its owner references
-    controller: Controller | None = None  #: the topmost controller; None if it was not read yet or does not exist
-    ask_at: float = NEVER  #: time of the next eviction request
-    ask_until: float = NEVER  #: time after which no more requests are made
-    refusals: int = 0  #: consecutive rejected requests
-    last_rejection: str = ""  #: message of the last rejection
-    leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
-
-    @property
-    def accepted(self) -> bool:
-        """Return whether the eviction was accepted or the pod is being deleted anyway."""
-        return self.leaves_by is not None
-
-
-@dataclass(frozen=True, slots=True)
 class Timers:
     """Since when replacement pods of one controller have been missing, in monotonic seconds."""
 
     uncreated: float | None = None
     unschedulable: float | None = None
     unbound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeStep:
+    """The pods of a controller right before a step evicted some of them."""
+
+    at: float  #: monotonic seconds
+    replicas: Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +139,22 @@ class Drain:
     evicted: tuple[PodRef, ...] = ()  #: pods whose eviction was accepted
     targets: frozenset[str] = frozenset()  #: target nodes of the last plan
     controllers: Mapping[str, Controller] = field(default_factory=dict)  #: topmost controllers by pod UID
-    begun: frozenset[Controller] = frozenset()  #: controllers with at least one evicted pod
+    begun: frozenset[Controller] = frozenset()  #: controllers of at least one pod whose eviction was requested
+    #: Of these, controllers whose pods left before an eviction was accepted: their replacement pods prove nothing.
+    unproven: frozenset[Controller] = frozenset()
     step_size: Mapping[Controller, int] = field(default_factory=dict)  #: number of pods in a controller's next step
     step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
     looks: int = 0  #: how often pods to move were present when the node was planned again
-    last_eviction_at: float = NEVER
+    last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     debts: Mapping[Controller, Debt] = field(default_factory=dict)
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
     timers: Mapping[Controller, Timers] = field(default_factory=dict)
-    read_at: float = NEVER  #: when the controllers were last read; NEVER during a read
+    read_at: float | None = None  #: when the controllers were last read; None during a read, and before the first
+    asked_at: float = NEVER  #: when the last read of the controllers was requested
+    known_at: float = NEVER  #: `states` show all changes of the controllers before this time
+    before_step: Mapping[Controller, BeforeStep] = field(default_factory=dict)  #: of steps since `known_at`
     landed_at: float | None = None  #: when all owed pods were running
     # The machine
     group: str | None = None  #: the provider's node group of the machine
@@ -179,7 +165,9 @@ class Drain:
     unshrunk: str = ""  #: why the removed machine will be replaced by a new one; "" if it will not
     # The end
     deadline: float = NEVER  #: end of the current phase
-    retry_at: float = NEVER  #: next attempt of the current phase's action
+    failing_until: float | None = None  #: set once the phase's request failed: last time for a retry
+    #: Next attempt of the current phase's request; None while the request is in flight.
+    retry_at: float | None = None
     stopping: bool = False  #: a stop was requested after machine termination: its end is awaited for a short time only
     failure: Failure | None = None
     #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
@@ -222,7 +210,7 @@ class Drain:
     @property
     def unanswered(self) -> bool:
         """Return whether an eviction request is in flight."""
-        return any(not victim.accepted and victim.ask_at == NEVER for victim in self.victims.values())
+        return any(victim.unanswered for victim in self.victims.values())
 
     @property
     def landing_seconds(self) -> float | None:
@@ -230,9 +218,22 @@ class Drain:
 
         None if they are not running yet, or if nothing was evicted.
         """
-        if self.landed_at is None or not self.evicted:
+        if self.landed_at is None or self.last_eviction_at is None or not self.evicted:
             return None
         return self.landed_at - self.last_eviction_at
+
+    @property
+    def in_flight(self) -> bool:
+        """Return whether the current phase's request is in flight."""
+        return self.retry_at is None
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the current phase's request failed, or was answered, and must be sent again."""
+        return self.retry_at is not None and self.retry_at <= now
+
+    def reads_again(self, now: float, interval: float) -> bool:
+        """Return whether the last read of the controllers ended at least *interval* seconds ago."""
+        return self.read_at is not None and now >= self.read_at + interval
 
     def has_taken_from(self, controller: Controller) -> bool:
         """Return whether pods of *controller* were evicted, or may have been evicted by an earlier process."""
@@ -248,33 +249,6 @@ class Drain:
 
 #: The drain after an event, and the actions to perform.
 Result: TypeAlias = tuple[Drain, tuple[Action, ...]]
-
-
-def victims(plan: Plan, limits: Limits) -> tuple[Victim, ...]:
-    """Return the pods of *plan* that must be evicted, in plan order."""
-    return tuple(_victim(placement, limits) for placement in plan.placements)
-
-
-def targets(plan: Plan) -> frozenset[str]:
-    """Return the nodes to which *plan* moves pods."""
-    return frozenset(placement.node for placement in plan.placements)
-
-
-def leaving(plan: Plan, limits: Limits, now: float) -> dict[str, Victim]:
-    """Return the pods of *plan* that are already being deleted. The drain only waits for them."""
-    leaves_by = now + limits.grace + limits.headroom
-    return {pod.uid: Victim(pod, None, limits.grace, leaves_by=leaves_by) for pod in plan.leaving}
-
-
-def _victim(placement: Placement, limits: Limits) -> Victim:
-    own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
-    grace = int(limits.grace) if own > limits.grace else None
-    return Victim(placement.pod, grace, min(own, limits.grace), placement.owner)
-
-
-def requesting(drain: Drain, phase: Phase) -> Drain:
-    """*drain* in a *phase* whose only request is on its way, and has not failed yet."""
-    return replace(drain, phase=phase, deadline=NEVER, retry_at=NEVER)
 
 
 def without(drain: Drain, uids: frozenset[str]) -> Drain:

@@ -10,7 +10,8 @@ recreated, so they are evicted last.
 
 from collections.abc import Callable, Hashable, Iterable
 
-from rescheduler.draining.state import Drain, Victim
+from rescheduler.draining.state import Drain
+from rescheduler.draining.victims import Victim
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Replicas, paid
 
@@ -24,20 +25,30 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
         return _wave(drain, unbegun) if _all_bound(drain) else ()
     if _first_eviction_pending(drain):
         return ()
-    steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(drain.begun))
+    steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
     return tuple(victim for step in steps for victim in step)
 
 
 def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
     """Return one pod of each controller that has lost none yet and can lose one now."""
-    unbegun = (victim for victim in controlled if victim.controller not in drain.begun and _may_evict(drain, victim))
+    proven = _proven(drain)
+    unbegun = (victim for victim in controlled if victim.controller not in proven and _may_evict(drain, victim))
     return _first_of_each(unbegun, lambda victim: victim.controller)
 
 
+def _proven(drain: Drain) -> frozenset[Controller]:
+    """Return the controllers with an eviction that was accepted, or is still requested.
+
+    A pod that was deleted by others before its eviction shows nothing about replacement pods in its namespace.
+    """
+    return drain.begun - drain.unproven
+
+
 def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
-    if not drain.begun:
+    proven = _proven(drain)
+    if not proven:
         return tuple(unbegun[:1])
-    namespaces = {controller.namespace for controller in drain.begun}
+    namespaces = {controller.namespace for controller in proven}
     elsewhere = [victim for victim in unbegun if victim.pod.namespace not in namespaces]
     return tuple(_first_of_each(elsewhere, lambda victim: victim.pod.namespace)) or tuple(unbegun)
 

@@ -1,11 +1,11 @@
-"""What the API server answers when it says no, as errors sorted by what the caller can do."""
+"""Responses of the API server, and the exceptions for those that are errors."""
 
 import http
 from typing import Final
 
 import msgspec
 
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.errors import (
     Conflict,
     Expired,
@@ -18,21 +18,25 @@ from rescheduler.errors import (
 )
 from rescheduler.kube import envelope
 
-_LONGEST: Final = 300  #: characters of a foreign text that we pass on
+_LONGEST: Final = 300  #: maximum length of a server's text in our messages
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
+    """``meta/v1`` StatusCause."""
+
     reason: str = ""
     message: str = ""
 
 
 class Details(msgspec.Struct, frozen=True, rename="camel"):
-    causes: tuple[Cause, ...] = ()
+    """``meta/v1`` StatusDetails."""
+
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct, frozen=True):
-    """``meta/v1`` Status: the body of every refusal, and of some answers that only look like success."""
+class ApiStatus(msgspec.Struct, frozen=True):
+    """``meta/v1`` Status: the body of every error response, and of some with a success code."""
 
     status: str = ""
     message: str = ""
@@ -41,8 +45,8 @@ class Status(msgspec.Struct, frozen=True):
     code: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A whole response. *retry_after* in seconds, where the server named it in a header."""
+class ApiResponse(msgspec.Struct, frozen=True):
+    """A complete response. *retry_after* is in seconds, from the ``Retry-After`` header."""
 
     code: int
     body: bytes
@@ -53,28 +57,28 @@ class Answer(msgspec.Struct, frozen=True):
     def ok(self) -> bool:
         return http.HTTPStatus.OK <= self.code < http.HTTPStatus.MULTIPLE_CHOICES
 
-    def status(self) -> Status:
-        """The Status in the body; of a body that is none (a load balancer's page), only the code is told."""
+    def status(self) -> ApiStatus:
+        """Decode the Status in the body. If there is none (a load balancer's page), only the code is set."""
         if self.content_type.startswith(envelope.CONTENT_TYPE):
             return _from_message(self.body, self.code)
         try:
-            return shapes.decode(self.body, Status, strict=False)
+            return decoding.decode(self.body, ApiStatus, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return Status(code=self.code)
+            return ApiStatus(code=self.code)
 
 
-def _from_message(body: bytes, code: int) -> Status:
+def _from_message(body: bytes, code: int) -> ApiStatus:
     try:
-        seen = envelope.status(body)
+        status = envelope.status(body)
     except envelope.EnvelopeError:
-        return Status(code=code)
-    causes = tuple(Cause(one.reason, one.message) for one in seen.details.causes)
-    details = Details(causes, seen.details.retryAfterSeconds)
-    return Status(seen.status, seen.message, seen.reason, details, seen.code)
+        return ApiStatus(code=code)
+    causes = tuple(StatusCause(cause.reason, cause.message) for cause in status.details.causes)
+    details = Details(causes, status.details.retryAfterSeconds)
+    return ApiStatus(status.status, status.message, status.reason, details, status.code)
 
 
 def one_line(text: str) -> str:
-    """A foreign text, fit for a log line or an error message."""
+    """Return *text* as one line of limited length, for logs and error messages."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
 
@@ -89,20 +93,20 @@ _BY_CODE: Final[dict[int, type[ReschedulerError]]] = {
 _RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
-def refusal(act: str, answer: Answer) -> ReschedulerError:
-    """The error for an answer that is not ok; *act* names what was tried, verb and object."""
+def refusal(act: str, answer: ApiResponse) -> ReschedulerError:
+    """Return the exception for a response that is not ok. *act* is the verb and the object, as in "list pods"."""
     status = answer.status()
-    said = one_line(status.message) or http_phrase(answer.code)
+    message = one_line(status.message) or http_phrase(answer.code)
     if answer.code == http.HTTPStatus.UNAUTHORIZED:
-        said = "the credentials were refused; the token may have expired"
-    text = f"{act}: {said} ({answer.code})"
+        message = "the credentials were refused; the token may have expired"
+    text = f"{act}: {message} ({answer.code})"
     if answer.code in _RETRYABLE:
         return Retryable(text, retry_after=wanted_wait(answer, status))
     return _BY_CODE.get(answer.code, Permanent)(text)
 
 
-def wanted_wait(answer: Answer, status: Status) -> float | None:
-    """Seconds after which the server wants to be asked again: of the body, or of the ``Retry-After`` header."""
+def wanted_wait(answer: ApiResponse, status: ApiStatus) -> float | None:
+    """Return the seconds until a retry, from the body or from the ``Retry-After`` header; None if not given."""
     return float(status.details.retry_after_seconds) or answer.retry_after
 
 

@@ -1,4 +1,4 @@
-"""Connections that ask when they are open, and before they send: making one may have taken seconds."""
+"""Connections with a check right before each request is sent, because opening a connection may take seconds."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,45 +8,45 @@ from typing import Any, Final
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-#: Asked on the thread that sends; what it raises keeps the request from being sent.
-_ASKED: Final[ContextVar[Callable[[], object] | None]] = ContextVar("asked", default=None)
+#: Called on the sending thread. If it raises, the request is not sent.
+_CHECK: Final[ContextVar[Callable[[], object] | None]] = ContextVar("asked", default=None)
 
 
 @contextlib.contextmanager
-def asking(ask: Callable[[], object]) -> Iterator[None]:
-    """Within the block, requests of pools that were made by `let_ask` are sent only if *ask* returns."""
-    token = _ASKED.set(ask)
+def checking_before_send(check: Callable[[], object]) -> Iterator[None]:
+    """Within the block, requests of pools with `enable_send_checks` are sent only if *check* does not raise."""
+    token = _CHECK.set(check)
     try:
         yield
     finally:
-        _ASKED.reset(token)
+        _CHECK.reset(token)
 
 
-def let_ask(pool: urllib3.PoolManager) -> urllib3.PoolManager:
-    """Have *pool* open connections that ask."""
+def enable_send_checks(pool: urllib3.PoolManager) -> urllib3.PoolManager:
+    """Make *pool* open connections that check before they send."""
     pool.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
     return pool
 
 
 class _HTTP(HTTPConnection):
     def request(self, *args: Any, **options: Any) -> None:
-        _ask(self)
+        _check_before_send(self)
         super().request(*args, **options)
 
 
 class _HTTPS(HTTPSConnection):
     def request(self, *args: Any, **options: Any) -> None:
-        _ask(self)
+        _check_before_send(self)
         super().request(*args, **options)
 
 
-def _ask(connection: HTTPConnection) -> None:
-    ask = _ASKED.get()
-    if ask is None:
+def _check_before_send(connection: HTTPConnection) -> None:
+    check = _CHECK.get()
+    if check is None:
         return
     if connection.is_closed:
         connection.connect()
-    ask()
+    check()
 
 
 class _HTTPPool(urllib3.HTTPConnectionPool):

@@ -1,16 +1,14 @@
-"""How long to wait before trying again."""
+"""Back-off of reads and writes that the API server rejects."""
 
+from datetime import timedelta
 from typing import Final
 
-FIRST_SECONDS: Final = 1.0
-LONGEST_SECONDS: Final = 30.0
+from rescheduler.backoff import Backoff
+
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=30))
+_LONGEST_RETRY_AFTER: Final = 300.0  #: seconds
 
 
-def delay(failures: int, asked: float | None = None) -> float:
-    """Seconds to wait after *failures* in a row: 1, 2, 4 … 30, or what the server *asked* for if that is more.
-
-    Without jitter: the few watches of one process are no herd, and tests can tell what happens when. What a
-    server asks for is believed up to ten times the longest wait.
-    """
-    grown = min(FIRST_SECONDS * 2.0 ** min(max(failures, 1) - 1, 16), LONGEST_SECONDS)
-    return max(grown, min(asked or 0.0, 10 * LONGEST_SECONDS))
+def delay(failures: int, retry_after: float | None = None) -> float:
+    """Return the seconds to wait after *failures* in a row, or *retry_after* of the server if that is longer."""
+    return max(_BACKOFF.seconds_after(failures), min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

@@ -1,7 +1,7 @@
-"""Requests to the API server: bytes in, bytes out, and every foreign error turned into one of ours.
+"""A client for the API server that sends and returns bytes and raises the errors of this program.
 
-The connection pool is the one that the official client builds (TLS, proxies, client certificates); its models
-are not used, so that the 36 and 37 series behave alike and no list is ever held as a model.
+The connection pool is built by the official client (TLS, proxies, client certificates). Its models are not used: they
+need much memory for long lists and differ between its versions.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ import urllib3
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import Answer, refusal
-from rescheduler.kube.asking import asking
+from rescheduler.kube.answers import ApiResponse, refusal
+from rescheduler.kube.asking import checking_before_send
 from rescheduler.kube.connection import Login, Source, source
 from rescheduler.kube.guard import LEAST_SECONDS, Guard, denied_by_fencing
 from rescheduler.kube.logins import Logins
-from rescheduler.kube.transport import speaking
-from rescheduler.settings import Connection
+from rescheduler.kube.transport import translating_errors
+from rescheduler.settings import ApiServerConnection
 from rescheduler.version import VERSION
 
 JSON: Final = "application/json"
@@ -36,10 +36,10 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0
 
-#: A guarded write waits less long for its connection: that time is not part of the time-out that the API server keeps.
+#: Connect timeout of a guarded write. It is short because the server's request timeout does not include it.
 GUARDED_CONNECT_SECONDS: Final = 2.0
 
-#: A write that the fencing policy denies to a new leader is sent again after so long.
+#: A write of a new leader that the fencing policy denies is retried after this time.
 FENCE_RETRY_SECONDS: Final = 0.25
 
 _ERROR_BODY: Final = 64 * 1024
@@ -47,8 +47,8 @@ _ERROR_BODY: Final = 64 * 1024
 log = logging.getLogger(__name__)
 
 
-def connect(named: Connection, clock: Clock) -> "Client":
-    """A client of the API server that *named* means; errors as of :class:`Client`."""
+def connect(named: ApiServerConnection, clock: Clock) -> "Client":
+    """Return a client for the API server *named*. Raises the same errors as :class:`Client`."""
     return Client(source(named.kubeconfig, named.context, named.in_cluster), clock)
 
 
@@ -69,9 +69,9 @@ class _Request:
 
 
 class Client:
-    """One cluster's API server. Safe for use by many threads.
+    """A client for the API server of one cluster. Safe for use by many threads.
 
-    An answer, or the next part of one, is waited for so many *read_seconds*, unless a call says otherwise.
+    *read_seconds* is the default read timeout of a response or of its next part.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Client:
         user_agent: str = f"spot-rescheduler/{VERSION}",
         read_seconds: float = READ_SECONDS,
     ) -> None:
-        """Reads the credentials; raises UsageError or Unauthorized. Sends nothing yet."""
+        """Read the credentials; raises UsageError or Unauthorized. No request is sent."""
         self._logins = Logins(source, clock)
         self._clock = clock
         self._user_agent = user_agent
@@ -89,11 +89,11 @@ class Client:
         self._guard: Guard | None = None
 
     def guarded(self, guard: Guard) -> "Client":
-        """A client with the same connections and credentials, whose writes *guard* must permit.
+        """Return a client with the same connections and credentials whose writes must be permitted by *guard*.
 
-        The guard is asked each time that a write (anything but GET) is about to leave, once the connection is open;
-        also when the same write is sent again with fresh credentials. What it says ends the write: at our side by
-        the time-out, at the API server's by the query parameter ``timeout``.
+        The guard is called before each write (any method but GET) once the connection is open, also before a retry with
+        new credentials. Its result limits the write: by the timeout of the client, and by the query parameter
+        ``timeout`` on the API server.
         """
         client = copy.copy(self)
         client._guard = guard  # noqa: SLF001 - of our own class
@@ -114,12 +114,12 @@ class Client:
         content_type: str = JSON,
         accept: str = JSON,
         read_seconds: float | None = None,
-    ) -> Answer:
-        """Send one request and read the whole answer, whatever its code.
+    ) -> ApiResponse:
+        """Send one request and return the complete response, whatever its code.
 
-        *act* says in a person's words what is tried ("list pods"). *body* is encoded as JSON. Raises
-        Retryable when no answer came, Permanent where the server is not to be trusted, NotLeading where the guard
-        permits no write, or the API server's fencing policy denied it.
+        *act* describes the request in messages ("list pods"). *body* is encoded as JSON. Raises Retryable if there was
+        no response, Permanent if the server's certificate is not trusted, and NotLeading if the guard does not permit
+        the write or the API server's fencing policy denied it.
         """
         seconds = self._read_seconds if read_seconds is None else read_seconds
         request = _Request(act, method, path, query, seconds, body, content_type, accept)
@@ -133,32 +133,34 @@ class Client:
             answer = self._exchange(request)
         return answer
 
-    def request(self, act: str, method: str, path: str, **options: Any) -> Answer:
-        """:meth:`send`, and raise the error that fits an answer that is not ok."""
+    def request(self, act: str, method: str, path: str, **options: Any) -> ApiResponse:
+        """Send one request as :meth:`send` does, and raise the matching error if the response is not ok."""
         answer = self.send(act, method, path, **options)
         if not answer.ok:
             raise refusal(act, answer)
         return answer
 
-    def stream(self, act: str, path: str, *, query: Mapping[str, str], accept: str, idle_seconds: float) -> "Stream":
-        """Open a GET whose answer goes on; a silence of *idle_seconds* ends it with Retryable."""
-        with speaking(act, self.host):
+    def stream(
+        self, act: str, path: str, *, query: Mapping[str, str], accept: str, idle_seconds: float
+    ) -> "ResponseStream":
+        """Open a GET with a streaming response. If no data arrives for *idle_seconds*, reading raises Retryable."""
+        with translating_errors(act, self.host):
             response = self._open(_Request(act, "GET", path, query, idle_seconds, accept=accept))
             if response.status == http.HTTPStatus.OK:
-                return Stream(act, response, self.host)
+                return ResponseStream(act, response, self.host)
             try:
                 body = response.read(_ERROR_BODY)
             finally:
                 response.close()
         kind = response.headers.get("content-type", "")
-        raise refusal(act, Answer(response.status, body, kind, _seconds(response.headers.get("retry-after"))))
+        raise refusal(act, ApiResponse(response.status, body, kind, _seconds(response.headers.get("retry-after"))))
 
-    def _exchange(self, request: _Request) -> Answer:
-        """Send, and read the whole answer."""
-        with speaking(request.act, self.host):
+    def _exchange(self, request: _Request) -> ApiResponse:
+        """Send the request and read the complete response."""
+        with translating_errors(request.act, self.host):
             response = self._open(request)
             try:
-                return Answer(
+                return ApiResponse(
                     code=response.status,
                     body=response.read(),
                     content_type=response.headers.get("content-type", ""),
@@ -168,7 +170,7 @@ class Client:
                 response.release_conn()
 
     def _open(self, request: _Request) -> urllib3.BaseHTTPResponse:
-        """Send, and once more with fresh credentials where the old ones are refused."""
+        """Send the request; retry once with new credentials if the old ones are rejected."""
         login = self._logins.current()
         response = self._send_once(request, login)
         if response.status == http.HTTPStatus.UNAUTHORIZED:
@@ -180,7 +182,7 @@ class Client:
         return response
 
     def _send_once(self, request: _Request, login: Login) -> urllib3.BaseHTTPResponse:
-        """The one place where requests leave."""
+        """Send the request once. All requests of the client are sent here."""
         headers = {"accept": request.accept, "user-agent": self._user_agent, **login.headers}
         body = None
         if request.body is not None:
@@ -188,22 +190,22 @@ class Client:
             body = msgspec.json.encode(request.body)
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=request.read_seconds)
         query = dict(request.query or {})
-        asked: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        send_checks: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._guard is not None and request.writes:
             permitted = functools.partial(_seconds_left, request.act, self._guard)
             seconds = min(permitted(), request.read_seconds)
             timeout = urllib3.Timeout(total=seconds, connect=GUARDED_CONNECT_SECONDS)
             query["timeout"] = f"{max(int(seconds), 1)}s"
-            asked = asking(permitted)
+            send_checks = checking_before_send(permitted)
         url = login.host + _url(request.path, query)
-        with asked:
+        with send_checks:
             return login.pool.request(
                 request.method, url, body=body, headers=headers, timeout=timeout, preload_content=False, retries=False
             )
 
 
-class Stream:
-    """An answer that goes on. Read it by one thread; :meth:`stop` may be called by any."""
+class ResponseStream:
+    """A streaming response. One thread reads it; :meth:`stop` may be called by any thread."""
 
     def __init__(self, act: str, response: urllib3.BaseHTTPResponse, host: str) -> None:
         self._act = act
@@ -212,8 +214,8 @@ class Stream:
         self.content_type = response.headers.get("content-type", "")
 
     def chunks(self) -> Iterator[bytes]:
-        """Bytes as they come in, until the server ends the answer. Raises Retryable when it breaks off."""
-        with speaking(self._act, self._host):
+        """Yield bytes as they arrive until the server ends the response. Raises Retryable if the connection breaks."""
+        with translating_errors(self._act, self._host):
             yield from self._response.stream(1 << 16)
 
     def stop(self) -> None:

@@ -7,48 +7,49 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import Node, ObjectMeta
-from rescheduler import shapes
+from rescheduler import decoding
+from rescheduler.draining.events import EvictionFailed, EvictionOutcome, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import eviction, fresh
 from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused, Replaced
+from rescheduler.kube.eviction import Replaced
 from rescheduler.kube.node_edit import NodeEdit, patch, refused
 from rescheduler.planning.freshness import Fresh
 
 _T = TypeVar("_T")
 
-#: How often a PATCH is tried against writers that come in between (kubelets write every few seconds).
+#: Maximum number of attempts of a PATCH that fails with a conflict (kubelets update Nodes every few seconds).
 PATCH_ATTEMPTS: Final = 5
 
-#: Longest answer to an eviction: admission webhooks may take 30 s of their own.
+#: Timeout of an eviction request: admission webhooks may take up to 30 s.
 EVICTION_SECONDS: Final = 45.0
 
 
-class _Pod(msgspec.Struct):
+class _PodMetadata(msgspec.Struct):
     metadata: ObjectMeta
 
 
-class Cluster:
-    """The writes, and the reads that must not come from a cache. Safe for use by many threads.
+class KubeCluster:
+    """The writes to the cluster, and the reads that must bypass the watch cache. Safe for use by many threads.
 
-    With a guarded client every write may raise NotLeading: it was not done, and says nothing about its object.
+    With a guarded client every write may raise NotLeading: it was not performed, and the object may exist or not.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
-        """Make *edit* true of the node *name*, if it still is the one with *uid*.
+        """Apply *edit* to the node *name* if its UID is still *uid*.
 
-        Reads, patches what it read, and starts over where somebody wrote in between. Raises NotFound
-        (gone, or another node of that name), MarkLost where its condition does not hold, Conflict after
-        PATCH_ATTEMPTS, Unauthorized, Retryable, NotLeading.
+        Reads the node, patches it, and retries after a conflict. Raises NotFound (deleted, or replaced by another node
+        of the same name), MarkLost if the condition of the edit does not hold, Conflict after PATCH_ATTEMPTS,
+        Unauthorized, Retryable, NotLeading.
         """
         conflict: Conflict | None = None
         for _ in range(PATCH_ATTEMPTS):
             seen = msgspec.json.decode(self._get_node(name))
             if seen["metadata"]["uid"] != uid:
-                raise NotFound(f"patch node {name}: it was replaced by another one of that name")
+                raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
             if why := refused(seen, edit):
                 raise MarkLost(f"patch node {name}: {why}")
             if (change := patch(seen, edit)) is None:
@@ -62,7 +63,7 @@ class Cluster:
         raise Conflict(f"{conflict} (tried {PATCH_ATTEMPTS} times)")
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete the Node object with *uid*; one that is gone, or was replaced by another of that name, is no error."""
+        """Delete the Node object with *uid*. It is not an error if it is gone or was replaced by another node."""
         act = f"delete node {name}"
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
@@ -74,7 +75,7 @@ class Cluster:
                 raise
 
     def node(self, name: str) -> Node:
-        """The Node *name* as it is now. Raises NotFound, Unauthorized, Retryable, InputError."""
+        """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
         return fresh.read_node(self._client, name)
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
@@ -83,8 +84,8 @@ class Cluster:
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
-    ) -> Outcome:
-        """Ask for the eviction of the pod *name* if it is the one with *uid*. Raises NotLeading, and nothing else."""
+    ) -> EvictionOutcome:
+        """Evict the pod *name* if its UID is *uid*. Raises NotLeading only; all other errors are outcomes."""
         act = f"evict pod {namespace}/{name}"
         try:
             answer = self._client.send(
@@ -98,25 +99,26 @@ class Cluster:
         except NotLeading:
             raise
         except Retryable as error:
-            return Failed(str(error), retryable=True, retry_after=error.retry_after)
+            return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after)
         except ReschedulerError as error:
-            return Failed(str(error), retryable=False)
-        match eviction.outcome(act, answer):
-            case Replaced():
-                return self._look(act, namespace, name, uid)
-            case Evicted() | Gone() | Refused() | Failed() as seen:
-                return seen
+            return EvictionFailed(uid, str(error), retryable=False)
+        outcome = eviction.outcome(act, uid, answer)
+        return self._look(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
 
-    def _look(self, act: str, namespace: str, name: str, uid: str) -> Outcome:
-        """After a 409: is it another pod, or did somebody write to ours at the same moment?"""
+    def _look(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
+        """Read the pod after a 409: either it was replaced by another pod, or it was modified concurrently."""
         try:
             answer = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
-            there = _decoded(act, answer.body, _Pod).metadata.uid == uid
+            same_pod = _decoded(act, answer.body, _PodMetadata).metadata.uid == uid
         except NotFound:
-            return Gone()
+            return PodGone(uid)
         except ReschedulerError as error:
-            return Failed(str(error), retryable=True)
-        return Failed(f"{act}: written to by somebody else (409)", retryable=True, code=409) if there else Gone()
+            return EvictionFailed(uid, str(error), retryable=True)
+        return (
+            EvictionFailed(uid, f"{act}: the pod was modified concurrently (409)", retryable=True, code=409)
+            if same_pod
+            else PodGone(uid)
+        )
 
     def _is_there(self, name: str, uid: str) -> bool:
         try:
@@ -138,6 +140,6 @@ def _pod(namespace: str, name: str) -> str:
 
 def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:
     try:
-        return shapes.decode(body, kind, strict=False)
+        return decoding.decode(body, kind, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{act}: the answer is not what was expected: {error}") from error
+        raise InputError(f"{act}: unexpected response: {error}") from error

@@ -1,4 +1,4 @@
-"""What lists and watches say, whatever they are written in."""
+"""The content of lists and watches, independent of the content type."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list."""
 
     objects: tuple[Object, ...]
     resource_version: str
-    next: str = ""  #: asks for the page after it; "" on the last
+    next: str = ""  #: continue token of the next page; "" on the last page
     unreadable: Mapping[str, Unreadable] = field(default_factory=dict)  #: objects left out, by key
 
 
@@ -26,28 +26,28 @@ class Change:
     """One event of a watch."""
 
     type: ChangeType
-    key: str  #: ``namespace/name``, or ``name`` of what has no namespace
-    object: Object | None  #: None where it is gone, cannot be read, or is a bookmark's
+    key: str  #: ``namespace/name``, or ``name`` for cluster-scoped objects
+    object: Object | None  #: None if it was deleted, cannot be decoded, or the event is a bookmark
     resource_version: str
-    unreadable: Unreadable | None = None  #: set where the object cannot be read
+    unreadable: Unreadable | None = None  #: set if the object cannot be decoded
 
 
 class Broken(Retryable):
-    """An answer that is not what its content type promises, for instance one that was cut off."""
+    """A response that does not match its content type, for example a truncated one."""
 
 
 class Codec(Protocol):
-    """Decodes one kind in one content type. Used by one thread."""
+    """A decoder of one kind in one content type. Used by one thread."""
 
-    def page(self, body: bytes) -> Page:
-        """A page of a list. Raises Broken."""
+    def page(self, body: bytes) -> ListPage:
+        """Decode a page of a list. Raises Broken."""
         ...
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
-        """The events of a watch. Raises Broken, and what an ERROR event stands for (Expired above all)."""
+        """Decode the events of a watch. Raises Broken, and the error of an ERROR event (usually Expired)."""
         ...
 
 
 def key(namespace: str, name: str) -> str:
-    """How an object is called within its kind."""
+    """Return the key of an object within its kind."""
     return f"{namespace}/{name}" if namespace else name

@@ -1,4 +1,4 @@
-"""The content type that is asked for, and the codec for the one that comes back."""
+"""Content negotiation: the Accept header, and the codec for the content type of the response."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from rescheduler.settings import JSON, PROTOBUF
 
 @dataclass(frozen=True, slots=True)
 class Codecs:
-    """One kind, in what the server answers; *accept* is the header that says what we would like."""
+    """The codecs of one kind by content type, and the Accept header."""
 
     accept: str
     json: Codec
     protobuf: Codec
 
     def of(self, content_type: str) -> Codec:
-        """The codec for an answer of *content_type*."""
+        """Return the codec for a response of *content_type*."""
         return self.protobuf if content_type.startswith(PROTOBUF) else self.json
 
 
 def codecs(kind: str, content_type: str, interner: Interner) -> Codecs:
-    """How to read *kind*. With protobuf wanted, JSON stays welcome: custom resources know only that."""
+    """Return the codecs for *kind*. If protobuf is preferred, JSON is accepted too, for custom resources."""
     accept = f"{PROTOBUF}, {JSON};q=0.9" if content_type == PROTOBUF else JSON
     return Codecs(accept, JsonCodec(kind, interner), ProtoCodec(kind, interner))

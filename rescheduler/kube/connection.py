@@ -1,9 +1,8 @@
-"""Where the API server is and who we are there: a kubeconfig, or the pod's own ServiceAccount.
+"""The address of the API server and our credentials, from a kubeconfig or from the pod's ServiceAccount.
 
-The official client's loaders do the work (tokens, client certificates, exec plugins, auth providers); what
-they leave out is done here: errors as one clear line without a secret in it, and credentials that are read
-anew when they expire. The loaders' exceptions can quote the whole user entry of a kubeconfig, token and
-all, so their text is passed on only where it is known to hold none.
+The official client's loaders read tokens, client certificates, exec plugins and auth providers. This module adds
+one-line errors without secrets, and reads credentials again when they expire. Exceptions of the loaders can contain a
+whole user entry of a kubeconfig with its token, so their text is used only if it is known to contain no secret.
 """
 
 import contextlib
@@ -23,18 +22,18 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import KubeConfigLoader
 
-from rescheduler import pem
 from rescheduler.errors import Unauthorized, UsageError
-from rescheduler.kube.asking import let_ask
+from rescheduler.kube.asking import enable_send_checks
 from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, data_key, merged_files
+from rescheduler.net import pem
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-#: Connections kept open: a watch a kind, and evictions in parallel.
+#: Connections in the pool: one watch per kind, and parallel evictions.
 POOL_SIZE: Final = 64
 
-#: Bound ServiceAccount tokens and token files are rotated long before they expire; a minute is client-go's.
+#: How often token files are read again; the same interval as in client-go. Tokens are rotated long before they expire.
 TOKEN_FILE_SECONDS: Final = 60.0
 
 #: The keys of a kubeconfig that name PEM files.
@@ -43,13 +42,13 @@ _TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """One reading of the credentials. ``repr`` shows no secret."""
+    """The credentials as of one read. ``repr`` shows no secret."""
 
     host: str
     headers: Mapping[str, str]
     pool: urllib3.PoolManager
-    tls: tuple[object, ...]  #: what the pool was made from; equal settings can go on with the old pool
-    reread_after: float | None = None  #: seconds until the credentials may have changed; None: not by time
+    tls: tuple[object, ...]  #: TLS settings of the pool; a login with equal settings can reuse the pool
+    reread_after: float | None = None  #: seconds after which to read the credentials again; None: never
     expires: dt.datetime | None = None
 
     def __repr__(self) -> str:
@@ -57,23 +56,23 @@ class Login:
 
 
 class Source(Protocol):
-    """Where credentials are read from, again and again."""
+    """A source of credentials that can be read repeatedly."""
 
     @property
     def name(self) -> str:
-        """For error messages: the file and the context, or the ServiceAccount."""
+        """The file and the context, or the ServiceAccount, for error messages."""
         ...
 
     def login(self) -> Login:
-        """Read the credentials. Raises UsageError, or Unauthorized where a plugin gives none."""
+        """Read the credentials. Raises UsageError, or Unauthorized if a plugin returns none."""
         ...
 
 
 def source(kubeconfig: str | None = None, context: str | None = None, in_cluster: bool | None = None) -> Source:  # noqa: FBT001
-    """The credentials to use.
+    """Return the source of the credentials to use.
 
-    A named file or context wins. Otherwise *in_cluster* decides, and where it is None: the ServiceAccount
-    if this is a pod, else ``$KUBECONFIG`` (a list of files, merged as kubectl does) or ``~/.kube/config``.
+    A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, it is the ServiceAccount
+    in a pod, and elsewhere ``$KUBECONFIG`` (a list of files, merged as kubectl does) or ``~/.kube/config``.
     """
     if in_cluster is None:
         in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
@@ -84,7 +83,7 @@ def source(kubeconfig: str | None = None, context: str | None = None, in_cluster
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """The token and the CA that the kubelet mounts into every pod."""
+    """The token and the CA certificate that the kubelet mounts into every pod."""
 
     directory: Path = SERVICE_ACCOUNT
 
@@ -111,7 +110,7 @@ class ServiceAccount:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A kubeconfig file, or several joined by ``os.pathsep``; *context* None is its current-context."""
+    """One kubeconfig file, or several joined by ``os.pathsep``. *context* None means the current-context."""
 
     paths: str
     context: str | None = None
@@ -130,7 +129,7 @@ class Kubeconfig:
         check_provider(user.get("auth-provider"), self.name)
         entries.check_files(self.name)
         settings = Configuration()
-        with _said_by_loader() as said:
+        with _loader_errors() as logged:
             try:
                 loader = KubeConfigLoader(
                     merged.config,
@@ -142,7 +141,7 @@ class Kubeconfig:
             except Exception as error:  # noqa: BLE001 - the loaders let through whatever their parsers raise
                 raise UsageError(f"{self.name}: {_reason(error)}") from None
         if user.get("exec") and not (settings.api_key or settings.cert_file):
-            why = "; ".join(said) or "it printed none"
+            why = "; ".join(logged) or "it printed none"
             raise Unauthorized(f"{self.name}: exec plugin {user['exec']['command']} gave no credentials: {why}")
         settings.refresh_api_key_hook = None
         by_file = TOKEN_FILE_SECONDS if user.get("tokenFile") else None
@@ -152,21 +151,21 @@ class Kubeconfig:
 
 
 @contextlib.contextmanager
-def _said_by_loader() -> Iterator[list[str]]:
-    """What the loader tells the root logger in place of raising; it goes to us and not to the log."""
-    said: list[str] = []
+def _loader_errors() -> Iterator[list[str]]:
+    """Capture the errors that the loader logs to the root logger instead of raising them."""
+    logged: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
         if "kubernetes" not in record.pathname:
             return True
-        said.append(" ".join(record.getMessage().split()))
+        logged.append(" ".join(record.getMessage().split()))
         return False
 
     root, silent = logging.getLogger(), logging.NullHandler()
     root.addFilter(keep)
     root.addHandler(silent)  # logging.error() configures a root logger that has no handler
     try:
-        yield said
+        yield logged
     finally:
         root.removeFilter(keep)
         root.removeHandler(silent)
@@ -186,11 +185,11 @@ def _login(
     kept = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
     headers = {}
     if token := settings.get_api_key_with_prefix("BearerToken", alias="authorization"):
-        headers["authorization"] = " ".join(token.split())  # files end in a newline
+        headers["authorization"] = " ".join(token.split())  # files end with a newline
     return Login(
         host=settings.host.rstrip("/"),
         headers=headers,
-        pool=let_ask(RESTClientObject(settings).pool_manager),
+        pool=enable_send_checks(RESTClientObject(settings).pool_manager),
         tls=(settings.host, *(getattr(settings, key) for key in kept)),
         reread_after=reread_after,
         expires=expires,
@@ -198,14 +197,14 @@ def _login(
 
 
 def _check_tls(name: str, settings: Configuration, keys: Mapping[str, str]) -> None:
-    """See that the certificates are of use, which the pool would do at its first connection.
+    """Check the certificates, which the pool would only do at its first connection.
 
-    *keys* are those that named them, by the key of a file. Raises UsageError with the key that is wrong.
+    *keys* maps each key of a file to the key that is set in the kubeconfig. Raises UsageError with the wrong key.
     """
 
-    def file(path: str | None, key: str) -> pem.File | None:
+    def file(path: str | None, key: str) -> pem.PemFile | None:
         named = keys.get(key, key)
-        return pem.File(f"{name}: {named}", Path(path), inline=named.endswith("-data")) if path else None
+        return pem.PemFile(f"{name}: {named}", Path(path), inline=named.endswith("-data")) if path else None
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
@@ -221,9 +220,9 @@ def _plain(error: BaseException) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The loader's own words where they cannot hold a secret."""
+    """Return the loader's message if it cannot contain a secret."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ConfigException) and str(error).startswith("File does not exist"):
         return _plain(error)
-    return f"the loader of credentials failed with {type(error).__name__}"
+    return f"loading the credentials failed with {type(error).__name__}"

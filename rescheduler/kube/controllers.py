@@ -1,4 +1,4 @@
-"""Controllers of pods, read by GET when a drain needs them."""
+"""Read the controllers of pods with GET requests when a drain needs them."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import OwnerReference
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.answers import one_line
@@ -20,60 +20,60 @@ from rescheduler.kube.failed_creates import latest_message
 from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import read_structs
-from rescheduler.kube.workloads import Workload, controller_of, digest
+from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
 from rescheduler.planning.controllers import Controller, ControllerState
 
-#: ReplicaSets whose controller is remembered. It changes only where one is orphaned, and adopted by another.
+#: Maximum number of ReplicaSets whose controller is cached. It changes only if one is orphaned and adopted.
 REMEMBERED: Final = 20_000
 
-S = TypeVar("S", Workload, Job)
+S = TypeVar("S", WorkloadObject, Job)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of controller that can be read."""
+class _ControllerKind:
+    """A built-in kind of controller."""
 
     group: str
-    path: str  #: of its API group and version
+    path: str  #: path of its API group and version
     plural: str
 
 
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "Deployment": _Kind("apps", "/apis/apps/v1", "deployments"),
-    "ReplicaSet": _Kind("apps", "/apis/apps/v1", "replicasets"),
-    "StatefulSet": _Kind("apps", "/apis/apps/v1", "statefulsets"),
-    "ReplicationController": _Kind("", "/api/v1", "replicationcontrollers"),
-    "Job": _Kind("batch", "/apis/batch/v1", "jobs"),
+_KINDS: Final[Mapping[str, _ControllerKind]] = {
+    "Deployment": _ControllerKind("apps", "/apis/apps/v1", "deployments"),
+    "ReplicaSet": _ControllerKind("apps", "/apis/apps/v1", "replicasets"),
+    "StatefulSet": _ControllerKind("apps", "/apis/apps/v1", "statefulsets"),
+    "ReplicationController": _ControllerKind("", "/api/v1", "replicationcontrollers"),
+    "Job": _ControllerKind("batch", "/apis/batch/v1", "jobs"),
 }
 
-#: Kinds that replace pods on behalf of what controls them, where something does.
+#: Kinds that may have a controller themselves, for example a ReplicaSet of a Deployment.
 _CONTROLLED: Final = frozenset({"ReplicaSet", "ReplicationController"})
 
-#: The API group that some of the kinds had before they got their own.
+#: The former API group of some of the kinds.
 _FORMER_GROUP: Final = "extensions"
 
 
 class ControllerReader:
-    """Reads controllers. Safe for use by many threads.
+    """A reader of controllers. Safe for use by many threads.
 
-    Only the kinds of Kubernetes are read; the state of any other controller has no `wanted`. Methods raise
-    Forbidden (it names the verb and the resource), Unauthorized, Retryable, and InputError for an object that cannot
-    be decoded. No request is repeated; the caller may try again.
+    Only the built-in kinds are read. For other controllers, `wanted` is unknown or derived from their ReplicaSets.
+    Methods raise Forbidden (with the verb and the resource), Unauthorized, Retryable, and InputError for an object
+    that cannot be decoded. Requests are not retried; the caller may retry.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._forbidden = False  #: whether it was told that words may not be read
+        self._forbidden = False  #: whether the missing permission for details was logged
         self._lock = threading.Lock()
         self._above: dict[str, tuple[Controller, Controller]] = {}  # UID of a ReplicaSet → itself, its controller
 
     def topmost(self, namespace: str, reference: OwnerReference) -> Controller:
-        """The topmost controller that replaces pods whose controller is *reference*.
+        """Return the topmost controller above *reference* that replaces its pods.
 
-        A Job is its own: a CronJob creates Jobs, and does not replace their pods.
+        For a Job this is the Job itself: a CronJob creates Jobs but does not replace their pods.
         """
         own = _controller(namespace, reference)
         if own.kind not in _CONTROLLED:
@@ -82,7 +82,7 @@ class ControllerReader:
             known = self._above.get(own.uid)
         if known is not None:
             return known[1]
-        read = self._get(own, Workload)
+        read = self._get(own, WorkloadObject)
         above = controller_of(read.metadata.owner_references) if read is not None else None
         if above is None:
             return own
@@ -94,41 +94,45 @@ class ControllerReader:
         return topmost
 
     def topmost_of(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]:
-        """:meth:`topmost` of each namespace and controller, as pods name it; by namespace and UID of the latter.
+        """Return :meth:`topmost` of each owner, keyed by the owner's namespace and UID.
 
-        Costs one GET for each ReplicaSet that was not asked about before.
+        Sends one GET for each ReplicaSet that is not cached.
         """
         references = {(namespace, reference.uid): reference for namespace, reference in owners}
         return {key: self.topmost(key[0], reference) for key, reference in references.items()}
 
     def states(self, controllers: Iterable[Controller], *, words: bool = False) -> dict[Controller, ControllerState]:
-        """Each of *controllers* as the API server has it now.
+        """Read the state of each of *controllers*.
 
-        `owner_uids` of a Deployment are the UIDs of those ReplicaSets that :meth:`topmost` was asked about.
-        With *words*, more is read to say why pods cannot be created where the controller's own condition does not
-        say it: the conditions of its ReplicaSets, and recent ``FailedCreate`` events as far as they may be listed.
+        `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With *words*,
+        also find out why pods cannot be created if the controller's condition does not tell it: from the conditions of
+        its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
         """
         below: defaultdict[Controller, list[Controller]] = defaultdict(list)
         with self._lock:
             for lower, upper in self._above.values():
                 below[upper].append(lower)
-        states = {one: self._state(one, below.get(one, [])) for one in sorted(set(controllers))}
-        self._forget({one for one, state in states.items() if not state.exists})
-        for state in self._counted([one for one in states.values() if one.controller.kind not in _KINDS]):
+        states = {
+            controller: self._state(controller, below.get(controller, [])) for controller in sorted(set(controllers))
+        }
+        self._forget({controller for controller, state in states.items() if not state.exists})
+        for state in self._counted(
+            [controller for controller in states.values() if controller.controller.kind not in _KINDS]
+        ):
             states[state.controller] = state
         if words:
-            for one, state in states.items():
+            for controller, state in states.items():
                 if state.exists and not state.refusal:
-                    states[one] = replace(state, refusal=self._words(state, below.get(one, [])))
+                    states[controller] = replace(state, refusal=self._words(state, below.get(controller, [])))
         return states
 
     def _forget(self, gone: set[Controller]) -> None:
-        """What they controlled may have been adopted: it is looked up again."""
+        """Remove deleted controllers from the cache. Their ReplicaSets may have been adopted."""
         with self._lock:
             self._above = {uid: pair for uid, pair in self._above.items() if gone.isdisjoint(pair)}
 
     def _state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
-        uids = frozenset(one.uid for one in below)
+        uids = frozenset(lower.uid for lower in below)
         match controller.kind:
             case "Job":
                 return self._job(controller)
@@ -140,26 +144,33 @@ class ControllerReader:
                 return self._foreign(controller, below)
 
     def _workload(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
-        workload = self._get(controller, Workload)
+        workload = self._get(controller, WorkloadObject)
         if workload is None or workload.metadata.deletion_timestamp is not None:
             return ControllerState(controller, uids, wanted=0, exists=False)
         return ControllerState(
             controller,
             uids,
             wanted=workload.wanted,
+            least_available=workload.least_available,
             template=digest(workload.spec.template),
             refusal=one_line(workload.refusal),
         )
 
     def _foreign(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
-        """Of a kind that cannot be read, as its ReplicaSets tell: they want what it wants, and go with it."""
+        """Return the state of a custom controller, derived from its ReplicaSets."""
         replica_sets = list(below)
         uids = frozenset({controller.uid, *(each.uid for each in replica_sets)})
         if not replica_sets:
             return ControllerState(controller, uids)
-        read = (self._get(each, Workload) for each in replica_sets)
-        there = [each for each in read if each is not None and each.metadata.deletion_timestamp is None]
-        return ControllerState(controller, uids, wanted=sum(each.wanted for each in there), exists=bool(there))
+        read = (self._get(replica_set, WorkloadObject) for replica_set in replica_sets)
+        present = [
+            replica_set
+            for replica_set in read
+            if replica_set is not None and replica_set.metadata.deletion_timestamp is None
+        ]
+        return ControllerState(
+            controller, uids, wanted=sum(replica_set.wanted for replica_set in present), exists=bool(present)
+        )
 
     def _job(self, controller: Controller) -> ControllerState:
         uids, job = frozenset({controller.uid}), self._get(controller, Job)
@@ -179,8 +190,8 @@ class ControllerReader:
         )
 
     def _counted(self, unreadable: list[ControllerState]) -> Iterable[ControllerState]:
-        """States of kinds that cannot be read, with the number of their pods that have succeeded."""
-        for namespace in sorted({one.controller.namespace for one in unreadable}):
+        """Yield states of custom controllers with the number of their succeeded pods."""
+        for namespace in sorted({state.controller.namespace for state in unreadable}):
             pods = read_structs(self._client, _pods(namespace, fields="status.phase=Succeeded"), JobPod)
             owners = (controller_of(pod.metadata.owner_references) for pod in pods)
             succeeded = Counter(owner.uid for owner in owners if owner is not None)
@@ -189,39 +200,39 @@ class ControllerReader:
                     yield replace(state, succeeded=sum(succeeded[uid] for uid in state.owner_uids))
 
     def _words(self, state: ControllerState, below: Iterable[Controller]) -> str:
-        """Why the controller cannot create pods, by what it or its ReplicaSets report; "" where nothing does."""
+        """Return why the controller cannot create pods, from its ReplicaSets or from events, or ""."""
         try:
-            read = (self._get(one, Workload) for one in below)
-            refusal = next((one.refusal for one in read if one is not None and one.refusal), "")
+            read = (self._get(lower, WorkloadObject) for lower in below)
+            refusal = next((workload.refusal for workload in read if workload is not None and workload.refusal), "")
             if not refusal:
                 namespace, uids = state.controller.namespace, sorted(state.owner_uids)
                 refusal = latest_message(self._client, self._clock, namespace, uids)
         except Forbidden as error:
             if not self._forbidden:
-                log.warning("why replacement pods are refused cannot be told: %s", error)
+                log.warning("cannot read why replacement pods are rejected: %s", error)
             self._forbidden = True
             return ""
         except ReschedulerError:
-            return ""  # words are welcome, and nothing depends on them
+            return ""  # the text is optional
         return one_line(refusal)
 
     def _get(self, controller: Controller, shape: type[S]) -> S | None:
-        """The object; None where it is gone, or another one has its name."""
+        """Read the object. Return None if it is gone or was replaced by another object of the same name."""
         kind = _KINDS[controller.kind]
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
             answer = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
-            read: S = shapes.decode(answer.body, shape)
+            read: S = decoding.decode(answer.body, shape)
         except NotFound:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InputError(f"{act}: the answer is not what was expected: {error}") from error
+            raise InputError(f"{act}: unexpected response: {error}") from error
         return read if read.metadata.uid == controller.uid else None
 
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:
-    """The controller that *reference* names; of a foreign kind that is called like one of ours, with its group."""
+    """Convert *reference*. The kind includes the API group if a custom kind has the name of a built-in one."""
     group = reference.api_version.rpartition("/")[0]
     kind = _KINDS.get(reference.kind)
     foreign = kind is not None and group not in ("", kind.group, _FORMER_GROUP)

@@ -1,19 +1,19 @@
-"""Which Kubernetes Events are worth a write: the same news of the same object is told once, then counted. Pure."""
+"""Deduplicate Kubernetes Events: a repeated Event is counted on the existing one. Pure."""
 
 import datetime as dt
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-#: The same news of one object and reason within this time is one Event.
+#: Equal occurrences within this time become one Event.
 SAME_SECONDS: Final = 15 * 60.0
 
-#: Events of one object and reason within that time that differ in their message; further ones are counted on the last.
+#: Maximum number of Events with different messages per object and reason; further ones are counted on the last.
 DISTINCT: Final = 10
 
-#: A repeated Event's count is brought up to date this often; in between it is only kept here.
+#: Minimum interval between two updates of an Event's count.
 UPDATE_SECONDS: Final = 5 * 60.0
 
-#: Writes a second in the long run, and at once.
+#: Writes per second on average, and the maximum burst.
 RATE: Final = 5.0
 BURST: Final = 50.0
 
@@ -22,7 +22,7 @@ Severity: TypeAlias = Literal["Normal", "Warning"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that an Event is about. Of a cluster-wide object the namespace is ""."""
+    """The object that an Event is about. A cluster-scoped object has the namespace ""."""
 
     kind: str
     name: str
@@ -32,8 +32,8 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """One thing that happened, to be told to whoever describes the object."""
+class Occurrence:
+    """One occurrence to be recorded as an Event."""
 
     subject: Subject
     reason: str
@@ -43,13 +43,13 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
-    """A new Event."""
+class CreateEvent:
+    """Create a new Event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """The Event *name* happened *count* times by now."""
+class UpdateEvent:
+    """Set the count of the Event *name* to *count*."""
 
     name: str
     count: int
@@ -64,45 +64,45 @@ class _Series:
     began: float
     written: float
     count: int = 1
-    name: str = ""  #: of the Event, once it is made
+    name: str = ""  #: of the Event, once it is created
 
 
 @dataclass(slots=True)
 class Correlator:
-    """Remembers what was told. Times are monotonic seconds."""
+    """The Events that were written recently. Times are monotonic seconds."""
 
     _series: dict[_Key, list[_Series]] = field(default_factory=dict)
 
-    def judge(self, news: News, now: float) -> Create | Update | None:
-        """What to write about *news*; None for nothing at the moment."""
-        self._forget(news, now)
-        known = self._series.setdefault(_key(news), [])
-        seen = _of(known, news) or (known[-1] if len(known) >= DISTINCT else None)
-        if seen is None:
-            known.append(_Series(news.message, began=now, written=now))
-            return Create()
-        seen.count += 1
-        if now - seen.written < UPDATE_SECONDS:
+    def judge(self, occurrence: Occurrence, now: float) -> CreateEvent | UpdateEvent | None:
+        """Return what to write for *occurrence*; None if nothing has to be written yet."""
+        self._forget(occurrence, now)
+        known = self._series.setdefault(_key(occurrence), [])
+        series = _of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
+        if series is None:
+            known.append(_Series(occurrence.message, began=now, written=now))
+            return CreateEvent()
+        series.count += 1
+        if now - series.written < UPDATE_SECONDS:
             return None
-        seen.written = now
-        return Update(seen.name, seen.count)
+        series.written = now
+        return UpdateEvent(series.name, series.count)
 
-    def made(self, news: News, name: str) -> None:
-        """The Event about *news* was made under *name*."""
-        seen = _of(self._series.get(_key(news), []), news)
-        if seen is not None:
-            seen.name = name
+    def created(self, occurrence: Occurrence, name: str) -> None:
+        """Note the *name* of the Event that was created for *occurrence*."""
+        series = _of(self._series.get(_key(occurrence), []), occurrence)
+        if series is not None:
+            series.name = name
 
-    def lost(self, news: News) -> None:
-        """There is no Event (any more) about *news*: the next one is new."""
-        known = self._series.get(_key(news), [])
-        seen = _of(known, news) or (known[-1] if known else None)
-        if seen is not None:
-            known.remove(seen)
+    def lost(self, occurrence: Occurrence) -> None:
+        """Note that the Event for *occurrence* does not exist, so that the next one is created again."""
+        known = self._series.get(_key(occurrence), [])
+        series = _of(known, occurrence) or (known[-1] if known else None)
+        if series is not None:
+            known.remove(series)
 
-    def _forget(self, news: News, now: float) -> None:
-        """Drop what is old: of all objects when an object is heard of for the first time, else of this one."""
-        keys = [_key(news)] if _key(news) in self._series else list(self._series)
+    def _forget(self, occurrence: Occurrence, now: float) -> None:
+        """Remove expired series: those of all objects if the object is new, otherwise those of this object."""
+        keys = [_key(occurrence)] if _key(occurrence) in self._series else list(self._series)
         for key in keys:
             young = [series for series in self._series.get(key, ()) if now - series.began < SAME_SECONDS]
             if young:
@@ -111,24 +111,24 @@ class Correlator:
                 self._series.pop(key, None)
 
 
-def _key(news: News) -> _Key:
-    return news.subject, news.reason, news.severity
+def _key(occurrence: Occurrence) -> _Key:
+    return occurrence.subject, occurrence.reason, occurrence.severity
 
 
-def _of(known: list[_Series], news: News) -> _Series | None:
-    """The series of the very same message."""
-    return next((series for series in known if series.message == news.message), None)
+def _of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
+    """Return the series with the same message."""
+    return next((series for series in known if series.message == occurrence.message), None)
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens: BURST at once, RATE a second."""
+    """A token bucket with BURST tokens that is refilled with RATE tokens per second."""
 
     tokens: float = BURST
     at: float | None = None
 
     def take(self, now: float) -> float:
-        """Take one token; seconds to wait until it is really there."""
+        """Take one token. Return the seconds to wait until it is available."""
         passed = 0.0 if self.at is None else now - self.at
         self.tokens = min(BURST, self.tokens + passed * RATE) - 1
         self.at = now

@@ -1,4 +1,4 @@
-"""Leader election on a Lease: one thread that acquires it, renews it and gives it back."""
+"""Leader election with a Lease: a thread acquires, renews and releases it."""
 
 import logging
 import socket
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
@@ -17,23 +17,23 @@ from rescheduler.kube.lease import (
     RENEW_SECONDS,
     RETRY_SECONDS,
     WRITE_SECONDS,
-    Acquire,
-    Record,
-    Renew,
-    Seen,
-    Wait,
+    AcquireLease,
+    LeaseRecord,
+    ObservedLease,
+    RenewLease,
+    WaitForHolder,
     decide,
     held,
     released,
 )
 
-#: At most one line about what goes wrong in so many seconds.
+#: Minimum interval between two log lines about errors.
 COMPLAINT_SECONDS: Final = 15.0
 
-#: One request of ours may take so long: half the time in which a renewal must succeed.
+#: Timeout of one request: half the time within which a renewal must succeed.
 _REQUEST_SECONDS: Final = RENEW_SECONDS / 2
 
-#: The API server's fencing policy reads the Lease from a cache, which may lag behind for so long.
+#: The API server's fencing policy reads the Lease from a cache that may lag behind by this time.
 FENCE_SECONDS: Final = 5.0
 
 _NEVER: Final = float("-inf")
@@ -42,26 +42,26 @@ log = logging.getLogger(__name__)
 
 
 def identity(pod_name: str = "") -> str:
-    """Our name as holder of a Lease, another one for each process: the pod, or the machine, and a UUID.
+    """Return the holder identity of this process: the name of the pod or the host, and a UUID.
 
-    The part before the ``_``, which no name of a pod contains, is what the fencing policy compares.
+    The fencing policy compares the part before the ``_``; pod names contain no ``_``.
     """
     return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _LeaseMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class _Lease(msgspec.Struct):
-    metadata: _Meta
-    spec: Record = Record()
+class _LeaseObject(msgspec.Struct):
+    metadata: _LeaseMeta
+    spec: LeaseRecord = LeaseRecord()
 
 
 class Elector:
-    """Holds the Lease for *identity*, and is the guard of the holder's writes.
+    """Acquires and renews the Lease for *identity*, and guards the writes of the leader.
 
-    :attr:`leading` and the guard may be asked by any thread, as often as it likes.
+    :attr:`leading` and the guard may be used by any thread.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str, name: str, identity: str) -> None:
@@ -72,28 +72,28 @@ class Elector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
         self._path = f"{self._collection}/{quote(name, safe='')}"
         self.identity = identity
-        self.holder = ""  #: who leads, as far as we have seen; for logs and the status page
-        self._renewed_at = _NEVER  #: monotonic time at which the last renewal that succeeded was sent
+        self.holder = ""  #: the last known leader, for logs and the status page
+        self._renewed_at = _NEVER  #: monotonic time at which the last successful renewal was sent
         self._acquired_at = _NEVER
-        self._seen: Seen | None = None
+        self._seen: ObservedLease | None = None
         self._version = ""
-        self.forbidden = False  #: the last try was refused for a missing right
+        self.forbidden = False  #: the last request was rejected because of a missing permission
         self._complained: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
 
     @property
     def leading(self) -> bool:
-        """Whether we may act.
+        """Whether this replica leads.
 
-        It turns False by itself RENEW_SECONDS after the last renewal that succeeded was *sent*, also while
-        the API server hangs: well before anybody else may take over.
+        It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs:
+        well before another replica may acquire the Lease.
         """
         return self.deadline > _NEVER
 
     @property
     def deadline(self) -> float:
-        """The monotonic time by which whatever we send now must have ended; -inf while we do not lead."""
+        """The monotonic time by which a request that is sent now must have completed; -inf while not leading."""
         renewed_at = self._renewed_at
         if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:
             return _NEVER
@@ -101,13 +101,13 @@ class Elector:
 
     @property
     def rival(self) -> str:
-        """Who else leads, as far as we have seen."""
+        """The last known leader, if it is another replica; otherwise ""."""
         return "" if self.holder == self.identity else self.holder
 
     def seconds_left(self) -> float:
         deadline = self.deadline
         if deadline == _NEVER:
-            state = f"is held by {self.rival}" if self.rival else "is not ours (any more)"
+            state = f"is held by {self.rival}" if self.rival else "is not held by this replica"
             raise NotLeading(f"the lease {self._namespace}/{self._name} {state}")
         return deadline - self._clock.monotonic()
 
@@ -119,11 +119,11 @@ class Elector:
         self._thread.start()
 
     def stop(self, seconds: float = _REQUEST_SECONDS) -> None:
-        """Stop leading, and give the Lease back so that another may lead at once."""
+        """Stop leading and release the Lease, so that another replica can lead at once."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
-        # What was acquired or renewed while the thread came to its end is given back too.
+        # The thread may have acquired or renewed the Lease while it stopped.
         if self._clock.monotonic() < self._renewed_at + RENEW_SECONDS and not self._thread.is_alive():
             self._renewed_at = _NEVER
             self._release()
@@ -137,7 +137,7 @@ class Elector:
             except ReschedulerError as error:
                 self.forbidden = isinstance(error, Forbidden)
                 self._failed(str(error))
-            except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the election unnoticed
+            except Exception as error:  # noqa: BLE001 - a bug must not end the election silently
                 self._failed(f"{type(error).__name__}: {error}")
             if self.leading != was:
                 was = self.leading
@@ -145,7 +145,7 @@ class Elector:
             self._clock.wait(RETRY_SECONDS, self._stopping)
 
     def _failed(self, why: str) -> None:
-        """Look at the Lease anew the next time; tell, but not every two seconds."""
+        """Log the error, at most every COMPLAINT_SECONDS, and read the Lease again at the next attempt."""
         self._version = ""
         now = self._clock.monotonic()
         if self._complained is None or now - self._complained >= COMPLAINT_SECONDS:
@@ -157,14 +157,14 @@ class Elector:
         return self._namespace, self._name, self.identity
 
     def _turn(self) -> None:
-        """Look, unless the last write told us how it looks; then acquire, renew or wait."""
+        """Read the Lease, unless the last write returned it; then acquire it, renew it or wait."""
         if not self._version or self._seen is None or self._seen.record.holder_identity != self.identity:
             self._look()
         sent = self._clock.monotonic()
         match decide(self._seen, self.identity, sent):
-            case Acquire() | Renew():
+            case AcquireLease() | RenewLease():
                 self._hold(sent)
-            case Wait(holder):
+            case WaitForHolder(holder):
                 if holder != self.holder:
                     log.info("lease %s/%s is held by %s", self._namespace, self._name, holder)
                 self.holder = holder
@@ -175,7 +175,7 @@ class Elector:
         except NotFound:
             self._seen, self._version = None, ""
         if self._seen is None or self._seen.record.holder_identity != self.identity:
-            self._renewed_at = _NEVER  # it was taken from us, or deleted
+            self._renewed_at = _NEVER  # another replica acquired it, or it was deleted
 
     def _hold(self, sent: float) -> None:
         old = self._seen.record if self._seen is not None else None
@@ -185,7 +185,7 @@ class Elector:
                 body = self._send("create", "POST", self._collection, self._whole(spec))
             else:
                 body = self._patch(spec)
-        except (Conflict, NotFound):  # somebody wrote in between, or deleted it
+        except (Conflict, NotFound):  # it was modified or deleted concurrently
             self._look()
             return
         self._note(body)
@@ -198,7 +198,7 @@ class Elector:
         try:
             try:
                 self._give_back()
-            except Conflict:  # somebody wrote to it in between, its annotations perhaps
+            except Conflict:  # it was modified concurrently, for example its annotations
                 self._look()
                 self._give_back()
         except ReschedulerError as error:
@@ -208,7 +208,7 @@ class Elector:
         if not self._version:
             self._look()
         if self._seen is None or self._seen.record.holder_identity != self.identity:
-            return  # taken from us, and not ours to give back
+            return  # another replica holds it
         self._patch(_spec(released(self._seen.record, self._clock.now())))
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
@@ -231,14 +231,14 @@ class Elector:
 
     def _note(self, body: bytes) -> None:
         try:
-            lease = shapes.decode(body, _Lease)
+            lease = decoding.decode(body, _LeaseObject)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Retryable(f"the answer is no Lease: {error}") from error
+            raise Retryable(f"the response is not a Lease: {error}") from error
         now = self._clock.monotonic()
         self._version = lease.metadata.resource_version
-        self._seen = Seen(lease.spec, now) if self._seen is None else self._seen.again(lease.spec, now)
+        self._seen = ObservedLease(lease.spec, now) if self._seen is None else self._seen.again(lease.spec, now)
 
 
-def _spec(record: Record) -> dict[str, Any]:
+def _spec(record: LeaseRecord) -> dict[str, Any]:
     spec: dict[str, Any] = msgspec.to_builtins(record)
     return {name: value for name, value in spec.items() if value is not None}

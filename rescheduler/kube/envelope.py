@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf bodies: four magic bytes ("k8s" and zero), then a ``runtime.Unknown`` that holds the object.
+"""Kubernetes protobuf bodies: four magic bytes ("k8s" and zero), then a ``runtime.Unknown`` with the object.
 
 Source: ``apimachinery/pkg/runtime/serializer/protobuf`` (envelope, length-delimited frames of watches).
 """
@@ -15,13 +15,13 @@ _MAGIC: Final = b"k8s\0"
 
 
 class EnvelopeError(ValueError):
-    """Bytes that are not what the content type promised."""
+    """Bytes that do not match the content type."""
 
 
 def unwrap(body: bytes) -> bytes:
-    """The object's own bytes."""
+    """Return the bytes of the object in *body*. Raises EnvelopeError."""
     if not body.startswith(_MAGIC):
-        raise EnvelopeError("expected a protobuf body of Kubernetes (k8s\\0)")
+        raise EnvelopeError("expected a Kubernetes protobuf body (k8s\\0)")
     try:
         return schema.Unknown.FromString(body[len(_MAGIC) :]).raw
     except DecodeError as error:
@@ -29,7 +29,7 @@ def unwrap(body: bytes) -> bytes:
 
 
 def status(body: bytes) -> schema.Status:
-    """The Status that a refusal carries."""
+    """Decode the Status in the body of an error response. Raises EnvelopeError."""
     try:
         return schema.Status.FromString(unwrap(body))
     except DecodeError as error:

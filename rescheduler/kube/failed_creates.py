@@ -1,4 +1,4 @@
-"""Events about pods that a controller could not create. They only supply words: they may be late, or missing."""
+"""Read Events about pods that a controller could not create. They are for messages only: they may be missing."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import read_structs
 from rescheduler.planning.drainability import instant
 
-#: Older events are about something that has passed.
+#: Older Events are ignored.
 EVENT_AGE: Final = timedelta(minutes=5)
 
 
@@ -29,15 +29,15 @@ class KubernetesEvent(Wire, frozen=True):
 
     @property
     def at(self) -> datetime | None:
-        """When it was last observed."""
+        """The time of the last occurrence."""
         observed = self.series.last_observed_time if self.series else None
         return instant(observed or self.last_timestamp or self.event_time)
 
 
 def latest_message(client: Client, clock: Clock, namespace: str, uids: Iterable[str]) -> str:
-    """The message of the newest ``FailedCreate`` event about the objects *uids*, "" where there is no recent one.
+    """Return the message of the newest ``FailedCreate`` event about the objects *uids*, or "".
 
-    Raises what requests raise, Forbidden where events may not be listed.
+    Raises the errors of requests; Forbidden if Events may not be listed.
     """
     since = clock.now() - EVENT_AGE
     latest, message = since, ""

@@ -1,6 +1,6 @@
-"""Consistent reads: lists and objects as they are at this moment, not as a cache or a watch has them.
+"""Consistent reads of lists and objects, not from a cache or a watch.
 
-A list or a GET without ``resourceVersion`` is consistent. Nothing is repeated here; the caller may try again.
+A list or a GET without ``resourceVersion`` is consistent. Requests are not retried; the caller may retry.
 """
 
 import itertools
@@ -18,8 +18,8 @@ from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import read_structs
 from rescheduler.planning.freshness import Fresh, FreshPod
 
-#: More nodes or namespaces than these are read with one list of all: for some API servers a list that is restricted
-#: to a node costs as much as one of all pods.
+#: More nodes or namespaces than this are read with one list of all objects: on some API servers a list of the pods of
+#: one node costs as much as a list of all pods.
 MANY: Final = 10
 
 _LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -42,7 +42,7 @@ class PodPhase(Wire, frozen=True):
 
 
 class PodHead(Wire, frozen=True):
-    """Of a pod, where it is and whether it stays."""
+    """The node of a pod, and whether the pod is terminating or finished."""
 
     metadata: PodMeta
     spec: PodPlace = PodPlace()
@@ -50,30 +50,34 @@ class PodHead(Wire, frozen=True):
 
 
 def read_fresh(client: Client, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
-    """*node*, the nodes *targets*, their pods, all pods that have no node, and the budgets of *namespaces*.
+    """Read *node* and *targets* with their pods, all unscheduled pods, and the budgets of *namespaces*.
 
-    Raises what requests raise (Retryable, Unauthorized), Retryable where a long list expired before its end, and
-    InputError for an object that cannot be decoded.
+    Raises the errors of requests (Retryable, Unauthorized), Retryable if the continue token of a long list expired,
+    and InputError for an object that cannot be decoded.
     """
     asked = frozenset({node, *targets})
     if len(asked - {node}) > MANY:
         nodes = _nodes(client, asked)
         pods = _pods(client, [_LIVE])
     else:
-        nodes = [one for one in (_node_or_none(client, name) for name in sorted(asked)) if one is not None]
+        nodes = [
+            fresh_node
+            for fresh_node in (_node_or_none(client, name) for name in sorted(asked))
+            if fresh_node is not None
+        ]
         pods = _pods(client, [_PENDING, *(f"spec.nodeName={name}" for name in sorted(asked))])
     budgets = _budgets(client, frozenset(namespaces))
     return Fresh(
         node,
         asked,
-        nodes={one.name: one for one in nodes if one.name in asked},
+        nodes={fresh_node.name: fresh_node for fresh_node in nodes if fresh_node.name in asked},
         pods={uid: pod for uid, pod in pods.items() if not pod.node or pod.node in asked},
-        budgets={f"{one.metadata.namespace}/{one.metadata.name}": one for one in budgets},
+        budgets={f"{budget.metadata.namespace}/{budget.metadata.name}": budget for budget in budgets},
     )
 
 
 def read_node(client: Client, name: str) -> Node:
-    """The Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
+    """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
     act = f"get node {name}"
     answer = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
     try:
@@ -97,9 +101,9 @@ def _nodes(client: Client, asked: frozenset[str]) -> list[Node]:
 
 
 def _pods(client: Client, selectors: Iterable[str]) -> dict[str, FreshPod]:
-    """By UID, the pods of any of the field *selectors*; a pod of several lists is as in the last one.
+    """Return the pods that match any of the field *selectors*, by UID. For a pod in several lists, the last counts.
 
-    Pods without a node are asked for first: one that is bound in between is then in a later list.
+    Unscheduled pods are listed first, so that a pod that is bound meanwhile is in a later list.
     """
     lists = (read_structs(client, Resource("Pod", "/api/v1/pods", fields=fields), PodHead) for fields in selectors)
     return {head.metadata.uid: _fresh(head) for heads in lists for head in heads}
@@ -116,9 +120,9 @@ def _fresh(pod: PodHead) -> FreshPod:
 
 
 def _budgets(client: Client, namespaces: frozenset[str]) -> list[PodDisruptionBudget]:
-    """The budgets of *namespaces*; of many, by one list of all."""
+    """Return the budgets of *namespaces*. For many namespaces, one list of all budgets is read."""
     kind, plural = "PodDisruptionBudget", "poddisruptionbudgets"
-    paths = [f"/apis/policy/v1/namespaces/{quote(one, safe='')}/{plural}" for one in sorted(namespaces)]
+    paths = [f"/apis/policy/v1/namespaces/{quote(namespace, safe='')}/{plural}" for namespace in sorted(namespaces)]
     if len(namespaces) > MANY:
         paths = [f"/apis/policy/v1/{plural}"]
 
@@ -127,4 +131,4 @@ def _budgets(client: Client, namespaces: frozenset[str]) -> list[PodDisruptionBu
 
     lists = (read_all(client, Resource(kind, path), JsonCodec(kind, Interner()), matters) for path in paths)
     budgets = cast("Iterable[PodDisruptionBudget]", itertools.chain.from_iterable(lists))
-    return [one for one in budgets if one.metadata.namespace in namespaces]
+    return [budget for budget in budgets if budget.metadata.namespace in namespaces]

@@ -1,37 +1,37 @@
-"""Whether a write may be sent: asked each time one is about to leave, and answered with the time that it has."""
+"""Guards decide right before each write whether it may be sent, and within which time it must complete."""
 
 import http
 import re
 from typing import Final, Protocol
 
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import Answer
+from rescheduler.kube.answers import ApiResponse
 
-#: With less time than this a write is not sent: the API server counts a request's time in whole seconds.
+#: A write with less time than this is not sent: the API server's request timeout is in whole seconds.
 LEAST_SECONDS: Final = 1.0
 
-#: The denials of deploy/components/fencing and of the chart's policy; prefixes and suffixes of names are up to users.
+#: Denials of the policies in deploy/components/fencing and in the chart. Users may add prefixes and suffixes to names.
 _FENCED: Final = re.compile(r"ValidatingAdmissionPolicy '[^']*spot-rescheduler-fencing[^']*' .*denied request")
 
-#: 422 is the denial where the policy's parameter, the Lease, is not there (yet).
+#: The code is 422 if the policy's parameter, the Lease, does not exist.
 _DENIALS: Final = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class Guard(Protocol):
-    """Permits writes. Asked by many threads."""
+    """Permits or rejects writes. Used by many threads."""
 
     def seconds_left(self) -> float:
-        """The seconds within which a write that is sent now must have ended. Raises NotLeading: do not send it."""
+        """Return the seconds within which a write must complete. Raises NotLeading if it must not be sent."""
         ...
 
     @property
     def fence_may_lag(self) -> bool:
-        """Whether the API server's fencing policy may not have seen yet that we lead."""
+        """Whether the API server's fencing policy may not know yet that this replica leads."""
         ...
 
 
 class ReadOnly:
-    """Permits no write: for dry runs."""
+    """Rejects all writes, for dry runs."""
 
     fence_may_lag = False
 
@@ -39,6 +39,6 @@ class ReadOnly:
         raise NotLeading("a dry run writes nothing")
 
 
-def denied_by_fencing(answer: Answer) -> bool:
-    """Whether the fencing policy has refused a write: by what the API server knows, another pod leads."""
+def denied_by_fencing(answer: ApiResponse) -> bool:
+    """Return whether the fencing policy denied a write because, for the API server, another pod leads."""
     return answer.code in _DENIALS and _FENCED.search(answer.status().message) is not None

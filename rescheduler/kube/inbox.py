@@ -1,4 +1,4 @@
-"""What the reflectors have seen and the loop has not taken yet: the one place where their threads meet."""
+"""The queue of changes between the threads of the reflectors and the thread of the loop."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.kube.codec import Change
 from rescheduler.kube.lister import Listing
 
-#: At most one line about what cannot be read in so many seconds, however many kinds it concerns.
+#: Minimum interval between two log lines about kinds that cannot be read.
 COMPLAINT_SECONDS: Final = 15.0
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Pending:
-    """What is new of one kind: at most one entry an object, so that an idle reader costs no more than a list."""
+    """The pending changes of one kind, at most one per object."""
 
     replaced: bool = False  #: objects not in *latest* are gone
     latest: dict[str, Object | None] = field(default_factory=dict)  #: None: gone
@@ -30,17 +30,17 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One moment."""
+    """The pending changes and the undecodable objects at one moment."""
 
     pending: Mapping[str, Pending]
     unreadable: tuple[Unreadable, ...]
 
 
 class Inbox:
-    """Collects; :meth:`take` hands over. Safe for use by many threads."""
+    """Collects changes; :meth:`take` returns and clears them. Safe for use by many threads."""
 
     def __init__(self, required: frozenset[str], clock: Clock) -> None:
-        """*required*: the kinds that must have been listed, or found not to be served, before anything is decided."""
+        """*required* are the kinds that must be listed, or known as not served, before decisions are made."""
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, Pending] = {}
@@ -52,31 +52,31 @@ class Inbox:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Required kinds that were never listed."""
+        """The required kinds that were not listed yet."""
         with self._lock:
             return tuple(sorted(self._missing))
 
     @property
     def errors(self) -> Mapping[str, ReschedulerError]:
-        """Why kinds cannot be read at present."""
+        """The current read errors, by kind."""
         with self._lock:
             return dict(self._errors)
 
     @property
     def unreadable(self) -> Mapping[tuple[str, str], Unreadable]:
-        """Objects, by kind and key, that the API server has and we cannot decode."""
+        """The objects that cannot be decoded, by kind and key."""
         with self._lock:
             return self._undecoded()
 
     def _undecoded(self) -> Mapping[tuple[str, str], Unreadable]:
-        return {(one.kind, key): one for ones in self._unreadable.values() for key, one in ones.items()}
+        return {(item.kind, key): item for by_key in self._unreadable.values() for key, item in by_key.items()}
 
     def listed(self, kind: str, listing: Listing) -> None:
         for unreadable in listing.unreadable.values():
             _left_out(unreadable)
         with self._lock:
             self._unreadable[kind] = dict(listing.unreadable)
-            self._pending[kind] = Pending(replaced=True, latest={key_of(one): one for one in listing.objects})
+            self._pending[kind] = Pending(replaced=True, latest={key_of(item): item for item in listing.objects})
             self._missing.discard(kind)
             if not self._missing:
                 self.complete.set()
@@ -94,7 +94,7 @@ class Inbox:
             _left_out(change.unreadable)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
-        """One line for all kinds, as they mostly fail for one reason."""
+        """Note the read error of a kind. One log line covers all kinds, because they usually fail for one reason."""
         with self._lock:
             if error is None:
                 if self._errors.pop(kind, None) is not None and not self._errors:
@@ -106,14 +106,14 @@ class Inbox:
                 return
             self._complained = now
             kinds = ", ".join(sorted(self._errors))
-        log.warning("cannot read %s, trying again: %s", kinds, error)
+        log.warning("cannot read %s, retrying: %s", kinds, error)
 
     def take(self) -> Taken:
-        """All that came in since the last call, by kind, and what cannot be decoded at the same moment."""
+        """Return the changes since the last call by kind, and the objects that cannot be decoded at that moment."""
         with self._lock:
             pending, self._pending = self._pending, {}
             return Taken(pending, tuple(self._undecoded().values()))
 
 
 def _left_out(unreadable: Unreadable) -> None:
-    log.error("left out, as it cannot be read: %s", unreadable.why)
+    log.error("skipping an object that cannot be decoded: %s", unreadable.why)

@@ -1,4 +1,4 @@
-"""Jobs in the API's shape: how many pods a Job wants, and which failures it counts. Pure.
+"""Jobs as API objects: how many pods a Job wants, and which failures it counts. Pure.
 
 Source: ``kubernetes/pkg/controller/job`` (``manageJob``, ``pastBackoffLimitOnFailure``, ``matchPodFailurePolicy``).
 """
@@ -9,17 +9,17 @@ from typing import Final
 from msgspec import Raw
 
 from predicates.objects import ObjectMeta, OwnerReference, Wire
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.kube.workloads import WorkloadCondition
 from rescheduler.planning.controllers import Disruption, JobFacts
 
 #: A Job with one of these conditions creates no more pods.
 _FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
-#: Actions of a podFailurePolicy that fail the Job, or one of its indexes, whatever the backoff limits are.
+#: Actions of a podFailurePolicy that fail the Job or one of its indexes regardless of the backoff limits.
 _FAILS: Final = frozenset({"FailJob", "FailIndex"})
 
-#: How the containers of an evicted pod usually end: SIGTERM, SIGKILL.
+#: Usual exit codes of the containers of an evicted pod: SIGTERM, SIGKILL.
 _EVICTED_CODES: Final = frozenset({143, 137})
 
 
@@ -29,7 +29,7 @@ class ExitCodes(Wire, frozen=True):
 
     @property
     def match_evicted(self) -> bool:
-        """Whether a container that an eviction ended may match."""
+        """Whether a container that was terminated by an eviction may match."""
         values = frozenset(self.values or ())
         return bool(_EVICTED_CODES & values) if self.operator == "In" else not values >= _EVICTED_CODES
 
@@ -46,10 +46,13 @@ class FailureRule(Wire, frozen=True):
 
     @property
     def match_evicted(self) -> bool:
-        """Whether a pod that failed by an eviction may match."""
+        """Whether a pod that failed because of an eviction may match."""
         if self.on_exit_codes is not None:
             return self.on_exit_codes.match_evicted
-        return any(one.type == "DisruptionTarget" and one.status == "True" for one in self.on_pod_conditions or ())
+        return any(
+            condition.type == "DisruptionTarget" and condition.status == "True"
+            for condition in self.on_pod_conditions or ()
+        )
 
 
 class FailurePolicy(Wire, frozen=True):
@@ -72,7 +75,7 @@ class JobSpec(Wire, frozen=True):
 
 
 class UncountedPods(Wire, frozen=True):
-    """Pods that have ended and are not part of the counts yet, by UID."""
+    """UIDs of finished pods that are not part of the counts yet."""
 
     succeeded: tuple[str, ...] | None = None
     failed: tuple[str, ...] | None = None
@@ -98,11 +101,11 @@ class Job(Wire, frozen=True):
     @property
     def counts_restarts(self) -> bool:
         """Whether restarts of containers count against the backoff limit."""
-        return shapes.decode(bytes(self.spec.template), JobTemplate).spec.restart_policy == "OnFailure"
+        return decoding.decode(bytes(self.spec.template), JobTemplate).spec.restart_policy == "OnFailure"
 
     @property
     def selector(self) -> str:
-        """A label selector that all its pods match."""
+        """A label selector that matches all pods of the Job."""
         labels = (self.spec.selector.match_labels if self.spec.selector else None) or {}
         return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
@@ -126,7 +129,7 @@ class JobPodStatus(Wire, frozen=True):
 
 
 class JobPodMeta(Wire, frozen=True):
-    """Metadata of a pod; in lists, the name names what cannot be decoded."""
+    """Metadata of a pod. The name is used in errors about pods that cannot be decoded."""
 
     name: str = ""
     namespace: str = ""
@@ -139,8 +142,10 @@ class JobPod(Wire, frozen=True):
 
 
 def wanted(job: Job) -> int:
-    """Pods that *job* wants to run now."""
-    if job.suspended or any(one.type in _FINISHED and one.status == "True" for one in job.status.conditions or ()):
+    """Return the number of pods that *job* wants to run at present."""
+    if job.suspended or any(
+        condition.type in _FINISHED and condition.status == "True" for condition in job.status.conditions or ()
+    ):
         return 0
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     succeeded = job.status.succeeded + len(_uncounted(job).succeeded or ())
@@ -150,20 +155,20 @@ def wanted(job: Job) -> int:
 
 
 def restarts(pods: Iterable[JobPod], uid: str) -> int:
-    """Restarts of the containers of those active *pods* that the Job *uid* controls."""
+    """Count the container restarts of those active *pods* that the Job *uid* controls."""
     total = 0
     for pod in pods:
-        ours = any(one.controller and one.uid == uid for one in pod.metadata.owner_references)
+        ours = any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references)
         if ours and pod.status.phase in ("Running", "Pending"):
             statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-            total += sum(one.restart_count for one in statuses)
+            total += sum(status.restart_count for status in statuses)
     return total
 
 
 def facts(job: Job, restarted: int) -> JobFacts:
-    """What decides whether an eviction can fail *job*; *restarted*: restarts that count as failures.
+    """Return the facts that decide whether an eviction can fail *job*. *restarted* are restarts that count as failures.
 
-    The Job controller compares failed pods and restarts with the limit separately. Their sum is on the safe side.
+    The Job controller compares failed pods and restarts with the limit separately. Using their sum is conservative.
     """
     return JobFacts(
         backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,
@@ -174,9 +179,9 @@ def facts(job: Job, restarted: int) -> JobFacts:
 
 
 def _disruption(policy: FailurePolicy | None) -> Disruption:
-    """The effect of an eviction. The first rule that matches decides, and one about exit codes may match or not.
+    """Return the effect of an eviction. The first matching rule decides; a rule about exit codes may or may not match.
 
-    So an eviction is ignored only where no rule before may count it, and fails the Job where any rule may do so.
+    So an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
     """
     certain = True
     for rule in (policy.rules if policy else None) or ():

@@ -1,4 +1,4 @@
-"""Lists and watches in JSON. Objects are cut out as bytes and decoded by :class:`predicates.wire.Decoder`."""
+"""Decode lists and watches in JSON. :class:`predicates.wire.Decoder` decodes the objects from their raw bytes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,9 +8,9 @@ from msgspec import Raw
 from predicates.objects import Object, ObjectMeta
 from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner, WireError
-from rescheduler import shapes
-from rescheduler.kube.answers import Answer, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
+from rescheduler import decoding
+from rescheduler.kube.answers import ApiResponse, refusal
+from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, key
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -18,7 +18,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class _List(msgspec.Struct):
+class _JsonList(msgspec.Struct):
     metadata: _ListMeta
     items: list[Raw] | None = None
 
@@ -37,32 +37,32 @@ class _Code(msgspec.Struct):
 
 
 class JsonCodec:
-    """Reads one kind."""
+    """A JSON decoder for one kind."""
 
     def __init__(self, kind: str, interner: Interner) -> None:
         self.kind = kind
         self._decoder = Decoder(interner)
-        self._lists = shapes.decoder(_List)
-        self._events = shapes.decoder(_Event)
-        self._heads = shapes.decoder(_Head)
-        self._codes = shapes.decoder(_Code, strict=False)
+        self._lists = decoding.decoder(_JsonList)
+        self._events = decoding.decoder(_Event)
+        self._heads = decoding.decoder(_Head)
+        self._codes = decoding.decoder(_Code, strict=False)
 
     def decode(self, raw: Raw) -> Object:
-        """One object. Raises WireError."""
+        """Decode one object. Raises WireError."""
         return self._decoder.decode(self.kind, raw)
 
-    def page(self, body: bytes) -> Page:
+    def page(self, body: bytes) -> ListPage:
         try:
-            seen = self._lists.decode(body)
+            raw_list = self._lists.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Broken(f"list {self.kind}: the answer is no JSON list: {error}") from error
-        found, unreadable = [], {}
-        for raw in seen.items or ():
+            raise Broken(f"list {self.kind}: the response is not a JSON list: {error}") from error
+        objects, unreadable = [], {}
+        for raw in raw_list.items or ():
             try:
-                found.append(self.decode(raw))
+                objects.append(self.decode(raw))
             except WireError as error:
                 unreadable[error.unreadable.key] = error.unreadable
-        return Page(tuple(found), seen.metadata.resource_version, seen.metadata.continue_, unreadable)
+        return ListPage(tuple(objects), raw_list.metadata.resource_version, raw_list.metadata.continue_, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for line in _lines(chunks):
@@ -72,27 +72,27 @@ class JsonCodec:
                     raise refusal(f"watch {self.kind}", self._error(bytes(event.object)))
                 yield self._change(event)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise Broken(f"watch {self.kind}: not an event in JSON: {error}") from error
+                raise Broken(f"watch {self.kind}: not a JSON event: {error}") from error
 
     def _change(self, event: _Event) -> Change:
         meta = self._heads.decode(event.object).metadata
-        found: Object | None = None
+        decoded: Object | None = None
         unreadable: Unreadable | None = None
         if event.type in ("ADDED", "MODIFIED"):
             try:
-                found = self.decode(event.object)
+                decoded = self.decode(event.object)
             except WireError as error:
                 unreadable = error.unreadable
         return Change(
             type=_type(self.kind, event.type),
             key=key(meta.namespace, meta.name),
-            object=found,
+            object=decoded,
             resource_version=meta.resource_version,
             unreadable=unreadable,
         )
 
-    def _error(self, status: bytes) -> Answer:
-        return Answer(code=self._codes.decode(status).code, body=status)
+    def _error(self, status: bytes) -> ApiResponse:
+        return ApiResponse(code=self._codes.decode(status).code, body=status)
 
 
 def _type(kind: str, text: str) -> ChangeType:
@@ -100,11 +100,11 @@ def _type(kind: str, text: str) -> ChangeType:
         case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK":
             return text
         case _:
-            raise Broken(f"watch {kind}: unknown type of event {text[:20]!r}")
+            raise Broken(f"watch {kind}: unknown event type {text[:20]!r}")
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines; what is left at the end of the stream was cut off and is dropped."""
+    """Yield complete lines. An incomplete line at the end of the stream is dropped."""
     rest: list[bytes] = []
     for chunk in chunks:
         *whole, last = chunk.split(b"\n")

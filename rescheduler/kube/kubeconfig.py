@@ -1,6 +1,6 @@
-"""Kubeconfig files, looked over before the official client's loader sees them.
+"""Validate kubeconfig files before the official client's loader reads them.
 
-The loader's own complaints can quote a whole user entry, token and all; these name files and entries only.
+Errors of the loader can contain a whole user entry with its token. The errors here name only files and entries.
 """
 
 import base64
@@ -14,15 +14,15 @@ import yaml
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.kube_config import KubeConfigMerger
 
-from rescheduler import files
 from rescheduler.errors import UsageError
+from rescheduler.net import files
 
-#: What the official client knows beside tokens, certificates and exec plugins.
+#: Auth providers that the official client supports.
 AUTH_PROVIDERS: Final = ("gcp", "oidc")
 
 
 class Entries:
-    """The context, cluster and user of a merged kubeconfig, looked up with errors that quote only names."""
+    """The context, cluster and user of a merged kubeconfig. Errors contain only names."""
 
     def __init__(self, paths: str, merged: KubeConfigMerger, context: str | None) -> None:
         self._paths = paths
@@ -42,12 +42,12 @@ class Entries:
         return self._named("users", "user", str(name)) if name else {}
 
     def check_files(self, name: str) -> None:
-        """See that the files which cluster and user name can be read, before the loader opens them.
+        """Check that the files of the cluster and of the user can be read, before the loader opens them.
 
-        Raises UsageError, which begins with *name*.
+        Raises UsageError with a message that starts with *name*.
         """
         user = self.user()
-        of_cluster = self._folder("clusters", self._chosen.get("cluster"))  # the loader's rule for all three
+        of_cluster = self._folder("clusters", self._chosen.get("cluster"))  # the loader resolves all three like this
         of_user = self._folder("users", self._chosen.get("user"))
         named = {"certificate-authority": (self.cluster, of_cluster), "tokenFile": (user, of_user)}
         named |= dict.fromkeys(("client-certificate", "client-key"), (user, of_cluster))
@@ -60,19 +60,19 @@ class Entries:
                     raise UsageError(text) from None
 
     def _folder(self, section: str, name: object) -> Path:
-        """Of the file that holds the entry: relative paths count from it."""
+        """Return the folder of the file with the entry. Relative paths in the entry are relative to it."""
         for node in self._content.get(section) or ():
             if str(node["name"]) == str(name):
                 return Path(getattr(node, "path", "") or "").parent.absolute()
         return Path.cwd()
 
     def _named(self, section: str, item: str, name: str) -> Mapping[str, Any]:
-        entries = {str(one["name"]): one for one in map(_value, self._content.get(section) or ())}
+        entries = {str(entry["name"]): entry for entry in map(_value, self._content.get(section) or ())}
         if name not in entries:
             known = ", ".join(sorted(entries)) or "none"
             raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
-        found = entries[name].get(item)
-        return found if isinstance(found, Mapping) else {}
+        value = entries[name].get(item)
+        return value if isinstance(value, Mapping) else {}
 
 
 def _value(node: Any) -> Any:
@@ -80,16 +80,16 @@ def _value(node: Any) -> Any:
 
 
 def merged_files(paths: str) -> KubeConfigMerger:
-    """The files of *paths* that are there, merged as kubectl does. Raises UsageError."""
+    """Merge those files of *paths* that exist, as kubectl does. Raises UsageError."""
     try:
-        named = [Path(one).expanduser() for one in paths.split(os.pathsep) if one]
+        named = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
     except RuntimeError as error:
         raise UsageError(f"kubeconfig {paths}: there is no home directory; name the file") from error
-    present = [one for one in named if _exists(one)]
+    present = [path for path in named if _exists(path)]
     if not present:
         raise UsageError(f"kubeconfig {files.printable(paths)}: no such file")
-    for one in present:
-        _check_file(one)
+    for path in present:
+        _check_file(path)
     try:
         merged = KubeConfigMerger(os.pathsep.join(map(str, present)))
         list(map(_value, merged.config.value.get("contexts") or ()))
@@ -111,27 +111,27 @@ def _check_file(path: Path) -> None:
         raise UsageError(f"kubeconfig {path}: not YAML{where}") from None
     sections = ("clusters", "contexts", "users")
     if not isinstance(content, dict) or not all(
-        isinstance(content.get(one) or [], list)
-        and all(isinstance(entry, dict) and "name" in entry for entry in content.get(one) or [])
-        for one in sections
+        isinstance(content.get(section) or [], list)
+        and all(isinstance(entry, dict) and "name" in entry for entry in content.get(section) or [])
+        for section in sections
     ):
         raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
 
 
 def data_key(key: str) -> str:
-    """The key that holds in place what *key* names a file of."""
+    """Return the key for inline data that replaces the file key *key*."""
     return "token" if key == "tokenFile" else f"{key}-data"
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except ValueError:  # a NUL character in it
+    except ValueError:  # the path contains a NUL character
         return False
 
 
 def check_data(entry: Mapping[str, Any], name: str) -> None:
-    """See that what stands for files can be decoded. Raises UsageError."""
+    """Check that inline data is valid base64. Raises UsageError."""
     for key, value in entry.items():
         if str(key).endswith("-data"):
             try:
@@ -141,20 +141,20 @@ def check_data(entry: Mapping[str, Any], name: str) -> None:
 
 
 def check_exec(plugin: Any, name: str) -> None:
-    """See that an exec plugin can be run. Raises UsageError."""
+    """Check that the exec plugin can be run. Raises UsageError."""
     if plugin is None:
         return
     command = plugin.get("command") if isinstance(plugin, Mapping) else None
     if not command or "apiVersion" not in plugin:
         raise UsageError(f"{name}: the user's exec plugin needs a command and an apiVersion")
-    relative = os.sep in str(command) and not Path(str(command)).is_absolute()  # to the kubeconfig's folder
+    relative = os.sep in str(command) and not Path(str(command)).is_absolute()  # relative to the kubeconfig's folder
     if not relative and shutil.which(str(command)) is None:
         hint = " ".join(str(plugin.get("installHint") or "").split())
         raise UsageError(f"{name}: exec plugin {command} not found on the PATH" + (f" ({hint})" if hint else ""))
 
 
 def check_provider(provider: Any, name: str) -> None:
-    """See that an auth provider is one that the official client knows. Raises UsageError."""
+    """Check that the official client supports the auth provider. Raises UsageError."""
     kind = provider.get("name") if isinstance(provider, Mapping) else None
     if provider is not None and kind not in AUTH_PROVIDERS:
         raise UsageError(f"{name}: auth provider {kind!r} is not supported; expected an exec plugin, or gcp or oidc")

@@ -1,7 +1,7 @@
-"""Who leads: decided from a Lease and the local clock alone. Pure.
+"""Leader election rules: decide from a Lease and the local clock who leads. Pure.
 
-Source: ``client-go/tools/leaderelection``. The times written in a Lease are for people. A holder is taken for
-dead when *we* have seen no change of the record for as long as the record promises, so clocks may differ.
+Source: ``client-go/tools/leaderelection``. The times in a Lease are informational. A holder is considered dead when
+*this process* has observed no change of the record for the record's lease duration, so clocks may differ.
 """
 
 import datetime as dt
@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-LEASE_SECONDS: Final = 15.0  #: others wait that long after the last renewal they saw
-RENEW_SECONDS: Final = 10.0  #: a holder that could not renew for so long stops leading
-WRITE_SECONDS: Final = LEASE_SECONDS - 2.0  #: what a holder sends has ended so long after its last renewal
-RETRY_SECONDS: Final = 2.0  #: between two looks, or two renewals
+LEASE_SECONDS: Final = 15.0  #: others wait this long after the last renewal that they observed
+RENEW_SECONDS: Final = 10.0  #: a holder that could not renew for this long stops leading
+WRITE_SECONDS: Final = LEASE_SECONDS - 2.0  #: requests of a holder complete within this time after its last renewal
+RETRY_SECONDS: Final = 2.0  #: between two reads or renewals
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
+class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """``coordination.k8s.io/v1`` LeaseSpec."""
 
     holder_identity: str | None = None
@@ -27,53 +27,53 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A record, and when we first saw it as it is (monotonic seconds)."""
+class ObservedLease:
+    """A record, and when it was first observed with this content (monotonic seconds)."""
 
-    record: Record
+    record: LeaseRecord
     at: float
 
-    def again(self, record: Record, now: float) -> "Seen":
-        """After looking once more: the clock of an unchanged record goes on."""
-        return self if record == self.record else Seen(record, now)
+    def again(self, record: LeaseRecord, now: float) -> "ObservedLease":
+        """Return the observation after another read. An unchanged record keeps its time."""
+        return self if record == self.record else ObservedLease(record, now)
 
 
 @dataclass(frozen=True, slots=True)
-class Acquire:
-    """Nobody leads: become the holder."""
+class AcquireLease:
+    """No replica leads: acquire the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
-    """We hold it: say so again."""
+class RenewLease:
+    """The Lease is ours: renew it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """*holder* leads, or must be taken to."""
+class WaitForHolder:
+    """*holder* leads, or its lease has not expired yet: wait."""
 
     holder: str
 
 
-Step: TypeAlias = Acquire | Renew | Wait
+Step: TypeAlias = AcquireLease | RenewLease | WaitForHolder
 
 
-def decide(seen: Seen | None, identity: str, now: float) -> Step:
-    """What *identity* does about a Lease; None where there is no Lease yet. *now* in monotonic seconds."""
+def decide(seen: ObservedLease | None, identity: str, now: float) -> Step:
+    """Return what *identity* has to do. *seen* is None if the Lease does not exist. *now* is in monotonic seconds."""
     if seen is None or not (holder := seen.record.holder_identity):
-        return Acquire()
+        return AcquireLease()
     if holder == identity:
-        return Renew()
+        return RenewLease()
     promised = seen.record.lease_duration_seconds
     alive_until = seen.at + (LEASE_SECONDS if promised is None else promised)
-    return Acquire() if now >= alive_until else Wait(holder)
+    return AcquireLease() if now >= alive_until else WaitForHolder(holder)
 
 
-def held(old: Record | None, identity: str, now: dt.datetime) -> Record:
-    """The record that makes *identity* the holder; *now* is the wall clock, for people to read."""
+def held(old: LeaseRecord | None, identity: str, now: dt.datetime) -> LeaseRecord:
+    """Return the record with *identity* as the holder. *now* is the wall clock; it is informational."""
     ours = old is not None and old.holder_identity == identity
     transitions = (old.lease_transitions or 0) if old is not None else 0
-    return Record(
+    return LeaseRecord(
         holder_identity=identity,
         lease_duration_seconds=int(LEASE_SECONDS),
         acquire_time=old.acquire_time if old is not None and ours else micro_time(now),
@@ -82,11 +82,11 @@ def held(old: Record | None, identity: str, now: dt.datetime) -> Record:
     )
 
 
-def released(old: Record, now: dt.datetime) -> Record:
-    """The record that lets anybody else in at once."""
+def released(old: LeaseRecord, now: dt.datetime) -> LeaseRecord:
+    """Return the record that lets another replica acquire the Lease at once."""
     return msgspec.structs.replace(old, holder_identity="", lease_duration_seconds=1, renew_time=micro_time(now))
 
 
 def micro_time(now: dt.datetime) -> str:
-    """``meta/v1`` MicroTime."""
+    """Format *now* as ``meta/v1`` MicroTime."""
     return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

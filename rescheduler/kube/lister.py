@@ -1,6 +1,5 @@
-"""All objects of one kind, page by page."""
+"""List all objects of one kind, page by page."""
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,24 +9,23 @@ from predicates.objects import Object
 from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, InputError, Retryable
-from rescheduler.kube.answers import Answer
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Codec
+from rescheduler.kube.codec import Codec, ListPage
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.resources import Resource
 
-#: Objects a page; a page of pods is some 2 MB of JSON.
+#: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500
 
-#: A page that fails for a while is asked for again before the whole list is given up.
+#: Maximum number of requests for a page, and of attempts to read a whole list.
 PAGE_ATTEMPTS: Final = 4
 LIST_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All there is of a kind."""
+    """All objects of a kind."""
 
     objects: list[Object]
     resource_version: str  #: to watch from
@@ -37,12 +35,12 @@ class Listing:
 def read_all(
     client: Client, resource: Resource, codec: Codec, matters: Callable[[str], bool] = lambda _: True
 ) -> list[Object]:
-    """All objects of *resource* by one consistent list, page by page; nothing is repeated.
+    """Return all objects of *resource* with one consistent, paged list. Requests are not retried.
 
-    Raises what requests raise, Retryable where the list expired before its last page, and InputError for an object
-    that cannot be decoded and, by its key, *matters*.
+    Raises the errors of requests, Retryable if the list expired before its last page, and InputError for an object
+    that cannot be decoded if *matters* returns True for its key.
     """
-    act, found = f"list {resource.plural}", list[Object]()
+    act, objects = f"list {resource.plural}", list[Object]()
     query = {"limit": str(PAGE_SIZE)} | resource.query
     while True:
         try:
@@ -52,14 +50,14 @@ def read_all(
         for key, unreadable in page.unreadable.items():
             if matters(key):
                 raise InputError(f"{act}: {unreadable.why}")
-        found += page.objects
+        objects += page.objects
         if not page.next:
-            return found
+            return objects
         query |= {"continue": page.next}
 
 
 class Lister:
-    """Lists one kind. Used by one thread."""
+    """A reader of complete lists of one kind, with retries. Used by one thread."""
 
     def __init__(
         self,
@@ -78,45 +76,41 @@ class Lister:
         self._page_size = page_size
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
-        """The whole list.
+        """Return the complete list.
 
-        *progress* is told the number read so far, once a page. A page that comes too late (the server keeps
-        a list's state for some minutes) makes it begin anew. Raises Expired when that goes on happening,
-        and what requests raise.
+        *progress* is called after each page with the number of objects so far. The list is restarted if its continue
+        token expires (the server keeps it for some minutes). Raises Expired after LIST_ATTEMPTS, and the errors of
+        requests.
         """
-        for _ in range(LIST_ATTEMPTS - 1):
-            with contextlib.suppress(Expired):
-                return self._pages(progress)
-        return self._pages(progress)
-
-    def _pages(self, progress: Callable[[int], None] | None) -> Listing:
-        found: list[Object] = []
+        objects: list[Object] = []
         unreadable: dict[str, Unreadable] = {}
-        following = ""
-        while True:
-            answer = self._page(following)
-            page = self._codecs.of(answer.content_type).page(answer.body)
-            found += page.objects
-            unreadable |= page.unreadable
-            if progress is not None:
-                progress(len(found))
-            if not (following := page.next):
-                return Listing(found, page.resource_version, unreadable)
-
-    def _page(self, following: str) -> Answer:
-        query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
-        attempt = 1
+        following, failures, restarts = "", 0, 0
         while True:
             try:
-                return self._client.request(
-                    f"list {self._resource.plural}",
-                    "GET",
-                    self._resource.path,
-                    query=query,
-                    accept=self._codecs.accept,
-                )
-            except Retryable as error:
-                if attempt == PAGE_ATTEMPTS or self._stopping.is_set():
+                page = self._page(following)
+            except Expired:
+                restarts += 1
+                if restarts == LIST_ATTEMPTS:
                     raise
-                self._clock.wait(delay(attempt, error.retry_after), self._stopping)
-                attempt += 1
+                objects, unreadable, following, failures = [], {}, "", 0
+                continue
+            except Retryable as error:
+                failures += 1
+                if failures == PAGE_ATTEMPTS or self._stopping.is_set():
+                    raise
+                self._clock.wait(delay(failures, error.retry_after), self._stopping)
+                continue
+            objects += page.objects
+            unreadable |= page.unreadable
+            if progress is not None:
+                progress(len(objects))
+            if not page.next:
+                return Listing(objects, page.resource_version, unreadable)
+            following, failures = page.next, 0
+
+    def _page(self, following: str) -> ListPage:
+        """Request one page, without retries."""
+        act, path = f"list {self._resource.plural}", self._resource.path
+        query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
+        answer = self._client.request(act, "GET", path, query=query, accept=self._codecs.accept)
+        return self._codecs.of(answer.content_type).page(answer.body)

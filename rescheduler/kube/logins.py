@@ -1,4 +1,4 @@
-"""The credentials that requests are sent with: kept, and read again when they expire or are refused."""
+"""Cache the credentials of requests, and read them again when they expire or are rejected."""
 
 import dataclasses
 import datetime as dt
@@ -10,20 +10,20 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.connection import Login, Source
 
-#: Credentials are not read more often than this because of refusals: an exec plugin may be slow, or a person.
+#: Minimum interval between reads after rejections: an exec plugin may be slow or ask a person.
 RELOGIN_SECONDS: Final = 10.0
 
-#: Credentials that name their end are renewed this much earlier.
+#: Credentials with an expiry are renewed this much earlier.
 _EARLY: Final = dt.timedelta(seconds=60)
 
 log = logging.getLogger(__name__)
 
 
 class Logins:
-    """The readings of one source. Safe for use by many threads."""
+    """The current credentials of one source. Safe for use by many threads."""
 
     def __init__(self, source: Source, clock: Clock) -> None:
-        """Reads the credentials; raises UsageError or Unauthorized."""
+        """Read the credentials; raises UsageError or Unauthorized."""
         self._source = source
         self._clock = clock
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Logins:
         return self._login.host
 
     def current(self) -> Login:
-        """The credentials, read again where they end soon or their file may have been rotated."""
+        """Return the credentials. They are read again if they expire soon or their file may have been rotated."""
         with self._lock:
             login = self._login
             age = self._clock.monotonic() - self._read_at
@@ -44,10 +44,10 @@ class Logins:
             return self._reread() if due or (ending and age >= RELOGIN_SECONDS) else login
 
     def after_refusal(self, refused: Login) -> Login:
-        """Credentials to try in place of *refused*; *refused* itself when there are no newer ones."""
+        """Return credentials to use in place of *refused*, or *refused* itself if there are no newer ones."""
         with self._lock:
             if self._login is not refused:
-                return self._login  # another thread was here first
+                return self._login  # another thread has renewed them
             if self._clock.monotonic() - self._read_at < RELOGIN_SECONDS:
                 return refused
             return self._reread()
@@ -57,7 +57,7 @@ class Logins:
         try:
             fresh = self._source.login()
         except ReschedulerError as error:
-            log.warning("credentials cannot be renewed, the old ones are kept: %s", error)
+            log.warning("credentials cannot be renewed; keeping the old ones: %s", error)
             return self._login
         if fresh.tls == self._login.tls:
             fresh = dataclasses.replace(fresh, pool=self._login.pool)

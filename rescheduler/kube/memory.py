@@ -1,6 +1,6 @@
-"""The ConfigMap that keeps what restarts and changes of leader must not forget.
+"""The ConfigMap that stores the memory across restarts and changes of the leader.
 
-Whoever reads it decides what it means: here it is bytes, a summary for people, and the names that somebody waived.
+This module does not interpret the memory: it stores bytes, a summary for people, and the waived controllers.
 """
 
 import base64
@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.errors import NotFound, Retryable, Unauthorized
 from rescheduler.kube.client import MERGE_PATCH, Client
 
 _T = TypeVar("_T")
 
-#: On the Lease: the name of the ConfigMap that was created. Without it, a missing ConfigMap never was.
+#: Annotation of the Lease with the name of the created ConfigMap. Without it, a missing ConfigMap was never created.
 ANNOTATION: Final = "spot-rescheduler/memory"
 
 _CONTENT: Final = "memory"
@@ -27,24 +27,26 @@ _WAIVED: Final = "waived"
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """There is no such ConfigMap."""
+    """The ConfigMap does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """There may be one; what it holds is not known."""
+class UnreadableMemory:
+    """The ConfigMap could not be read; its content is unknown."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
+    """The content of the ConfigMap."""
+
     content: bytes
     version: str  #: the ConfigMap's resourceVersion
-    waived: tuple[str, ...] = ()  #: controllers whose debts somebody waived, ``namespace/Kind/name``
+    waived: tuple[str, ...] = ()  #: controllers whose debts a user waived, ``namespace/Kind/name``
 
 
-Reading: TypeAlias = Absent | Unreadable | Stored
+Reading: TypeAlias = Absent | UnreadableMemory | Stored
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -52,7 +54,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _Lease(msgspec.Struct):
+class _AnnotatedLease(msgspec.Struct):
     metadata: _Metadata
 
 
@@ -63,10 +65,10 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 class MemoryStore:
-    """One ConfigMap, and what the Lease tells of it. For one thread."""
+    """The ConfigMap, and the annotation of the Lease about it. For one thread."""
 
     def __init__(self, client: Client, namespace: str, name: str, lease: str = "") -> None:
-        """*lease*: the name of the Lease where there is an election, "" where there is none."""
+        """*lease* is the name of the Lease; "" without leader election."""
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -80,50 +82,50 @@ class MemoryStore:
         return f"ConfigMap {self._namespace}/{self._name}"
 
     def read(self) -> Reading:
-        """The ConfigMap as the API server has it now. Raises Retryable."""
+        """Read the ConfigMap from the API server. Raises Retryable."""
         try:
-            found = self._config_map("get", "GET", self._path)
+            config_map = self._config_map("get", "GET", self._path)
         except NotFound:
             return Absent()
         except Unauthorized as error:
-            return Unreadable(str(error))
-        content = (found.binary_data or {}).get(_CONTENT)
+            return UnreadableMemory(str(error))
+        content = (config_map.binary_data or {}).get(_CONTENT)
         if content is None:
-            return Unreadable(f"{self} has no binaryData.{_CONTENT}")
-        waived = (found.data or {}).get(_WAIVED, "").split()
-        return Stored(content, found.metadata.resource_version, tuple(waived))
+            return UnreadableMemory(f"{self} has no binaryData.{_CONTENT}")
+        waived = (config_map.data or {}).get(_WAIVED, "").split()
+        return Stored(content, config_map.metadata.resource_version, tuple(waived))
 
     def write(self, content: bytes, summary: str, version: str) -> str:
-        """Store *content* if the ConfigMap still has *version*, "": if there is none; its new version.
+        """Store *content* if the ConfigMap still has *version* ("" if it must not exist). Return its new version.
 
-        What was waived is taken off: whoever has read *version* has seen it. Raises Conflict, NotFound (it was
-        deleted, or its namespace), Unauthorized, Retryable.
+        The waivers are removed, because the caller has read them with *version*. Raises Conflict, NotFound (the
+        ConfigMap or its namespace was deleted), Unauthorized, Retryable.
         """
         binary = {_CONTENT: base64.b64encode(content).decode()}
         if version:
             return self._patch(version, {"binaryData": binary, "data": {_SUMMARY: summary, _WAIVED: None}})
         metadata = {"namespace": self._namespace, "name": self._name}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": binary}
-        made = self._config_map("create", "POST", self._collection, body=body | {"data": {_SUMMARY: summary}})
-        return made.metadata.resource_version
+        created = self._config_map("create", "POST", self._collection, body=body | {"data": {_SUMMARY: summary}})
+        return created.metadata.resource_version
 
     def waive(self, controllers: Collection[str], version: str) -> None:
-        """Ask the daemon to forget its debts to *controllers* (``namespace/Kind/name``); raises as :meth:`write`."""
+        """Store waivers for *controllers* (``namespace/Kind/name``). Raises the same errors as :meth:`write`."""
         self._patch(version, {"data": {_WAIVED: "".join(f"{name}\n" for name in sorted(controllers))}})
 
     def was_created(self) -> bool:
-        """Whether the Lease tells that the ConfigMap was created at some time. Raises Unauthorized, Retryable."""
+        """Return whether the Lease records that the ConfigMap was created. Raises Unauthorized, Retryable."""
         if not self._lease:
             return False
         try:
             answer = self._client.request(f"get {self._of_lease}", "GET", self._lease_path)
         except NotFound:
             return False
-        annotations = _decoded(answer.body, _Lease).metadata.annotations or {}
+        annotations = _decoded(answer.body, _AnnotatedLease).metadata.annotations or {}
         return annotations.get(ANNOTATION) == self._name
 
     def note_created(self) -> None:
-        """Have the Lease tell that the ConfigMap was created. Raises NotFound, Unauthorized, Retryable."""
+        """Record on the Lease that the ConfigMap was created. Raises NotFound, Unauthorized, Retryable."""
         if self._lease:
             body = {"metadata": {"annotations": {ANNOTATION: self._name}}}
             self._client.request(
@@ -136,8 +138,8 @@ class MemoryStore:
 
     def _patch(self, version: str, change: Mapping[str, Any]) -> str:
         body = {"metadata": {"resourceVersion": version}, **change}
-        made = self._config_map("patch", "PATCH", self._path, body=body, content_type=MERGE_PATCH)
-        return made.metadata.resource_version
+        patched = self._config_map("patch", "PATCH", self._path, body=body, content_type=MERGE_PATCH)
+        return patched.metadata.resource_version
 
     def _config_map(self, verb: str, method: str, path: str, **options: Any) -> _ConfigMap:
         act = f"{verb} configmap {self._namespace}/{self._name}"
@@ -146,6 +148,6 @@ class MemoryStore:
 
 def _decoded(body: bytes, shape: type[_T]) -> _T:
     try:
-        return shapes.decode(body, shape)
+        return decoding.decode(body, shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Retryable(f"the answer is no {shape.__name__.lstrip('_')}: {error}") from error
+        raise Retryable(f"the response is not a {shape.__name__.lstrip('_')}: {error}") from error

@@ -1,4 +1,4 @@
-"""Changes of a Node that we make: taints, annotations, cordons. Pure: the object in, the patch out."""
+"""Edits of a Node (taints, annotations, cordon), converted to a patch. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,27 +9,27 @@ from predicates.objects import Taint
 
 @dataclass(frozen=True, slots=True)
 class NodeEdit:
-    """What a node is to look like. What it does not name stays as it is."""
+    """The desired changes of a node. Other fields stay unchanged."""
 
-    taint: tuple[Taint, ...] = ()  #: to be there; one of the same key and effect is replaced
-    untaint: tuple[str, ...] = ()  #: keys of taints not to be there, whatever their effect and value
-    annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes it
-    cordon: bool | None = None  #: whether it is to be unschedulable
-    #: Given the node's annotations, why the edit must not be made; "" where it may be. The patch is valid only for
-    #: the version of the node that was asked about, so the answer still holds when the patch is written.
+    taint: tuple[Taint, ...] = ()  #: taints to add; a taint with the same key and effect is replaced
+    untaint: tuple[str, ...] = ()  #: keys of taints to remove, with any effect and value
+    annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes the annotation
+    cordon: bool | None = None  #: the desired value of spec.unschedulable
+    #: Receives the node's annotations and returns why the edit must not be made, or "". The patch contains the
+    #: resourceVersion of the node that was checked, so the check still holds when the patch is applied.
     only_if: Callable[[Mapping[str, str]], str] | None = None
 
 
 def refused(node: Mapping[str, Any], edit: NodeEdit) -> str:
-    """Why *edit* must not be made to *node* (as JSON), by its own condition; "" where it may be."""
+    """Return why the condition of *edit* does not allow it for *node* (as JSON), or ""."""
     return "" if edit.only_if is None else edit.only_if(node["metadata"].get("annotations") or {})
 
 
 def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
-    """The merge patch that makes *edit* true of *node* (as JSON); None where it is true already.
+    """Return the merge patch that applies *edit* to *node* (as JSON), or None if nothing has to change.
 
-    It holds only while the node is what we saw: its uid and resourceVersion are part of the patch, and any
-    other answer is a 409. So the list of taints, which is replaced whole, loses nobody else's.
+    The patch contains the node's UID and resourceVersion, so the API server rejects it with 409 if the node has
+    changed. The list of taints is replaced as a whole; taints that others add concurrently are therefore not lost.
     """
     spec: dict[str, Any] = {}
     taints = list(node.get("spec", {}).get("taints") or ())
@@ -41,19 +41,19 @@ def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
     annotations = {key: text for key, text in edit.annotate.items() if present.get(key) != text}
     if not spec and not annotations:
         return None
-    metadata = {one: node["metadata"][one] for one in ("uid", "resourceVersion")}
+    metadata = {field_name: node["metadata"][field_name] for field_name in ("uid", "resourceVersion")}
     if annotations:
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
 
 def _taints(taints: list[dict[str, Any]], edit: NodeEdit) -> list[dict[str, Any]]:
-    """The taints afterwards, as JSON; fields of others' taints that we do not know are kept."""
-    ours = {(one.key, one.effect): one for one in edit.taint}
-    kept = [one for one in taints if one["key"] not in edit.untaint]
-    there = {(one["key"], one.get("effect", "")) for one in kept}
-    replaced = [_merged(one, ours.get((one["key"], one.get("effect", "")))) for one in kept]
-    return replaced + [_as_json(one) for key, one in ours.items() if key not in there]
+    """Return the taints after the edit, as JSON. Unknown fields of other taints are kept."""
+    ours = {(taint.key, taint.effect): taint for taint in edit.taint}
+    kept = [taint for taint in taints if taint["key"] not in edit.untaint]
+    present = {(taint["key"], taint.get("effect", "")) for taint in kept}
+    replaced = [_merged(taint, ours.get((taint["key"], taint.get("effect", "")))) for taint in kept]
+    return replaced + [_as_json(taint) for key, taint in ours.items() if key not in present]
 
 
 def _merged(taint: dict[str, Any], ours: Taint | None) -> dict[str, Any]:

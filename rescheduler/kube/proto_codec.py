@@ -1,4 +1,4 @@
-"""Lists and watches in Kubernetes' protobuf."""
+"""Decode lists and watches in Kubernetes protobuf."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -9,15 +9,15 @@ from predicates.objects import FINISHED, Object, PodObject
 from predicates.unreadable import Unreadable
 from predicates.wire import KINDS, Interner
 from rescheduler.kube import envelope, schema
-from rescheduler.kube.answers import Answer, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, Page, key
+from rescheduler.kube.answers import ApiResponse, refusal
+from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, key
 from rescheduler.kube.proto_pods import PodReader
 from rescheduler.kube.proto_structs import reader
 
 _FRAME: Final = 4  #: bytes of a frame's length, big-endian
-_LARGEST: Final = 64 << 20  #: no event is longer; a larger length is not one
+_LARGEST: Final = 64 << 20  #: maximum length of an event; a longer frame is invalid
 
-#: What decoding one object can raise: ValueError is a quantity or a time that is none.
+#: Exceptions of decoding one object; ValueError is an invalid quantity or time.
 _UNREADABLE: Final = (DecodeError, ValueError, OverflowError)
 
 _TYPES: Final[dict[str, ChangeType]] = {
@@ -29,24 +29,24 @@ _TYPES: Final[dict[str, ChangeType]] = {
 
 
 class ProtoCodec:
-    """Reads one kind."""
+    """A protobuf decoder for one kind."""
 
     def __init__(self, kind: str, interner: Interner) -> None:
         self._kind = kind
         self._read = _reader(kind, interner)
 
-    def page(self, body: bytes) -> Page:
+    def page(self, body: bytes) -> ListPage:
         try:
-            seen = schema.List.FromString(envelope.unwrap(body))
+            raw_list = schema.List.FromString(envelope.unwrap(body))
         except (envelope.EnvelopeError, DecodeError) as error:
-            raise Broken(f"list {self._kind}: the answer is no protobuf list: {error}") from error
-        found, unreadable = [], {}
-        for raw in seen.items:
+            raise Broken(f"list {self._kind}: the response is not a protobuf list: {error}") from error
+        objects, unreadable = [], {}
+        for raw in raw_list.items:
             try:
-                found.append(self._read(raw))
+                objects.append(self._read(raw))
             except _UNREADABLE as error:
                 unreadable[_name_of(raw)] = self._unreadable(raw, error)
-        return Page(tuple(found), seen.metadata.resourceVersion, seen.metadata.continueToken, unreadable)
+        return ListPage(tuple(objects), raw_list.metadata.resourceVersion, raw_list.metadata.continueToken, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for frame in _frames(chunks, self._kind):
@@ -54,25 +54,25 @@ class ProtoCodec:
                 event = schema.WatchEvent.FromString(frame)
                 if event.type == "ERROR":
                     code = envelope.status(event.object.raw).code
-                    raise refusal(f"watch {self._kind}", Answer(code, event.object.raw, envelope.CONTENT_TYPE))
+                    raise refusal(f"watch {self._kind}", ApiResponse(code, event.object.raw, envelope.CONTENT_TYPE))
                 yield self._change(event)
             except (DecodeError, envelope.EnvelopeError, KeyError) as error:
-                raise Broken(f"watch {self._kind}: not an event in protobuf: {error}") from error
+                raise Broken(f"watch {self._kind}: not a protobuf event: {error}") from error
 
     def _change(self, event: schema.WatchEvent) -> Change:
         raw = envelope.unwrap(event.object.raw)
         meta = schema.Head.FromString(raw).metadata
-        found: Object | None = None
+        decoded: Object | None = None
         unreadable: Unreadable | None = None
         if event.type in ("ADDED", "MODIFIED"):
             try:
-                found = self._read(raw)
+                decoded = self._read(raw)
             except _UNREADABLE as error:
                 unreadable = self._unreadable(raw, error)
         return Change(
             type=_TYPES[event.type],
             key=key(meta.namespace, meta.name),
-            object=found,
+            object=decoded,
             resource_version=meta.resourceVersion,
             unreadable=unreadable,
         )
@@ -105,7 +105,7 @@ def _name_of(raw: bytes) -> str:
 
 
 def _node_of(raw: bytes) -> str | None:
-    """:attr:`Unreadable.node` of a Pod. Most fields of the spec stay bytes here, so damage in them does no harm."""
+    """Return :attr:`Unreadable.node` of a Pod. Most fields of the spec are not decoded, so they may be corrupt."""
     try:
         pod = schema.PodKey.FromString(raw)
         finished = schema.StatusKey.FromString(pod.status).phase in FINISHED
@@ -115,14 +115,14 @@ def _node_of(raw: bytes) -> str | None:
 
 
 def _frames(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
-    """Whole frames; what is left at the end of the stream was cut off and is dropped."""
+    """Yield complete frames. An incomplete frame at the end of the stream is dropped."""
     kept = bytearray()
     for chunk in chunks:
         kept += chunk
         while len(kept) >= _FRAME:
             end = _FRAME + int.from_bytes(kept[:_FRAME], "big")
             if end > _LARGEST:
-                raise Broken(f"watch {kind}: a frame of {end} bytes is not one of protobuf")
+                raise Broken(f"watch {kind}: a frame of {end} bytes is not valid protobuf")
             if len(kept) < end:
                 break
             yield bytes(kept[_FRAME:end])

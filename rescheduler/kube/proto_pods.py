@@ -1,6 +1,6 @@
-"""Pods in protobuf: the bytes of the scheduling fields are the key of the pod's class.
+"""Decode pods in protobuf. The bytes of the scheduling fields are the key of the pod's class.
 
-Works as the JSON side does (:mod:`predicates.wire`): only the first pod of a class is read whole.
+As for JSON (:mod:`predicates.wire`), only the first pod of a class is decoded completely.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,23 +13,23 @@ from rescheduler.kube.proto_structs import moment
 
 
 class PodReader:
-    """Reads pods into one interner. Used by one thread."""
+    """A decoder of pods with a shared interner. Used by one thread."""
 
     def __init__(self, interner: Interner, whole: Callable[[schema.Pod], PodObject]) -> None:
         self._interner = interner
         self._whole = whole
 
     def read(self, raw: bytes) -> Pod:
-        """One pod. Raises protobuf's DecodeError, or ValueError for a quantity that is none."""
-        seen = schema.PodKey.FromString(raw)
-        meta, node_name = seen.metadata, seen.spec.nodeName
-        status = schema.StatusKey.FromString(seen.status)
+        """Decode one pod. Raises protobuf's DecodeError, or ValueError for an invalid quantity."""
+        pod = schema.PodKey.FromString(raw)
+        meta, node_name = pod.metadata, pod.spec.nodeName
+        status = schema.StatusKey.FromString(pod.status)
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _since)
-        given = schema.LoadKey.FromString(seen.status)
-        given.DiscardUnknownFields()
+        load = schema.LoadKey.FromString(pod.status)
+        load.DiscardUnknownFields()
         cls, taken, owner = self._interner.shared(
-            _class_key(meta, seen.spec),
-            (tuple(meta.ownerReferences), given.SerializeToString(), resize),
+            _class_key(meta, pod.spec),
+            (tuple(meta.ownerReferences), load.SerializeToString(), resize),
             lambda: self._whole(schema.Pod.FromString(raw)),
         )
         return Pod(
@@ -52,12 +52,12 @@ class PodReader:
 
 
 def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
-    """All that decides the class. Takes what does not out of *spec*, and what is left in one piece."""
+    """Return the key of the pod's class. Removes the fields of *spec* that do not affect scheduling."""
     spec.DiscardUnknownFields()
-    volumes = [one for one in spec.volumes if one.volumeSource.WhichOneof("unread") is None]
-    # A generic ephemeral volume's claim is called after the pod, and so is what lacks a resource claim.
-    named = bool(spec.resourceClaims) or any(one.volumeSource.HasField("ephemeral") for one in volumes)
-    read = tuple(one.SerializeToString() for one in volumes) if volumes else ()
+    volumes = [volume for volume in spec.volumes if volume.volumeSource.WhichOneof("unread") is None]
+    # The claims of generic ephemeral volumes, and errors about missing resource claims, contain the pod's name.
+    named = bool(spec.resourceClaims) or any(volume.volumeSource.HasField("ephemeral") for volume in volumes)
+    read = tuple(volume.SerializeToString() for volume in volumes) if volumes else ()
     spec.ClearField("volumes")
     spec.ClearField("nodeName")
     return (

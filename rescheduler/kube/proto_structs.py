@@ -1,10 +1,10 @@
-"""Protobuf messages as the structs of :mod:`predicates.objects`.
+"""Convert protobuf messages to the structs of :mod:`predicates.objects`.
 
-A reader is made once for each pair of a struct and a message: which field becomes which argument, and how.
-A struct's field that the schema lacks is a mistake found when the readers are made, not when a pod is read.
+A reader is created once for each pair of a struct and a message; it maps fields to arguments. A field of a struct that
+the schema lacks is detected when the reader is created, not when a pod is read.
 
-An empty text, zero and false are left to the struct's default, as JSON leaves them out, unless the struct
-can tell "not given" from "empty" (``| None``): that is a pointer in Go, sent only where it is set.
+Empty strings, zero and false become the struct's default, because JSON omits them. Optional fields (``| None``) are
+pointers in Go: they are sent only if they are set, so "empty" and "not set" are distinct.
 """
 
 import datetime as dt
@@ -20,22 +20,22 @@ from google.protobuf.message import Message
 
 from rescheduler.kube import schema
 
-#: Messages that share a struct with a larger one, and what they lack of it.
+#: Messages that share a struct with a larger message, and the field that they lack.
 _LACKING: Final = {"ExactDeviceRequest": "name"}
 
-#: Messages that are alike in many pods, and how many of them are remembered.
+#: Messages that are equal in many pods, and how many of them are cached.
 _ALIKE: Final = frozenset({"Container", "ContainerStatus", "PodCondition", "Toleration", "Volume"})
-_REMEMBERED: Final = 4096
+_REMEMBERED: Final = 512
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Read = Callable[[Any], Any]
 
-#: Messages that JSON shows inlined in the one around them.
+#: Fields whose messages are inlined in JSON.
 _INLINED: Final = ("volumeSource", "persistentVolumeSource")
 
 
 def reader(struct: type[Struct], message: type[Message]) -> Callable[[Any], Struct]:
-    """A function from one *message* to one *struct*."""
+    """Return a function that converts a *message* to a *struct*."""
     return _reader(struct, message.DESCRIPTOR)
 
 
@@ -74,7 +74,7 @@ def _inlined(struct: type, name: str, message: Descriptor) -> tuple[str, FieldDe
 
 
 def _part(name: str, hint: Any, field: FieldDescriptor) -> Callable[[Any, dict[str, Any]], None]:
-    """Reads one field of a message into the argument *name*."""
+    """Return a function that reads one field of a message into the argument *name*."""
     source, convert = field.name, _converter(hint, field)
     if field.is_repeated:
         return lambda given, arguments: _set_if_any(arguments, name, convert(getattr(given, source)))
@@ -99,29 +99,29 @@ def _converter(hint: Any, field: FieldDescriptor) -> Read:
         return tuple if field.is_repeated else _same
     if message.GetOptions().map_entry:
         return _map(message.fields_by_name["value"].message_type)
-    one = _SPECIAL.get(message.name) or _struct(hint, message)
-    return (lambda many: tuple(map(one, many))) if field.is_repeated else one
+    convert = _SPECIAL.get(message.name) or _struct(hint, message)
+    return (lambda messages: tuple(map(convert, messages))) if field.is_repeated else convert
 
 
 def _struct(hint: Any, message: Descriptor) -> Read:
-    inner = next(one for one in _leaves(hint) if one is not types.NoneType and one is not Ellipsis)
+    inner = next(leaf for leaf in _leaves(hint) if leaf is not types.NoneType and leaf is not Ellipsis)
     read = _reader(inner, message)
     return _remembering(read) if message.name in _ALIKE else read
 
 
 def _remembering(read: Read) -> Read:
-    """*read*, once for equal messages: what it gives is frozen, so that many may have it."""
-    seen: dict[bytes, Any] = {}
+    """Return *read* with a cache for equal messages. The results are frozen and can be shared."""
+    structs: dict[bytes, Any] = {}
 
-    def look(given: Message) -> Any:
-        text = given.SerializeToString()
-        if (found := seen.get(text)) is None:
-            if len(seen) == _REMEMBERED:
-                seen.clear()
-            found = seen[text] = read(given)
-        return found
+    def read_cached(message: Message) -> Any:
+        key = message.SerializeToString()
+        if (struct := structs.get(key)) is None:
+            if len(structs) == _REMEMBERED:
+                structs.clear()
+            struct = structs[key] = read(message)
+        return struct
 
-    return look
+    return read_cached
 
 
 def _leaves(hint: Any) -> list[Any]:
@@ -132,32 +132,32 @@ def _leaves(hint: Any) -> list[Any]:
 def _map(value: Descriptor | None) -> Read:
     if value is None:
         return dict
-    one = _SPECIAL[value.name]
-    return lambda entries: {key: one(entry) for key, entry in entries.items()}
+    convert = _SPECIAL[value.name]
+    return lambda entries: {key: convert(entry) for key, entry in entries.items()}
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def moment(given: schema.Time) -> str | None:
-    """A time as JSON shows it (RFC 3339, whole seconds, UTC); None for the zero time."""
-    if not given.seconds and not given.nanos:
+def moment(message: schema.Time) -> str | None:
+    """Return a time as in JSON (RFC 3339, whole seconds, UTC); None for the zero time."""
+    if not message.seconds and not message.nanos:
         return None
-    return _shown(given.seconds)
+    return _shown(message.seconds)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
 def _shown(seconds: int) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
-def _int_or_string(given: schema.IntOrString) -> int | str:
-    return given.strVal if given.type else given.intVal
+def _int_or_string(message: schema.IntOrString) -> int | str:
+    return message.strVal if message.type else message.intVal
 
 
-def _quantity(given: schema.Quantity) -> str:
-    return given.string
+def _quantity(message: schema.Quantity) -> str:
+    return message.string
 
 
 _SPECIAL: Final[dict[str, Read]] = {

@@ -1,8 +1,8 @@
-"""One kind of object, kept the same as in the cluster: LIST once, then WATCH from there.
+"""Keep the objects of one kind in sync with the cluster: LIST once, then WATCH from there.
 
-The rules are those of ``client-go/tools/cache/reflector.go``: a watch goes on where the last one ended; what
-is too old to go on from (410) is listed again, and a list replaces all that was known of the kind, so that
-what was deleted in between goes too.
+The rules are those of ``client-go/tools/cache/reflector.go``: a watch continues where the last one ended. If that
+resourceVersion has expired (410), the kind is listed again. A list replaces all known objects of the kind, so that
+objects that were deleted meanwhile are removed as well.
 """
 
 import logging
@@ -12,54 +12,54 @@ from typing import Final, Protocol
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, Forbidden, NotFound, Permanent, ReschedulerError, Retryable
 from rescheduler.kube.backoff import delay
-from rescheduler.kube.client import Client, Stream
+from rescheduler.kube.client import Client, ResponseStream
 from rescheduler.kube.codec import Change
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing
 from rescheduler.kube.resources import Resource
 
-#: How long the server keeps a watch open; a connection that is silent for longer than that is dead.
+#: The timeout of a watch on the server; a connection without data for longer than that is considered dead.
 WATCH_SECONDS: Final = 90
 SILENCE_SECONDS: Final = WATCH_SECONDS + 15.0
 
-#: How often it is looked again for an optional kind that is not there.
+#: Interval between checks for an optional kind that is not served.
 ABSENT_SECONDS: Final = 300.0
 
-#: The API server means to send a bookmark each minute, and one shortly before a watch ends; now and then it leaves
-#: both out, and servers without a watch cache send none. A watch that ends after a longer silence is followed by a
-#: list, so that a quiet kind of a healthy server never looks stale.
+#: The API server usually sends a bookmark each minute and shortly before a watch ends, but sometimes omits both, and
+#: servers without a watch cache send none. If a watch ends after a longer silence, the kind is listed again, so that
+#: a kind without changes does not look stale.
 BOOKMARK_SECONDS: Final = 75.0
 
-#: A kind of which nothing was heard for so long is listed before it is watched again.
+#: A kind without an event, bookmark or list for this long is listed before it is watched again.
 RELIST_SECONDS: Final = 150.0
 
-#: A server that ends watches sooner than this, and with nothing said, is not asked again at once.
+#: A watch that ends sooner than this without an event counts as a failure, and its retry is delayed.
 _SHORT_SECONDS: Final = 1.0
 
-#: Watches that opened and broke this often without an event in between: list again.
+#: After this number of watches in a row that broke without an event, the kind is listed again.
 _BROKEN_WATCHES: Final = 3
 
 log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """Where a reflector puts what it sees. Called by the reflector's thread."""
+    """The receiver of a reflector's changes. Called by the reflector's thread."""
 
     def listed(self, kind: str, listing: Listing) -> None:
-        """All there is of the kind, in place of what was known."""
+        """Replace all known objects of the kind."""
         ...
 
     def changed(self, kind: str, change: Change) -> None:
-        """One object came, changed or went."""
+        """Apply the addition, modification or deletion of one object."""
         ...
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
-        """Why the kind cannot be read at present; None as soon as it can."""
+        """Set or clear (None) the error that prevents reading the kind."""
         ...
 
 
 class Reflector:
-    """A thread that keeps one kind up to date in a sink."""
+    """A thread that keeps one kind in a sink in sync with the cluster."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class Reflector:
         self._silence_seconds = silence_seconds
         self._stopping = threading.Event()
         self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
-        self._version: str | None = None  #: where to go on watching; None: list first
-        self._known = False  #: whether it was ever listed
+        self._version: str | None = None  #: resourceVersion to watch from; None: list first
+        self._known = False  #: whether the kind was ever listed
         self._absent = False  #: an optional kind that counts as empty
-        self._failures = 0  #: in a row, since something last came in
-        self._broken = 0  #: watches that opened and broke, since something last came in
-        self._cut = False  #: the last watch that opened broke before anything came in
-        self._heard: float | None = None  #: when an event, a bookmark or a list last came in; None: never listed
-        self._stream: Stream | None = None
+        self._failures = 0  #: in a row, since the last event
+        self._broken = 0  #: watches that opened and broke since the last event
+        self._cut = False  #: the last watch that opened broke before the first event
+        self._heard: float | None = None  #: time of the last event, bookmark or list; None: never listed
+        self._stream: ResponseStream | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
 
     @property
     def age(self) -> float | None:
-        """Seconds since an event, a bookmark or a list last came in; None: never listed. Read by any thread.
+        """Seconds since the last event, bookmark or list; None if the kind was never listed. For any thread.
 
-        Once watches break before anything comes in, a list shows no longer that the kind is watched.
+        While watches break before their first event, a list no longer resets the age.
         """
         heard = self._heard
         return None if heard is None else self._clock.monotonic() - heard
@@ -107,13 +107,13 @@ class Reflector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make the thread end soon; an open watch is cut off."""
+        """Ask the thread to stop, and close an open watch."""
         self._stopping.set()
         if (stream := self._stream) is not None:
             stream.stop()
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread's end, after :meth:`stop`."""
+        """Wait for the thread to end after :meth:`stop`."""
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
@@ -138,13 +138,13 @@ class Reflector:
         listing = self._lister.list()
         self._sink.listed(self._resource.kind, listing)
         if not (self._cut and self._stale):
-            self._heard = began  # pages are of the moment of the first one
+            self._heard = began  # all pages show the state at the first request
         self._version = listing.resource_version
         self._known = True
         log.debug("%s: listed %d", self._resource.plural, len(listing.objects))
 
     def _watch(self) -> None:
-        """One watch, to its end."""
+        """Run one watch until it ends."""
         assert self._version is not None
         query = {
             "watch": "true",
@@ -161,7 +161,7 @@ class Reflector:
             idle_seconds=self._silence_seconds,
         )
         try:
-            if self._stopping.is_set():  # stop() may have come before the stream was known
+            if self._stopping.is_set():  # stop() may have been called before the stream was set
                 return
             self._broken += 1
             self._cut = True
@@ -176,34 +176,34 @@ class Reflector:
         if (self.age or 0.0) >= BOOKMARK_SECONDS:
             self._version = None
 
-    def _follow(self, stream: Stream) -> None:
+    def _follow(self, stream: ResponseStream) -> None:
         self._sink.failing(self._resource.kind, None)
         for change in self._codecs.of(stream.content_type).changes(stream.chunks()):
             if change.type != "BOOKMARK":
                 self._sink.changed(self._resource.kind, change)
-            # Not before the sink has it: what a sink could not take comes again.
+            # Only after the sink has the change, so that a change that the sink failed to apply is sent again.
             self._version = change.resource_version or self._version
             self._failures = self._broken = 0
             self._cut, self._heard = False, self._clock.monotonic()
 
     def _refused(self, error: Forbidden | NotFound) -> float:
-        """An optional kind that was never served counts as empty; of others the last state is kept.
+        """Handle 403 and 404. An optional kind that was never served counts as empty; others keep their last state.
 
-        A missing right is a failure: nobody knows whether there are such objects.
+        A missing permission is a failure, because it is unknown whether there are such objects.
         """
         if isinstance(error, Forbidden) or not self._resource.optional or self._known:
             return self._failed(error)
         if not self._absent:
-            log.warning("%s: taken as none: %s", self._resource.plural, error)
+            log.warning("%s: not served, assuming that there are none: %s", self._resource.plural, error)
             self._sink.listed(self._resource.kind, Listing([], "", {}))
             self._absent = True
-        self._sink.failing(self._resource.kind, None)  # what failed before this was told
+        self._sink.failing(self._resource.kind, None)  # clear earlier errors
         self._failures += 1
         self._version = None
         return ABSENT_SECONDS
 
     def _failed(self, error: ReschedulerError) -> float:
-        """Note a failure; seconds until the next try."""
+        """Record a failure. Return the seconds until the next attempt."""
         if self._stopping.is_set():
             return 0.0
         self._failures += 1

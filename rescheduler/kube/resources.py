@@ -1,4 +1,4 @@
-"""What is read of the cluster, and where the API serves it."""
+"""The resources that are read from the cluster, and their API paths."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,31 +6,32 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind's collection over all namespaces, or over the one that is in the *path*.
+    """The collection of a kind in all namespaces, or in the namespace in *path*.
 
-    An *optional* one that the API server does not serve (404) counts as empty, with one warning. Any other must be
-    readable before anything is decided, and so must an optional one that is served: a missing right is no "empty".
+    An *optional* resource that the API server does not serve (404) counts as empty, with one warning. All others,
+    and optional ones that are served, must be readable before decisions are made: a missing permission does not mean
+    that there are no objects.
     """
 
     kind: str
     path: str
     optional: bool = False
-    selector: str = ""  #: of labels; objects without them are as good as absent
-    fields: str = ""  #: a selector of fields
+    selector: str = ""  #: label selector
+    fields: str = ""  #: field selector
 
     @property
     def plural(self) -> str:
-        """The name in permissions and messages: ``pods``."""
+        """The resource name in permissions and messages, for example ``pods``."""
         return self.path.rpartition("/")[2]
 
     @property
     def query(self) -> dict[str, str]:
-        """What lists and watches add to the path."""
+        """The query parameters of lists and watches."""
         selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
         return {name: text for name, text in selectors.items() if text}
 
 
-#: In the order in which changes are taken into the snapshot: what others refer to comes first.
+#: In the order in which changes are applied to the snapshot: referenced kinds come first.
 RESOURCES: Final[tuple[Resource, ...]] = (
     Resource("Namespace", "/api/v1/namespaces"),
     Resource("Node", "/api/v1/nodes"),

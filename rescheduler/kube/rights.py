@@ -1,6 +1,7 @@
-"""Which rights this program lacks, asked of the API server once one of them was refused.
+"""Find the missing permissions with SelfSubjectAccessReviews after a request was forbidden.
 
-A SelfSubjectAccessReview is open to everybody who is authenticated. Where it is not, only the refused requests tell.
+Every authenticated user may create a SelfSubjectAccessReview. If it is forbidden nevertheless, the errors of the
+requests are the only information.
 """
 
 import logging
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.client import Client
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
-    """One verb on one resource; with *namespace*, there only; with *name*, on that object only."""
+class AccessRight:
+    """A verb on a resource, optionally limited to a *namespace* and to the object *name*."""
 
     verb: str
     resource: str  #: ``nodes``, ``pods/eviction``
@@ -56,73 +57,78 @@ class Right:
         return {key: value for key, value in attributes.items() if value}
 
 
-#: To read what decides. Optional kinds are left out: where they are not served, no right is needed.
+#: To watch the cluster. Optional kinds are left out: if they are not served, no permission is needed.
 _READING: Final = tuple(
-    Right(verb, one.plural, one.path.split("/")[2] if one.path.startswith("/apis/") else "")
-    for one in RESOURCES
-    if not one.optional
+    AccessRight(verb, resource.plural, resource.path.split("/")[2] if resource.path.startswith("/apis/") else "")
+    for resource in RESOURCES
+    if not resource.optional
     for verb in ("list", "watch")
 )
 
 #: To read a candidate's controllers.
 _CONTROLLERS: Final = (
-    Right("get", "replicasets", "apps"),
-    Right("get", "deployments", "apps"),
-    Right("get", "statefulsets", "apps"),
-    Right("get", "replicationcontrollers"),
-    Right("get", "jobs", "batch"),
+    AccessRight("get", "replicasets", "apps"),
+    AccessRight("get", "deployments", "apps"),
+    AccessRight("get", "statefulsets", "apps"),
+    AccessRight("get", "replicationcontrollers"),
+    AccessRight("get", "jobs", "batch"),
 )
 
 #: To drain.
 _DRAINING: Final = (
-    Right("get", "nodes"),
-    Right("patch", "nodes"),
-    Right("get", "pods"),
-    Right("create", "pods/eviction"),
-    Right("create", "events"),
-    Right("patch", "events"),
-    Right("list", "events"),
+    AccessRight("get", "nodes"),
+    AccessRight("patch", "nodes"),
+    AccessRight("get", "pods"),
+    AccessRight("create", "pods/eviction"),
+    AccessRight("create", "events"),
+    AccessRight("patch", "events"),
+    AccessRight("list", "events"),
 )
 
 
-def rights_of_a_dry_run() -> tuple[Right, ...]:
-    """What a dry run needs, beside reading the memory, which it can do without."""
+def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
+    """Return the permissions of a dry run. It also reads the memory if that is permitted."""
     return _READING + _CONTROLLERS
 
 
-def rights_of_the_daemon(namespace: str, memory: str, lease: str = "", *, removes_nodes: bool) -> tuple[Right, ...]:
-    """What the daemon needs; *lease*: where it takes part in an election; *removes_nodes*: for a cloud provider."""
+def rights_of_the_daemon(
+    namespace: str, memory: str, lease: str = "", *, removes_nodes: bool
+) -> tuple[AccessRight, ...]:
+    """Return the permissions of the daemon.
+
+    *lease* is the name of the Lease, "" without leader election. *removes_nodes*: a provider removes machines.
+    """
     kept = [("configmaps", "", memory), *([("leases", "coordination.k8s.io", lease)] if lease else [])]
     own = [
-        Right(verb, resource, group, namespace, "" if verb == "create" else name)
+        AccessRight(verb, resource, group, namespace, "" if verb == "create" else name)
         for resource, group, name in kept
         for verb in ("create", "get", "patch")
     ]
-    removal = (Right("delete", "nodes"),) if removes_nodes else ()
+    removal = (AccessRight("delete", "nodes"),) if removes_nodes else ()
     return (*_READING, *_CONTROLLERS, *_DRAINING, *own, *removal)
 
 
-def told(missing: Collection[Right]) -> str:
-    """*missing* in words; "" for none."""
+def describe_missing(missing: Collection[AccessRight]) -> str:
+    """Return a message with the *missing* permissions; "" if there are none."""
     return f"missing rights: {'; '.join(map(str, missing))}" if missing else ""
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
 
 
 class _Review(msgspec.Struct):
-    status: _Status
+    status: _ReviewStatus
 
 
 class RightsReview:
-    """Asks for *rights* while a request is forbidden or one of them is missing. :attr:`missing` is for any thread."""
+    """Reviews *rights* while a request is forbidden or a right is missing. :attr:`missing` is for any thread."""
 
     def __init__(
-        self, client: Client, clock: Clock, rights: Iterable[Right], refused: Callable[[], bool] = lambda: True
+        self, client: Client, clock: Clock, rights: Iterable[AccessRight], refused: Callable[[], bool] = lambda: True
     ) -> None:
-        """*refused*: whether a request is forbidden at present."""
-        self.missing: tuple[Right, ...] = ()  #: as of the last review
+        """*refused* returns whether a request is forbidden at present."""
+        self.missing: tuple[AccessRight, ...] = ()  #: as of the last review
         self._client = client
         self._clock = clock
         self._rights = tuple(rights)
@@ -130,13 +136,13 @@ class RightsReview:
         self._ask_at = clock.monotonic()
 
     def why(self) -> str:
-        """Which rights are missing, in words; "" where none is. May ask the API server.
+        """Return a message with the missing rights, or "". May send requests.
 
-        Those to the memory are left out: where it cannot be read or stored, that is a reason of its own.
+        Rights to the memory are left out: a memory that cannot be read or stored has its own reason.
         """
         if self._clock.monotonic() >= self._ask_at and (self.missing or self._refused()):
             self._review()
-        return told([right for right in self.missing if right.resource != "configmaps"])
+        return describe_missing([right for right in self.missing if right.resource != "configmaps"])
 
     def _review(self) -> None:
         self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
@@ -150,7 +156,7 @@ class RightsReview:
                 log.warning("missing right: %s", right)
         self.missing = missing
 
-    def _is_allowed(self, right: Right) -> bool:
+    def _is_allowed(self, right: AccessRight) -> bool:
         body: dict[str, Any] = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -158,6 +164,6 @@ class RightsReview:
         }
         answer = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
         try:
-            return shapes.decode(answer.body, _Review).status.allowed
+            return decoding.decode(answer.body, _Review).status.allowed
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return True  # not known; the request itself will tell
+            return True  # unknown; the request itself will fail

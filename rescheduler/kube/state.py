@@ -1,4 +1,4 @@
-"""The cluster as the loop sees it: one Snapshot, brought up to date each time it is asked for."""
+"""The watched cluster: a Snapshot that is updated each time it is requested."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -18,12 +18,12 @@ from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import RESOURCES, Resource
 from rescheduler.settings import JSON
 
-#: Classes of pods that may pile up before those without a pod are dropped; at least twice as many as are in use.
-_CLASSES: Final = 256
+#: Minimum number of pod classes before unused ones are dropped; the limit is at least twice the number in use.
+_CLASSES: Final = 64
 
 
 class ClusterState:
-    """Reflectors on one side, the loop on the other. :meth:`snapshot` is for one thread, the rest for any."""
+    """The reflectors and the snapshot. :meth:`snapshot` is for one thread, all other methods are for any thread."""
 
     def __init__(
         self,
@@ -37,83 +37,86 @@ class ClusterState:
         self._clock = clock
         self._resources = resources
         self._snapshot = Snapshot()
-        self._inbox = Inbox(frozenset(one.kind for one in resources), clock)
+        self._inbox = Inbox(frozenset(resource.kind for resource in resources), clock)
         self._classes = _Classes()
         self._reflectors = [
             Reflector(
-                one,
+                resource,
                 client,
-                codecs(one.kind, content_type, self._classes.interner),
+                codecs(resource.kind, content_type, self._classes.interner),
                 self,
                 clock,
                 page_size=page_size,
             )
-            for one in resources
+            for resource in resources
         ]
 
     def start(self) -> None:
-        """Start to read the cluster, one thread a kind."""
-        for one in self._reflectors:
-            one.start()
+        """Start to watch the cluster, with one thread per kind."""
+        for reflector in self._reflectors:
+            reflector.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Stop reading; waits at most *seconds* for the threads, which hold nothing that needs an end."""
-        for one in self._reflectors:
-            one.stop()
+        """Stop the threads, and wait for them for at most *seconds*."""
+        for reflector in self._reflectors:
+            reflector.stop()
         deadline = self._clock.monotonic() + seconds
-        for one in self._reflectors:
-            one.join(max(0.0, deadline - self._clock.monotonic()))
+        for reflector in self._reflectors:
+            reflector.join(max(0.0, deadline - self._clock.monotonic()))
 
     @property
     def synced(self) -> bool:
-        """Whether every kind was read once, or is not served."""
+        """Whether every kind was listed once, or is not served."""
         return self._inbox.complete.is_set()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Kinds that were not read yet."""
+        """The kinds that were not listed yet."""
         return self._inbox.missing
 
     def ages(self) -> Mapping[str, float]:
-        """By kind, seconds since an event, a bookmark or a list last came in.
+        """Return, by kind, the seconds since the last event, bookmark or list.
 
-        Kinds that are not served, or were not read yet, are left out.
+        Kinds that are not served or were not listed yet are left out.
         """
-        ages = ((one.kind, reflector.age) for one, reflector in zip(self._resources, self._reflectors, strict=True))
+        ages = (
+            (resource.kind, reflector.age)
+            for resource, reflector in zip(self._resources, self._reflectors, strict=True)
+        )
         return {kind: age for kind, age in ages if age is not None}
 
     @property
     def errors(self) -> Mapping[str, ReschedulerError]:
-        """Why kinds cannot be read at present. What was read before stays in the snapshot, and ages."""
+        """The current read errors, by kind. The snapshot keeps the last known objects of these kinds."""
         return self._inbox.errors
 
     @property
     def unreadable(self) -> Mapping[tuple[str, str], Unreadable]:
-        """Objects, by kind and key, that cannot be decoded at this moment; a snapshot has those of its own moment."""
+        """The objects that cannot be decoded at present, by kind and key. A snapshot has its own list."""
         return self._inbox.unreadable
 
     def snapshot(self) -> Snapshot:
-        """The cluster at this moment: the same object each time, valid until the next call.
+        """Update and return the snapshot. It is the same object each time and valid until the next call.
 
-        Costs what changed since the last call.
+        The cost depends on the number of changes since the last call.
         """
         taken = self._inbox.take()
-        for kind in (one.kind for one in self._resources):
+        for kind in (resource.kind for resource in self._resources):
             if (pending := taken.pending.get(kind)) is None:
                 continue
             if pending.replaced:
-                self._snapshot.replace(kind, (one for one in pending.latest.values() if one is not None))
+                self._snapshot.replace(kind, (item for item in pending.latest.values() if item is not None))
                 continue
-            for key, one in pending.latest.items():
-                if one is None:
+            for key, item in pending.latest.items():
+                if item is None:
                     self._snapshot.delete(kind, key)
                 else:
-                    self._snapshot.upsert(kind, one)
+                    self._snapshot.upsert(kind, item)
         self._snapshot.unreadable = taken.unreadable
         self._classes.watch(self._snapshot)
         return self._snapshot
 
-    # What the reflectors call
+    # Called by the reflectors
 
     def listed(self, kind: str, listing: Listing) -> None:
         self._inbox.listed(kind, listing)
@@ -128,10 +131,10 @@ class ClusterState:
 
 
 class _Classes:
-    """The interner of pod classes, kept from growing with every Job that ever ran.
+    """The interner of pod classes, without unused classes, so that it does not grow with every Job.
 
-    The loop's thread knows which classes are in use; only the pods' reflector may touch the interner. A class
-    that is dropped although a pod of it is on its way is made a second time, which costs a little sharing.
+    The loop's thread knows which classes are in use, but only the pods' reflector may change the interner. If a class
+    is dropped while a pod of it is being added, it is created again; then two equal classes exist for a while.
     """
 
     def __init__(self) -> None:
@@ -162,27 +165,27 @@ def read_cluster(
     progress: Callable[[str, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Snapshot:
-    """Read the cluster once, for commands that answer and end.
+    """Read the cluster once, for commands that do not watch it.
 
-    *progress* is told a kind's plural and the number read so far. Optional kinds that are not served are left out;
-    those that are not permitted, too, and *warn* is told in one line what that assumes. Raises what a request raises
-    (Forbidden for any other kind, and for all of them without *warn*).
+    *progress* receives a resource name and the number of objects so far. Optional kinds that are not served are left
+    out. Optional kinds that are forbidden are left out if *warn* is given; it receives a message. Raises the errors of
+    requests, also Forbidden for all other kinds.
     """
     snapshot, interner = Snapshot(), Interner()
-    for one in resources:
-        lister = Lister(one, client, codecs(one.kind, content_type, interner), clock)
-        seen = (lambda count, plural=one.plural: progress(plural, count)) if progress else None
+    for resource in resources:
+        lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
+        report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None
         try:
-            listing = lister.list(seen)
+            listing = lister.list(report_count)
         except NotFound:
-            if not one.optional:
+            if not resource.optional:
                 raise
             continue
         except Forbidden as error:
-            if not one.optional or warn is None:
+            if not resource.optional or warn is None:
                 raise
-            warn(f"{error}; planning assumes that there are no {one.plural}")
+            warn(f"{error}; planning assumes that there are no {resource.plural}")
             continue
-        snapshot.replace(one.kind, listing.objects)
+        snapshot.replace(resource.kind, listing.objects)
         snapshot.unreadable += tuple(listing.unreadable.values())
     return snapshot

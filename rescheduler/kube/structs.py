@@ -1,4 +1,4 @@
-"""Objects read as structs of whoever asks for them: kinds and fields that the snapshot does not have."""
+"""Read objects as structs of the caller, for kinds and fields that the snapshot does not contain."""
 
 from typing import Any, Generic, TypeVar, cast
 
@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from predicates.objects import Object
 from predicates.wire import Interner, WireError, unreadable
-from rescheduler import shapes
+from rescheduler import decoding
 from rescheduler.kube.client import Client
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
@@ -19,26 +19,26 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class StructCodec(JsonCodec, Generic[T]):
-    """Reads one kind as *shape*; listings and changes carry such objects."""
+    """A JSON decoder that decodes the objects of one kind as *shape*."""
 
     def __init__(self, kind: str, shape: type[T]) -> None:
         super().__init__(kind, Interner())
-        self._shapes = shapes.decoder(shape)
+        self._shapes = decoding.decoder(shape)
 
     def decode(self, raw: Raw) -> Object:
         try:
-            found: Any = self._shapes.decode(raw)
+            decoded: Any = self._shapes.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(unreadable(self.kind, raw, str(error))) from error
-        return cast("Object", found)
+        return cast("Object", decoded)
 
 
 def structs(kind: str, shape: type[msgspec.Struct]) -> Codecs:
-    """How to read *kind* as *shape*: as JSON, which every kind is served as."""
+    """Return codecs for *kind* as *shape*. They use JSON, which every kind supports."""
     codec = StructCodec(kind, shape)
     return Codecs(JSON, codec, codec)
 
 
 def read_structs(client: Client, resource: Resource, shape: type[T]) -> list[T]:
-    """:func:`~rescheduler.kube.lister.read_all` of *resource*, as *shape*."""
+    """Return all objects of *resource* as *shape*; see :func:`~rescheduler.kube.lister.read_all`."""
     return cast("list[T]", read_all(client, resource, StructCodec(resource.kind, shape)))

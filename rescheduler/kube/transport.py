@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the API server and back, as errors of ours."""
+"""Convert connection errors of urllib3 to errors of this program."""
 
 import contextlib
 import ssl
@@ -18,40 +18,40 @@ from urllib3.exceptions import (
 from rescheduler.errors import Permanent, Retryable
 from rescheduler.kube.answers import one_line
 
-#: Most special first: some are subclasses of others.
+#: Most specific first: some are subclasses of others.
 _WHY: Final = (
-    (ProxyError, "the proxy to {host} failed: {said}"),
+    (ProxyError, "the proxy to {host} failed: {message}"),
     (NameResolutionError, "the name of {host} cannot be resolved"),
     (NewConnectionError, "no connection to {host}: {end}"),
-    (ConnectTimeoutError, "no connection to {host} in time"),
-    (SSLError, "no trusted connection to {host}: {said}"),
-    (ReadTimeoutError, "{host} went silent"),
+    (ConnectTimeoutError, "the connection to {host} timed out"),
+    (SSLError, "no trusted connection to {host}: {message}"),
+    (ReadTimeoutError, "{host} did not respond in time"),
 )
 
 
 @contextlib.contextmanager
-def speaking(act: str, host: str) -> Iterator[None]:
-    """Raises Retryable where the connection fails within the block, Permanent where the server is not to be trusted.
+def translating_errors(act: str, host: str) -> Iterator[None]:
+    """Raise Retryable if the connection fails within the block, or Permanent if the server is not trusted.
 
-    *act* says what is tried, *host* is the server's URL.
+    *act* describes the request, *host* is the server's URL.
     """
     try:
         yield
-    except (HTTPError, OSError, ValueError) as error:  # ValueError: a read after the socket was shut
+    except (HTTPError, OSError, ValueError) as error:  # ValueError: a read after the socket was shut down
         kind = Permanent if _untrusted(error) else Retryable
         raise kind(f"{act}: {_why(error, host)}") from error
 
 
 def _untrusted(error: Exception) -> bool:
-    """Whether the server's certificate was refused, which trying again does not change."""
-    return isinstance(error, SSLError) and any(isinstance(one, ssl.SSLCertVerificationError) for one in error.args)
+    """Return whether the server's certificate was rejected. A retry would not succeed."""
+    return isinstance(error, SSLError) and any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
 
 
 def _why(error: Exception, host: str) -> str:
-    """What went wrong on the way, in one line."""
+    """Return the cause in one line."""
     cause = error.original_error if isinstance(error, ProxyError) else error
-    said = one_line(str(cause))
+    message = one_line(str(cause))
     for kind, text in _WHY:
         if isinstance(error, kind):
-            return text.format(host=host, said=said, end=said.rpartition(": ")[2].rpartition("] ")[2])
-    return f"the connection to {host} broke: {said}"
+            return text.format(host=host, message=message, end=message.rpartition(": ")[2].rpartition("] ")[2])
+    return f"the connection to {host} broke: {message}"

@@ -1,6 +1,7 @@
-"""Controllers of pods in the API's shape, and what they want. Pure."""
+"""Controllers of pods as API objects, and the number of pods they want. Pure."""
 
 import hashlib
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,16 +23,30 @@ class WorkloadCondition(Wire, frozen=True):
     message: str = ""
 
 
+class RollingUpdate(Wire, frozen=True):
+    max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
+
+
+class RollOutStrategy(Wire, frozen=True):
+    """How a controller replaces its pods when its template changes."""
+
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
 class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     template: Raw = Raw(b"{}")
+    strategy: RollOutStrategy | None = None  #: of a Deployment
+    update_strategy: RollOutStrategy | None = None  #: of a StatefulSet
 
 
 class WorkloadStatus(Wire, frozen=True):
     conditions: tuple[WorkloadCondition, ...] | None = None
 
 
-class Workload(Wire, frozen=True):
+class WorkloadObject(Wire, frozen=True):
     """A Deployment, ReplicaSet, StatefulSet or ReplicationController."""
 
     metadata: ObjectMeta
@@ -40,24 +55,50 @@ class Workload(Wire, frozen=True):
 
     @property
     def wanted(self) -> int:
-        """Pods that it wants to run."""
+        """The desired number of pods."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
     @property
+    def least_available(self) -> int:
+        """The number of pods that a roll-out leaves available."""
+        if (strategy := self.spec.strategy) is not None:
+            return 0 if strategy.type == "Recreate" else max(0, self.wanted - self._max_unavailable(strategy))
+        strategy = self.spec.update_strategy
+        if strategy is None or strategy.type != "RollingUpdate":
+            return self.wanted
+        limits = strategy.rolling_update or RollingUpdate()
+        return max(0, self.wanted - max(1, scaled(limits.max_unavailable or 1, self.wanted)))
+
+    def _max_unavailable(self, strategy: RollOutStrategy) -> int:
+        """Return the limit in pods (``deploymentutil.ResolveFenceposts``)."""
+        limits = strategy.rolling_update or RollingUpdate("25%", "25%")
+        unavailable = scaled(limits.max_unavailable or 0, self.wanted)
+        return unavailable or int(not scaled(limits.max_surge or 0, self.wanted, up=True))
+
+    @property
     def refusal(self) -> str:
-        """Why it cannot create pods, by its condition; "" where it can."""
-        for one in self.status.conditions or ():
-            if one.type == "ReplicaFailure" and one.status == "True" and one.reason != "FailedDelete":
-                return one.message or one.reason
+        """The message of the ReplicaFailure condition, or ""."""
+        for condition in self.status.conditions or ():
+            if condition.type == "ReplicaFailure" and condition.status == "True" and condition.reason != "FailedDelete":
+                return condition.message or condition.reason
         return ""
 
 
+def scaled(value: int | str, total: int, *, up: bool = False) -> int:
+    """Return *value*, or its percentage of *total* (``intstr.GetScaledValueFromIntOrPercent``); 0 if it is invalid."""
+    if isinstance(value, int):
+        return value
+    digits = value.removesuffix("%")
+    percent = int(digits) if digits.isdecimal() and value.endswith("%") else 0
+    return math.ceil(percent * total / 100) if up else percent * total // 100
+
+
 def controller_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
-    """The owner with ``controller: true``."""
-    return next((one for one in owners if one.controller), None)
+    """Return the owner with ``controller: true``."""
+    return next((owner for owner in owners if owner.controller), None)
 
 
 def digest(template: Raw) -> str:
-    """A digest of a pod template: equal for equal templates, however their JSON is written."""
+    """Return a digest of a pod template. It does not depend on the formatting of the JSON."""
     canonical = msgspec.json.encode(msgspec.json.decode(template), order="deterministic")
     return hashlib.sha256(canonical).hexdigest()[:_DIGITS]

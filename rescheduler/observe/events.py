@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRef:
+class InvolvedNode:
     """A node, identified by its UID: a new node with the same name is a different one."""
 
     name: str
@@ -35,15 +36,6 @@ class Waiting(enum.StrEnum):
     MEMORY_UNREADABLE = "memory-unreadable"
     SPOT_SETTLING = "spot-settling"
     FAILURE_PAUSE = "failure-pause"
-
-
-class EvictionResult(enum.StrEnum):
-    """The result of an eviction request; also a metric label."""
-
-    EVICTED = "evicted"
-    GONE = "gone"
-    REFUSED = "refused"  #: rejected by a budget at present
-    FAILED = "failed"
 
 
 class ErrorKind(enum.StrEnum):
@@ -119,7 +111,7 @@ class Planned:
 
     at: datetime
     planning: Planning
-    nodes: Mapping[str, NodeRef]  #: the nodes of the verdicts
+    nodes: Mapping[str, InvolvedNode]  #: the nodes of the verdicts
     seconds: float
     complete: bool  #: every on-demand node has a verdict, not only those up to the first that can be drained
 
@@ -130,14 +122,14 @@ class Chosen:
 
     plans: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
-    nodes: Mapping[str, NodeRef]  #: the nodes of the verdicts
+    nodes: Mapping[str, InvolvedNode]  #: the nodes of the verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
     """A drain was started or resumed."""
 
-    node: NodeRef
+    node: InvolvedNode
     plan: Plan | None  #: None for a drain that another process started and this one resumes
 
 
@@ -145,14 +137,14 @@ class DrainStarted:
 class Tainted:
     """The node was tainted and accepts no more pods."""
 
-    node: NodeRef
+    node: InvolvedNode
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswered:
     """The result of an eviction request."""
 
-    node: NodeRef
+    node: InvolvedNode
     pod: PodRef
     result: EvictionResult
     detail: str = ""
@@ -163,7 +155,7 @@ class EvictionAnswered:
 class MachineOrdered:
     """Termination of the empty node's machine was requested."""
 
-    node: NodeRef
+    node: InvolvedNode
     provider: str
     group: str
 
@@ -172,9 +164,9 @@ class MachineOrdered:
 class MachineAnswered:
     """The provider's response to a termination request."""
 
-    node: NodeRef
+    node: InvolvedNode
     provider: str
-    outcome: str  #: the outcome's class in lower case: deleted, alreadygone, accepted, refused, failed
+    outcome: str  #: a metric label: deleted, alreadygone, accepted, refused, failed
     detail: str
 
 
@@ -183,7 +175,7 @@ class DrainEnded:
     """A drain has ended."""
 
     at: datetime
-    node: NodeRef
+    node: InvolvedNode
     placements: tuple[Placement, ...]  #: all pods to move and their forecast nodes
     evicted: tuple[PodRef, ...]
     failure: Failure | None
@@ -201,14 +193,14 @@ class DrainEnded:
 class MachineGone:
     """A machine whose termination an earlier drain requested is terminating or gone, and its Node was deleted."""
 
-    node: NodeRef
+    node: InvolvedNode
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPostponed:
     """A termination that may have been requested before is not requested again for now; nothing was evicted."""
 
-    node: NodeRef
+    node: InvolvedNode
     failure: Failure  #: the reason
 
 
@@ -223,7 +215,7 @@ class OwedChanged:
 class CoolingDown:
     """The node's drain failed *failures* times in a row; it is not drained for a while."""
 
-    node: NodeRef
+    node: InvolvedNode
     until: datetime
     failures: int
 
@@ -232,7 +224,7 @@ class CoolingDown:
 class Swept:
     """Marks of an earlier drain were found on a node and handled."""
 
-    node: NodeRef
+    node: InvolvedNode
     holder: str  #: identity of the process that set the marks; "" if it cannot be read
     done: Sweep
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,
@@ -16,10 +17,9 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
-    EvictionResult,
+    InvolvedNode,
     MachineGone,
     MachineOrdered,
-    NodeRef,
     Planned,
     RemovalPostponed,
     Swept,
@@ -36,7 +36,7 @@ _MAX_REASONS: Final = 3
 class RecordEvent(Protocol):
     """Writes one Kubernetes Event asynchronously, without raising. Repeated events are counted, not written again."""
 
-    def __call__(self, subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
+    def __call__(self, subject: InvolvedNode | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class KubeEvents:
 
     def __init__(self, record: RecordEvent, words: Words = Words()) -> None:
         self._record, self._words = record, words
-        self._reported: dict[NodeRef, object] = {}
+        self._reported: dict[InvolvedNode, object] = {}
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -95,8 +95,10 @@ class KubeEvents:
             case Swept(node, holder, done):
                 self._record(node, "DrainSwept", f"a drain by {holder or 'an unknown holder'} was {done}")
 
-    def _report_blocked(self, rejected: Iterable[Rejected], nodes: Mapping[str, NodeRef], *, complete: bool) -> None:
-        blocked: dict[NodeRef, object] = {}
+    def _report_blocked(
+        self, rejected: Iterable[Rejected], nodes: Mapping[str, InvolvedNode], *, complete: bool
+    ) -> None:
+        blocked: dict[InvolvedNode, object] = {}
         for verdict in rejected:
             node = nodes[verdict.node]
             blocked[node] = {(blocker.reason, blocker.pod) for blocker in verdict.blockers}
@@ -132,9 +134,6 @@ class KubeEvents:
 
 
 def _blocked(verdict: Rejected) -> str:
-    reasons = [
-        f"{blocker.reason}: {f'pod {blocker.pod}: ' if blocker.pod else ''}{blocker.detail}"
-        for blocker in verdict.blockers
-    ]
+    reasons = [str(blocker) for blocker in verdict.blockers]
     more = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
     return "the node is not drained: " + "; ".join(reasons[:_MAX_REASONS]) + more

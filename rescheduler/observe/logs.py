@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO, assert_never
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     Compared,
@@ -19,7 +20,6 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
-    EvictionResult,
     Held,
     KeptByGuards,
     LeadershipChanged,

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     Compared,
@@ -22,7 +23,6 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
-    EvictionResult,
     Held,
     KeptByGuards,
     LeadershipChanged,

@@ -168,9 +168,7 @@ def _node_rows(board: Board) -> Iterable[tuple[str, ...]]:
             yield _text(verdict.node), state, moves or "no pods to move"
         else:
             why = "<br>".join(
-                f"<code>{_text(blocker.reason)}</code> "
-                f"{_text(blocker.pod) + ': ' if blocker.pod else ''}{_text(blocker.detail)}"
-                for blocker in verdict.blockers
+                f"<code>{_text(blocker.reason)}</code> {_text(blocker.text)}" for blocker in verdict.blockers
             )
             yield _text(verdict.node), '<span class="no">not drained</span>', why
 

@@ -54,6 +54,7 @@ class ControllerState:
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
     succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
     job: JobFacts | None = None  #: only for a Job
+    least_available: int | None = None  #: number of pods that a roll-out leaves available; None if unknown
 
     @property
     def ordered(self) -> bool:

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from rescheduler.planning.waits import Count, Doubling, Moment
+from rescheduler.backoff import Backoff
+from rescheduler.planning.waits import Count, Moment
 
 #: Longer failure details are cut to this many characters.
 _LONGEST_DETAIL: Final = 300
@@ -31,7 +32,7 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
     by_node: dict[str, Cooldown] = {}
 
     def failed(
-        self, node: str, uid: str, now: datetime, wait: Doubling, reason: str = "", detail: str = ""
+        self, node: str, uid: str, now: datetime, wait: Backoff, reason: str = "", detail: str = ""
     ) -> "Cooldowns":
         """Return the cooldowns after a failed drain of *node*."""
         last = self.by_node.get(node)
@@ -54,7 +55,7 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the cooldowns that have not expired at *now*, by node."""
         return {node: cooldown for node, cooldown in self.by_node.items() if cooldown.until > now}
 
-    def bounded(self, now: datetime, wait: Doubling) -> "Cooldowns":
+    def bounded(self, now: datetime, wait: Backoff) -> "Cooldowns":
         """Return the same cooldowns, none of them longer than the longest allowed wait."""
         latest = now + wait.longest
         late = {

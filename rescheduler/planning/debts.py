@@ -60,6 +60,16 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
     )
 
 
+def incur_in_roll_out(state: ControllerState, least_available: int, before: Replicas) -> Debt:
+    """Return the debt for pods that may have been evicted after a roll-out began.
+
+    *before* are the pods right before those evictions. The roll-out itself may make some of them unavailable, and its
+    new pods may never become Ready, so no more is owed than what it leaves available.
+    """
+    debt = incur(state, before)
+    return msgspec.structs.replace(debt, ready=min(debt.ready, least_available), bound=min(debt.bound, least_available))
+
+
 def raised(debt: Debt, least: Debt) -> Debt:
     """Return *debt* for no fewer pods than *least* has."""
     return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))

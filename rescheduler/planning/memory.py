@@ -111,7 +111,7 @@ class _Document(msgspec.Struct):
     memory: Memory
 
 
-#: Created once, at import: see :mod:`rescheduler.shapes`.
+#: Created once, at import: see :mod:`rescheduler.decoding`.
 _DECODER: Final = msgspec.json.Decoder(_Document)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 

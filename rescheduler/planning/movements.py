@@ -12,10 +12,11 @@ from typing import Annotated, Final
 import msgspec
 
 from predicates.objects import Pod
+from rescheduler.backoff import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.waits import Count, Doubling, Moment, Waits
+from rescheduler.planning.waits import Count, Moment, Waits
 
 DAY: Final = timedelta(hours=24)
 
@@ -52,7 +53,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
             moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
         return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until)
 
-    def came_back(self, now: datetime, wait: Doubling) -> "ControllerMoves":
+    def came_back(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record after a return that was observed at *now*."""
         returns = self.returns + 1
         return ControllerMoves(self.moves, returns, returned=True, until=now + wait.after(returns))
@@ -61,7 +62,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the moves of the last 24 hours."""
         return tuple(move for move in self.moves if move.at > now - DAY)
 
-    def current(self, now: datetime, wait: Doubling) -> "ControllerMoves | None":
+    def current(self, now: datetime, wait: Backoff) -> "ControllerMoves | None":
         """Return the record without expired entries, or None if nothing is left.
 
         Returns expire when the longest wait has passed since the last wait ended.
@@ -71,7 +72,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
             return msgspec.structs.replace(self, moves=moves or self.moves[-1:])
         return ControllerMoves(moves, returned=self.returned) if moves else None
 
-    def bounded(self, now: datetime, wait: Doubling) -> "ControllerMoves":
+    def bounded(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record without moves in the future and with waits limited to the longest wait."""
         if self.last <= now and (self.until is None or self.until <= now + wait.longest):
             return self
@@ -120,12 +121,12 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
             ]
         return (Movements(self.by_uid | changed) if changed else self), tuple(blockers)
 
-    def current(self, now: datetime, wait: Doubling) -> "Movements":
+    def current(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without expired entries."""
         kept = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
         return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
 
-    def bounded(self, now: datetime, wait: Doubling) -> "Movements":
+    def bounded(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without times that a wrong clock wrote."""
         kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)

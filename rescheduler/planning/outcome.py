@@ -83,6 +83,14 @@ class Blocker:
     detail: str
     pod: str | None = None  #: ``namespace/name``, or None if the node itself is blocked
 
+    @property
+    def text(self) -> str:
+        """Return the detail, with the pod."""
+        return f"pod {self.pod}: {self.detail}" if self.pod else self.detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}"
+
 
 #: Reasons that mean that another tool is removing the node.
 _REMOVALS: Final = frozenset({Reason.NODE_DELETING, Reason.BEING_DRAINED})

@@ -1,10 +1,12 @@
-"""Waits that double: after failed drains, and after pods returned to on-demand nodes."""
+"""Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, TypeAlias
 
 import msgspec
+
+from rescheduler.backoff import Backoff
 
 #: A wall-clock time with its time zone.
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -14,25 +16,12 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 @dataclass(frozen=True, slots=True)
-class Doubling:
-    """Exponential waits: *first*, 2 × *first*, 4 × *first*, … up to *longest*."""
-
-    first: timedelta
-    longest: timedelta
-
-    def after(self, times: int) -> timedelta:
-        """Return the wait after *times* failures, which must be at least 1."""
-        seconds = self.first.total_seconds() * 2.0 ** min(times - 1, 64)
-        return self.longest if seconds >= self.longest.total_seconds() else timedelta(seconds=seconds)
-
-
-@dataclass(frozen=True, slots=True)
 class Waits:
     """How long nodes, drains and controllers wait. The defaults are those of the flags."""
 
-    cooldown: Doubling = Doubling(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
-    pause: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=4))  #: for all drains
-    returned: Doubling = Doubling(timedelta(minutes=10), timedelta(hours=24))  #: for a controller whose pods returned
+    cooldown: Backoff = Backoff(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
+    pause: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=4))  #: for all drains
+    returned: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=24))  #: for a controller whose pods returned
     moves_per_pod: float = 3.0  #: per 24 hours, on average over a controller's replicas; 0 means no limit
 
 
@@ -42,7 +31,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     times: Count = 0  #: failures in a row
     until: Moment | None = None
 
-    def lengthened(self, now: datetime, wait: Doubling) -> "Pause":
+    def lengthened(self, now: datetime, wait: Backoff) -> "Pause":
         """Return the pause after one more failure."""
         return Pause(self.times + 1, now + wait.after(self.times + 1))
 
@@ -50,7 +39,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the end of the pause, or None if drains need not wait."""
         return self.until if self.until is not None and now < self.until else None
 
-    def bounded(self, now: datetime, wait: Doubling) -> "Pause":
+    def bounded(self, now: datetime, wait: Backoff) -> "Pause":
         """Return the same pause, limited to the longest allowed wait."""
         if self.until is None or self.until <= now + wait.longest:
             return self

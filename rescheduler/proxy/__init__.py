@@ -1,0 +1,1 @@
+"""The cloudpool proxy: it drains nodes before the pool terminates their machines."""

@@ -1,4 +1,4 @@
-"""Answers of the proxy's own, in the API's form."""
+"""Responses of the proxy itself, in the API's form."""
 
 from starlette.responses import Response
 
@@ -11,9 +11,9 @@ MEMBERSHIP = "failed to set membership status"
 
 
 class UpdateFailed(Exception):
-    """An update that was not done, or not wholly: a status, and what, where and why.
+    """An update that failed, at least in part: the status code and the detail.
 
-    404 unknown machine, 502 the backend, 503 the API server, 504 a deadline, 500 all else.
+    404 unknown machine, 502 the backend, 503 the API server or owed pods, 504 a timeout, 500 anything else.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -26,7 +26,7 @@ def error(status: int, message: str, detail: str = "") -> Response:
 
 
 def done(message: str = "", detail: str = "") -> Response:
-    """Success has no body, unless there is something to say about it."""
+    """Return a success, without a body unless there is a message."""
     if not message:
         return Response()
     return Response(error_document(message, detail), media_type="application/json")

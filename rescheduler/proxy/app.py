@@ -1,4 +1,4 @@
-"""The proxy as an ASGI application: removals are done gracefully, all else is forwarded."""
+"""The proxy as an ASGI application: removals drain nodes first, everything else is forwarded."""
 
 import asyncio
 import hmac
@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from rescheduler.backends.base import AuthError
 from rescheduler.clock import Clock, SystemClock
+from rescheduler.errors import AuthError
 from rescheduler.observe.logs import NOTICE
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
@@ -30,12 +30,12 @@ from rescheduler.proxy.forward import (
     raw_path,
 )
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
-from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, Result
+from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
-#: A TRACE is answered with the request itself, our credentials included; a CONNECT would make us a tunnel.
+#: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
 _NO_NODE: Final = "the request would remove a machine that this proxy knows no node of"
@@ -44,9 +44,9 @@ log = logging.getLogger(__name__)
 
 
 class Updates(Protocol):
-    """What removes machines, and drains their nodes first. Called from threads, one call at a time.
+    """Removals of machines with drains of their nodes. Called from threads, one call at a time.
 
-    Each returns what is left to say about a success, "" where that is nothing, and raises UpdateFailed.
+    Each returns what to report about a success, "" if nothing, and raises UpdateFailed.
     """
 
     def set_size(self, desired: int) -> str: ...
@@ -54,38 +54,38 @@ class Updates(Protocol):
     def terminate(self, machine: str, *, decrement: bool) -> str: ...
 
     def dispose(self, machine: str) -> str:
-        """Drain the machine's node and let the machine go, whatever the pool protects it from; it is replaced."""
+        """Drain the machine's node and dispose of the machine, even if it is protected; the pool replaces it."""
         ...
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        """Drain the machine's node, then detach the machine; the node goes on without it."""
+        """Drain the machine's node, then detach the machine; the node stays in the cluster."""
         ...
 
     def comes_back(self, machine: str) -> bool:
-        """Whether the machine runs and does not count for the pool's size. Called at any time."""
+        """Whether the machine is allocated and does not count for the pool's size. May be called at any time."""
         ...
 
     def take_back(self, machine: str, *, evictable: bool) -> str:
-        """Let the machine count again, and the pool choose nobody in its place."""
+        """Make the machine active again, without a surplus from which the pool would choose a victim."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """In seconds."""
+class ClientTimeouts:
+    """Timeouts in seconds."""
 
-    request: float  #: for a request's body to arrive
-    queue: float  #: for an update's turn to come
+    request: float  #: for receiving a request's body
+    queue: float  #: for an update in the queue
 
 
-class Proxy:
-    """The application. *token* reads the bearer token that clients must show; `None`: they need none."""
+class ProxyApplication:
+    """The application. *token* returns the bearer token that clients must send; `None`: no authentication."""
 
     def __init__(
         self,
         updates: Updates,
         forwarder: Forwarder,
-        patience: Patience,
+        patience: ClientTimeouts,
         token: Callable[[], str] | None = None,
         metrics: ProxyMetrics | None = None,
         clock: Clock | None = None,
@@ -100,7 +100,7 @@ class Proxy:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        code, found, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
+        code, meaning, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
 
         async def noting(message: Message) -> None:
             nonlocal code
@@ -109,27 +109,27 @@ class Proxy:
             await send(message)
 
         try:
-            await self._handle(found, scope, receive, noting)
+            await self._handle(meaning, scope, receive, noting)
         finally:
-            self._metrics.answered(found.operation, code)
-            if found.operation is Operation.FORWARD:
+            self._metrics.answered(meaning.operation, code)
+            if meaning.operation is Operation.FORWARD:
                 took = self._seconds() - began
                 log.log(NOTICE, "%s %s: %s after %.3f s", scope["method"], raw_path(scope), code, took)
 
-    async def _handle(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := self._refusal(scope):
             await refusal(scope, receive, send)
         elif scope["method"].upper() in _REFLECTING:
             await error(405, f"{scope['method']} is not forwarded")(scope, receive, send)
-        elif found.operation is Operation.FORWARD:
+        elif meaning.operation is Operation.FORWARD:
             with self._metrics.forwarding():
                 await self._forwarder.forward(scope, receive, send)
         else:
             log.info("%s %s from %s", scope["method"], raw_path(scope), client_address(scope))
-            await self._update(found, scope, receive, send)
+            await self._update(meaning, scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop with the server, in its event loop."""
+        """Handle the lifespan protocol: start and stop with the server, in its event loop."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
         await self._forwarder.close()
@@ -143,17 +143,17 @@ class Proxy:
         try:
             expected = self._token().encode()
         except AuthError as failure:
-            return error(500, "the proxy cannot check who asks", str(failure))
+            return error(500, "the proxy cannot check the bearer token", str(failure))
         if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected):
             return None
         refused = error(401, "a bearer token is needed")
         refused.headers["www-authenticate"] = "Bearer"
         return refused
 
-    async def _update(self, found: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await self._body(receive)
-            answer = await self._updated(found, body, scope, receive, send)
+            answer = await self._updated(meaning, body, scope, receive, send)
         except ClientGone:
             return
         except BadRequest as failure:
@@ -180,50 +180,52 @@ class Proxy:
         except TimeoutError:
             raise BadRequest(_UNREAD, f"it did not arrive within {self._patience.request:g} s") from None
 
-    async def _updated(self, found: Route, body: bytes, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """The answer; `None` where the backend has given it."""
+    async def _updated(
+        self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> Response | None:
+        """Run the update and return its response; `None` if the backend has responded."""
         updates = self._updates
-        match found.operation:
+        match meaning.operation:
             case Operation.SIZE:
-                return await self._turn(found, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
+                return await self._turn(meaning, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
             case Operation.TERMINATE:
-                asked = on_machine(body, "terminateMachine", found.machine)
+                asked = on_machine(body, "terminateMachine", meaning.machine)
                 call = partial(updates.terminate, asked.machine, decrement=asked.decrement)
-                return await self._turn(found, answers.TERMINATE, call, receive)
+                return await self._turn(meaning, answers.TERMINATE, call, receive)
             case Operation.DETACH:
-                asked = on_machine(body, "detachMachine", found.machine)
+                asked = on_machine(body, "detachMachine", meaning.machine)
                 call = partial(updates.detach, asked.machine, decrement=asked.decrement)
-                return await self._turn(found, answers.DETACH, call, receive)
+                return await self._turn(meaning, answers.DETACH, call, receive)
             case Operation.MEMBERSHIP:
-                return await self._membership(found, body, scope, receive, send)
+                return await self._membership(meaning, body, scope, receive, send)
         return error(500, answers.TERMINATE, _NO_NODE)
 
     async def _membership(
-        self, found: Route, body: bytes, scope: Scope, receive: Receive, send: Send
+        self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """A status after which the pool terminates a machine by itself is set gracefully; others are handed on."""
-        updates, status = self._updates, set_membership(body, found.machine)
-        if status.disposable:  # it would be replaced and terminated
+        """Drain first if the pool would then terminate a machine on its own; forward other changes of status."""
+        updates, status = self._updates, set_membership(body, meaning.machine)
+        if status.disposable:  # the pool would replace and terminate it
             call = partial(updates.dispose, status.machine)
-        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # there is one too many
+        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # a surplus machine
             call = partial(updates.take_back, status.machine, evictable=status.evictable)
         else:
-            await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(found.machine)))
+            await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
             return None
-        return await self._turn(found, answers.MEMBERSHIP, call, receive)
+        return await self._turn(meaning, answers.MEMBERSHIP, call, receive)
 
-    async def _turn(self, found: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
-        operation, result = found.operation, Result.FAILED
+    async def _turn(self, meaning: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
+        operation, result = meaning.operation, UpdateResult.FAILED
         try:
             async with self._turns.turn(gone(receive), self._patience.queue):
                 with self._metrics.updating(operation):
                     left_to_say = await run_in_threadpool(call)
-            result = Result.PARTLY if left_to_say else Result.DONE
+            result = UpdateResult.PARTLY if left_to_say else UpdateResult.DONE
         except QueueTimeout:
-            result = Result.LATE
-            return error(504, message, f"other updates kept it waiting for {self._patience.queue:g} s")
+            result = UpdateResult.LATE
+            return error(504, message, f"timed out after {self._patience.queue:g} s behind other updates")
         except ClientGone:
-            result = Result.LEFT
+            result = UpdateResult.LEFT
             raise
         except UpdateFailed as failure:
             return error(failure.status, message, failure.detail)
@@ -236,7 +238,7 @@ class Proxy:
 
 
 def _tell(scope: Scope, answer: Response) -> None:
-    """What became of an update, in the log: the client may be a program that keeps no answers."""
+    """Log the result of an update: the client may not keep responses."""
     said = json.loads(bytes(answer.body)) if answer.body else {}
     words = " ".join(": ".join(text for text in (said.get("message"), said.get("detail")) if text).split())
     level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
@@ -244,7 +246,7 @@ def _tell(scope: Scope, answer: Response) -> None:
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:
-    """What we have understood, so that the backend understands the same."""
+    """Encode the status as decoded, so that the backend cannot read the request differently."""
     membership = {"active": status.active, "evictable": status.evictable}
     machine = {} if in_path else {"machineId": status.machine}
     return json.dumps({**machine, "membershipStatus": membership}).encode()

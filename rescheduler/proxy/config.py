@@ -1,8 +1,8 @@
-"""The proxy's configuration file: the JSON of kubeaware-cloudpool-proxy, and what it lacked.
+"""The proxy's configuration file: the JSON of kubeaware-cloudpool-proxy, with additional keys.
 
-Keys match in any case, as they always did; a key that nobody knows is an error. `null` and keys that are there more
-than once are read as Go reads them. Durations are Go's; zero and
-negative ones mean the default. Relative paths count from the working directory.
+Keys match in any case, as in the original; unknown keys are errors. `null` and duplicate keys have Go's semantics.
+Durations have Go's format; zero and negative ones mean the default. Relative paths are resolved against the working
+directory.
 """
 
 import json
@@ -13,16 +13,16 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from rescheduler import files
-from rescheduler.backends.base import ConfigError
-from rescheduler.backends.cloudpool.config import PoolSection
-from rescheduler.backends.config import INT32, Duration, Endpoint, Section, plain_http
+from rescheduler.errors import ConfigError
+from rescheduler.net import files
+from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, plain_http
+from rescheduler.providers.cloudpool.config import PoolSection
 
 log = logging.getLogger(__name__)
 
 
 class GoDuration(float):
-    """Seconds, with a sign."""
+    """A duration in seconds, which may be negative."""
 
     __slots__ = ()
 
@@ -36,20 +36,20 @@ class GoDuration(float):
 class ServerTls(Section, frozen=True, kw_only=True):
     cert_path: str
     key_path: str
-    client_ca_path: str | None = None  #: clients must show a certificate of it
+    client_ca_path: str | None = None  #: clients must present a certificate signed by it
 
 
-class Server(Section, frozen=True, kw_only=True):
-    timeout: GoDuration = GoDuration(60)  #: for a client's request to arrive
-    queue_timeout: GoDuration = GoDuration(300)  #: for an update to wait for those before it
-    update_timeout: GoDuration = GoDuration(3600)  #: for an update itself
+class ServerSection(Section, frozen=True, kw_only=True):
+    timeout: GoDuration = GoDuration(60)  #: for receiving a request
+    queue_timeout: GoDuration = GoDuration(300)  #: of an update in the queue
+    update_timeout: GoDuration = GoDuration(3600)  #: of an update, without the queue
     tls: ServerTls | None = None
-    bearer_token_path: str | None = None  #: clients must show this token
+    bearer_token_path: str | None = None  #: clients must send this token
 
 
 class ApiServerAuth(Section, frozen=True, kw_only=True):
     kube_config_path: str | None = None
-    context: str | None = None  #: of the kubeconfig; none: the one of `url`, or the current one
+    context: str | None = None  #: of the kubeconfig; default: that of `url`, or the current one
     in_cluster: bool = False
     client_cert_path: str | None = None
     client_key_path: str | None = None
@@ -57,7 +57,7 @@ class ApiServerAuth(Section, frozen=True, kw_only=True):
     token_path: str | None = None
 
 
-class ApiServer(Section, frozen=True, kw_only=True):
+class ApiServerSection(Section, frozen=True, kw_only=True):
     url: str = ""
     auth: ApiServerAuth = ApiServerAuth()
     timeout: GoDuration = GoDuration(60)
@@ -72,45 +72,45 @@ class BackendAuth(Section, frozen=True, kw_only=True):
     token_path: str | None = None
 
 
-class Backend(Section, frozen=True, kw_only=True):
+class BackendSection(Section, frozen=True, kw_only=True):
     url: str = ""
     cloud_pool_url: str = ""  #: the documented name of `url`
     timeout: GoDuration = GoDuration(300)
     auth: BackendAuth = BackendAuth()
     api: Literal["v5", "multipool"] = "v5"
-    settle_time: GoDuration = GoDuration(300)  #: how long a termination without an answer may be at work
-    poll_interval: GoDuration = GoDuration(2)  #: between two looks while a machine is ending
+    settle_time: GoDuration = GoDuration(300)  #: how long a termination without a response may take effect
+    poll_interval: GoDuration = GoDuration(2)  #: between two looks while a machine is being terminated
 
 
-class Drain(Section, frozen=True, kw_only=True):
-    eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are refused for now
-    max_graceful_termination: GoDuration = GoDuration(600)  #: at most, of a pod's own grace period
-    termination_headroom: GoDuration = GoDuration(30)  #: from a pod's last moment to its being seen gone
-    #: For the replacement pods to become Ready, from the last eviction; 0: it is enough that they are bound.
+class DrainSection(Section, frozen=True, kw_only=True):
+    eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are rejected with 429
+    max_graceful_termination: GoDuration = GoDuration(600)  #: the maximum of a pod's grace period
+    termination_headroom: GoDuration = GoDuration(30)  #: from the end of the grace period until the pod must be gone
+    #: For the replacement pods to become Ready, from the last eviction; 0: they only need to be bound.
     landing_timeout: GoDuration = GoDuration(0)
 
 
 class ProxyFile(Section, frozen=True, kw_only=True):
-    server: Server = Server()
-    api_server: ApiServer = ApiServer()
-    backend: Backend = Backend()
-    drain: Drain = Drain()
-    min_size: int = 0  #: machines that the pool keeps whatever is asked
+    server: ServerSection = ServerSection()
+    api_server: ApiServerSection = ApiServerSection()
+    backend: BackendSection = BackendSection()
+    drain: DrainSection = DrainSection()
+    min_size: int = 0  #: machines that the pool keeps, whatever clients request
 
     @property
     def backend_url(self) -> str:
-        """Without user and password."""
+        """The backend's URL without user and password."""
         parts = _split(self._written_url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     @property
     def url_password(self) -> str | None:
-        """The password in the backend's URL, `None` where that names no user."""
+        """The password in the backend's URL; `None` if the URL has no user."""
         return unquote(_split(self._written_url).password or "") if self.url_user else None
 
     @property
     def url_user(self) -> str:
-        """The user in the backend's URL; "" where it has none."""
+        """The user in the backend's URL; "" if there is none."""
         return unquote(_split(self._written_url).username or "")
 
     @property
@@ -118,7 +118,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
         return (self.backend.url or self.backend.cloud_pool_url).rstrip("/")
 
     def pool(self) -> PoolSection:
-        """The backend as the cloudpool provider knows it."""
+        """Return the backend as a pool of the cloudpool provider."""
         auth = self.backend.auth
         endpoint = Endpoint(
             url=self.backend_url,
@@ -143,7 +143,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of *url*; what is no URL is a path, which the checks of the file refuse."""
+    """Split *url*; an invalid URL becomes a path, which the checks of the file reject."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -151,25 +151,25 @@ def _split(url: str) -> SplitResult:
 
 
 def read(path: Path) -> ProxyFile:
-    """The file, checked; ConfigError in one line, from the general to the key."""
+    """Read and validate the file; ConfigError is one line with the file and the key."""
     where = f"configuration {files.printable(path)}"
     try:
         document = json.loads(files.read_text(path), object_pairs_hook=_Pairs)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: no JSON: {error}") from error
+        raise ConfigError(f"{where}: not JSON: {error}") from error
     try:
         file = msgspec.convert(_recased(document, ProxyFile, where), ProxyFile, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from error
     _check(file, where)
-    found: ProxyFile = _with_defaults(file)
-    return found
+    completed: ProxyFile = _with_defaults(file)
+    return completed
 
 
 def _check(file: ProxyFile, where: str) -> None:
-    """In the original's order; the first problem is the one that is told."""
+    """Check the file in the original's order; report the first problem."""
     api, auth, backend = file.api_server, file.api_server.auth, file.backend
     certificates = not (auth.kube_config_path or auth.in_cluster or auth.token_path)
     complaints = {
@@ -181,7 +181,7 @@ def _check(file: ProxyFile, where: str) -> None:
         "backend.url: missing": not file.backend_url,
         "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
         "backend.url: expected http(s)://host[:port][/path]": not plain_http(file.backend_url),
-        "backend.url: expected without user, beside backend.auth": bool(file.url_user)
+        "backend.url: expected without user, together with backend.auth": bool(file.url_user)
         and bool(backend.auth.username or backend.auth.token_path),
         "backend.url: expected a user name without a colon": ":" in file.url_user,
         "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
@@ -195,9 +195,9 @@ def _check(file: ProxyFile, where: str) -> None:
 
 
 def check_files(file: ProxyFile, path: Path) -> None:
-    """Every file that *file*, read from *path*, names and needs can be read. ConfigError names the key.
+    """Check that every file named and needed by *file*, read from *path*, is readable; ConfigError names the key.
 
-    Whether it holds what it should is found by whoever uses it.
+    The contents are checked when they are used.
     """
     tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
     unused = bool(api.kube_config_path or api.in_cluster)
@@ -226,7 +226,7 @@ def check_files(file: ProxyFile, path: Path) -> None:
 
 
 def _with_defaults(section: Any) -> Any:
-    """Durations that are not positive become the default."""
+    """Replace durations that are not positive by their defaults."""
     changes = {}
     for field in msgspec.structs.fields(section):
         value = getattr(section, field.name)
@@ -238,38 +238,38 @@ def _with_defaults(section: Any) -> Any:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object, with keys that are there twice."""
+    """A JSON object with its duplicate keys."""
 
 
 def _recased(document: Any, shape: Any, where: str) -> Any:
-    """*document* with the keys of the struct *shape* as they are spelled there; unknown ones stay.
+    """Return *document* with keys spelled as in the struct *shape*; unknown keys are kept.
 
-    As in Go, the last of several keys counts, objects are merged, and `null` leaves a field as it is. A duration
+    As in Go, the last of duplicate keys counts, objects are merged, and `null` leaves a field unchanged. A duration
     must not be null.
     """
     if not isinstance(document, _Pairs):
         return document
     fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)} if shape else {}
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for key, value in document:
         field = fields.get(key.lower())
         if field is None:
-            found[key] = _recased(value, None, where)
+            merged[key] = _recased(value, None, where)
             continue
         name = field.encode_name
         if value is None and field.type is not GoDuration:
             continue
-        if name in found:
+        if name in merged:
             log.warning("%s: the key %r is there more than once; the last value counts", where, name)
         read = _recased(value, _struct_of(field.type), where)
-        before = found.get(name)
-        found[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read
-    return found
+        before = merged.get(name)
+        merged[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read
+    return merged
 
 
 def _struct_of(annotation: Any) -> Any:
-    options = [one for one in getattr(annotation, "__args__", (annotation,)) if _is_struct(one)]
-    return options[0] if options else None
+    structs = [option for option in getattr(annotation, "__args__", (annotation,)) if _is_struct(option)]
+    return structs[0] if structs else None
 
 
 def _is_struct(shape: Any) -> bool:
@@ -279,4 +279,4 @@ def _is_struct(shape: Any) -> bool:
 def _decode(shape: type, value: object) -> object:
     if shape is GoDuration:
         return GoDuration.parse(value)
-    raise NotImplementedError(f"no reading rule for {shape}")
+    raise NotImplementedError(f"no decoder for {shape}")

@@ -1,4 +1,4 @@
-"""The API server of the configuration file, as a source of credentials."""
+"""Credentials for the API server of the configuration file."""
 
 import json
 import ssl
@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
-from rescheduler import files, pem
-from rescheduler.backends.base import ConfigError
+from rescheduler.errors import ConfigError
 from rescheduler.kube import connection
 from rescheduler.kube.connection import Source
-from rescheduler.proxy.config import ApiServer, ApiServerAuth
+from rescheduler.net import files, pem
+from rescheduler.proxy.config import ApiServerAuth, ApiServerSection
 
 
 @contextmanager
-def source(api: ApiServer) -> Iterator[Source]:
-    """Where the credentials come from, for the length of the block: a kubeconfig, the pod's own, or single files."""
+def source(api: ApiServerSection) -> Iterator[Source]:
+    """Provide the source of credentials for the block: a kubeconfig, the pod's service account, or single files."""
     auth = api.auth
     if auth.in_cluster:
         yield connection.source(in_cluster=True)
@@ -35,10 +35,10 @@ def source(api: ApiServer) -> Iterator[Source]:
 
 
 def _check_pems(auth: ApiServerAuth) -> None:
-    """Under their own keys: what is told of a kubeconfig would name the one that is made of them."""
+    """Check the PEM files under their own keys: kube errors would name the generated kubeconfig instead."""
 
-    def file(key: str, path: str | None) -> pem.File | None:
-        return pem.File(f"apiServer.auth.{key}", Path(path)) if path else None
+    def file(key: str, path: str | None) -> pem.PemFile | None:
+        return pem.PemFile(f"apiServer.auth.{key}", Path(path)) if path else None
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authority := file("caCertPath", auth.ca_cert_path):
@@ -48,7 +48,7 @@ def _check_pems(auth: ApiServerAuth) -> None:
 
 
 def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
-    """It names files, and holds no secret of its own."""
+    """Generate a kubeconfig that refers to files and contains no secrets."""
     files = {
         "client-certificate": auth.client_cert_path,
         "client-key": auth.client_key_path,
@@ -69,15 +69,15 @@ def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
 
 
 def _context_of(path: Path, url: str) -> str | None:
-    """The context whose cluster is at *url*: the current one if it is, else the only one; `None` without a url."""
+    """Return the context whose cluster is at *url*, `None` for the current one; ConfigError if it is not unique."""
     if not url:
         return None
     try:
         document = yaml.safe_load(files.read_text(path))
-        servers = {one["name"]: str(one["cluster"].get("server", "")).rstrip("/") for one in document["clusters"]}
-        contexts = {one["name"]: one["context"].get("cluster") for one in document.get("contexts") or ()}
+        servers = {named["name"]: str(named["cluster"].get("server", "")).rstrip("/") for named in document["clusters"]}
+        contexts = {named["name"]: named["context"].get("cluster") for named in document.get("contexts") or ()}
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return None  # whoever reads the file next says what is wrong with it
+        return None  # the next reader of the file reports what is invalid
     matching = [name for name, cluster in contexts.items() if servers.get(cluster) == url.rstrip("/")]
     if document.get("current-context") in matching:
         return None

@@ -1,7 +1,7 @@
-"""The bodies of removals, read as the original reads them (Go's encoding/json), and the form of its answers.
+"""The bodies of removals, decoded like the original does (Go's encoding/json), and the form of its errors.
 
-Keys match in any case, of several the last wins, unknown ones are ignored, `null` leaves a field unset, and a whole
-number is written as one: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
+Keys match in any case; of duplicate keys the last counts; unknown keys are ignored; `null` leaves a field unset; and
+integers must be written as such: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 
 _INT64 = range(-(2**63), 2**63)
-#: Letters outside of ASCII that Go's folding makes equal to ASCII ones.
+#: Non-ASCII letters that Go's case folding equates with ASCII ones.
 _FOLD = str.maketrans({"\u017f": "s", "\u212a": "k"})
 
 
 class BadRequest(Exception):
-    """What the client sent is wrong: a message in the original's words, and what is wrong with it."""
+    """An invalid request: a message in the original's wording, and the detail."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -40,12 +40,12 @@ class SetMembership:
 
     @property
     def disposable(self) -> bool:
-        """The pool terminates such a machine by itself."""
+        """Whether the pool terminates such a machine on its own."""
         return self.evictable and not self.active
 
 
 def set_size(body: bytes) -> int:
-    """The desired size, 0 or more."""
+    """Decode the desired size, 0 or more."""
     fields = _fields(body, "setDesiredSize")
     desired = _field(fields, "desiredSize", _integer, "setDesiredSize")
     if desired is None:
@@ -56,7 +56,7 @@ def set_size(body: bytes) -> int:
 
 
 def on_machine(body: bytes, name: str, machine: str | None = None) -> OnMachine:
-    """The body of the message *name*; *machine* is the id that the path names, where it names one."""
+    """Decode the body of the message *name*; *machine* is the id in the path, if there is one."""
     fields = _fields(body, name) if body or machine is None else {}
     named = machine or _field(fields, "machineId", _string, name)
     if not named:
@@ -65,7 +65,7 @@ def on_machine(body: bytes, name: str, machine: str | None = None) -> OnMachine:
 
 
 def set_membership(body: bytes, machine: str | None = None) -> SetMembership:
-    """What is left out means yes, as the reference server has it."""
+    """Decode a membership status; missing fields mean true, as in the reference server."""
     name = "setMembershipStatus"
     fields = _fields(body, name)
     named = machine or _field(fields, "machineId", _string, name)
@@ -79,7 +79,7 @@ def set_membership(body: bytes, machine: str | None = None) -> SetMembership:
 
 
 def error_document(message: str, detail: str) -> bytes:
-    """An error in the API's form, byte for byte as the original writes it."""
+    """Encode an error, byte for byte like the original."""
     text = json.dumps({"message": message, "detail": detail}, indent=2, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -99,13 +99,13 @@ def _fields(body: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _decode(body: bytes) -> Any:
-    """Invalid UTF-8 becomes a replacement character, as in Go; a byte order mark is an error."""
+    """Decode JSON. Invalid UTF-8 becomes a replacement character, as in Go; a byte order mark is an error."""
     text = body.decode("utf-8", "replace")
     return json.loads(text, object_pairs_hook=_folded, parse_float=_no_integer, parse_constant=_no_constant)
 
 
 def _folded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Keys in one case; the last of several wins, where a `null` takes back what was there."""
+    """Fold the case of keys; of duplicates the last counts, and a `null` removes an earlier value."""
     return {key.translate(_FOLD).lower(): value for key, value in pairs}
 
 
@@ -144,7 +144,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 class _Decimal(float):
-    """A number that is written with a point or an exponent."""
+    """A number written with a decimal point or an exponent."""
 
 
 def _no_integer(text: str) -> _Decimal:

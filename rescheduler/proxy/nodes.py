@@ -1,4 +1,4 @@
-"""The cluster as the proxy's drains and updates see it."""
+"""The cluster, as seen by the proxy's drains and updates."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -6,31 +6,33 @@ from typing import Final
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler import refs
-from rescheduler.access import Access
-from rescheduler.backends.base import NodeRef
 from rescheduler.clock import Clock
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import MarkLost, NotFound, ReschedulerError
+from rescheduler.execution import node_refs
+from rescheduler.execution.circumstances import intents, vetoes_of_others
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.watched_state import State
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.providers.base import NodeRef
 from rescheduler.proxy.victims import Choice, Victims
-from rescheduler.view import State, View
 
-#: Nodes are judged by the rules of `victims`; of the policy, nothing else is asked.
+#: The rules of `victims` judge nodes; this policy only applies to the daemon's other checks.
 _POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
 
-#: Seconds in which what was taken back must show in the watched state, and between two looks whether it does.
+#: Seconds to wait until the watched state shows released nodes, and between two checks.
 AGREE_SECONDS: Final = 3.0
 AGREE_STEP_SECONDS: Final = 0.2
 
 
-class ProxyView(View):
-    """Judges nodes by the rules of a scale-down, and sees only the marks that *mine* says are its own."""
+class ProxyView(ClusterView):
+    """A view that judges nodes by the rules of a scale-down and sees only the marks that *mine* accepts as its own."""
 
     def __init__(
         self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool], own_node: str = ""
@@ -43,9 +45,10 @@ class ProxyView(View):
         return super().unfit() or self.stale()
 
     def victims(self) -> Victims:
-        """The judge of the cluster as it is now."""
-        others = self._of_others(self._intents())
-        return Victims(self._cluster_state.snapshot(), self._now(), self._name, self._own_name, others)
+        """Return the rules applied to the current state of the cluster."""
+        snapshot, now = self._cluster_state.snapshot(), self._now()
+        others = vetoes_of_others(intents(snapshot.nodes), "", now)  # a proxy has no identity
+        return Victims(snapshot, now, self._name, self._own_name, others)
 
     def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         return self.victims().judge(node, evicted)
@@ -54,25 +57,25 @@ class ProxyView(View):
         return self.victims().follow(node, due, evicted)
 
     def marked(self) -> list[Node]:
-        found = ((node, intent.read(node)) for node in super().marked())
-        return [node for node, written in found if written is not None and self._mine(written)]
+        marked = ((node, intent.read(node)) for node in super().marked())
+        return [node for node, written in marked if written is not None and self._mine(written)]
 
 
 class ClusterNodes:
-    """See `removal.Nodes`."""
+    """The watched cluster (implements `removal.Nodes`)."""
 
     def __init__(
         self,
         view: ProxyView,
         state: State,
-        access: Access,
+        access: DrainContext,
         report: Report,
         stop: threading.Event,
         owed: Callable[[], str],
     ) -> None:
-        """Of *access*, its provider is not asked. Once *stop* is set, nothing is waited for.
+        """Of *access*, the provider is not used. Once *stop* is set, waits end.
 
-        *owed* tells what failed drains still owe.
+        *owed* returns the pods that failed drains still owe.
         """
         self._view, self._state, self._cluster = view, state, access.cluster
         self._clock, self._holder, self._promise, self._report = access.clock, access.holder, access.promise, report
@@ -88,11 +91,11 @@ class ClusterNodes:
         return self._marked(Step.REMOVING)
 
     def draining(self) -> Collection[str]:
-        """Nodes that carry our marks, and whose machines stay as far as we know."""
+        """Return the nodes with our marks whose machine termination was not requested."""
         return self._marked(Step.DRAINING)
 
     def agree(self) -> None:
-        """Wait until the watched state shows that our marks are off; not for long."""
+        """Wait briefly until the watched state no longer shows our marks."""
         deadline = self._clock.monotonic() + AGREE_SECONDS
         while self.draining() and self._clock.monotonic() < deadline:
             if self._clock.wait(AGREE_STEP_SECONDS, self._stop):
@@ -100,16 +103,16 @@ class ClusterNodes:
 
     def _marked(self, step: Step) -> Collection[str]:
         intents = ((name, intent.read(node)) for name, node in self._view.nodes().items())
-        return {name for name, found in intents if found and found.holder == self._holder and found.step is step}
+        return {name for name, mark in intents if mark and mark.holder == self._holder and mark.step is step}
 
     def refs(self) -> Sequence[NodeRef]:
         victims = self._view.victims()
         control = victims.control_plane
-        return [refs.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
+        return [node_refs.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
         choice = self._view.victims().choose(nodes, most)
-        known = {name: events.NodeRef(name, node.metadata.uid) for name, node in self._view.nodes().items()}
+        known = {name: events.InvolvedNode(name, node.metadata.uid) for name, node in self._view.nodes().items()}
         self._report(events.Chosen(choice.plans, choice.rejected, known))
         return choice
 
@@ -126,7 +129,7 @@ class ClusterNodes:
         for name in nodes:
             try:
                 self._edit(name, edit)
-            except (NotFound, MarkLost):  # nothing of ours is left
+            except (NotFound, MarkLost):  # nothing left to release
                 continue
             except ReschedulerError as error:
                 self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
@@ -134,7 +137,7 @@ class ClusterNodes:
             self.agree()
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Why the marks on a node must be left alone: somebody else's."""
+        """Return why the marks on a node must not be changed: they belong to another program."""
         text = annotations.get(ANNOTATION)
         written = None if text is None else intent.parse(text)
         if text is None or (written is not None and written.holder == self._holder):
@@ -147,4 +150,4 @@ class ClusterNodes:
             raise NotFound(f"node {name} is gone")
         self._cluster.edit_node(name, node.metadata.uid, edit)
         if edit.taint:
-            self._report(events.Tainted(events.NodeRef(name, node.metadata.uid)))
+            self._report(events.Tainted(events.InvolvedNode(name, node.metadata.uid)))

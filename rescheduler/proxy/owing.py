@@ -1,29 +1,31 @@
-"""What failed drains of a proxy still owe, for as long as its process lives."""
+"""Replacement pods that a proxy's failed drains still owe, for the lifetime of its process."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from rescheduler.access import Controllers
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain
 from rescheduler.errors import ReschedulerError
-from rescheduler.landings import Landings
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import Controllers
+from rescheduler.execution.landings import Landings
 from rescheduler.observe.events import Report
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import OpenDebt, owing
-from rescheduler.view import View
 
-_WAIVE: Final = "a restart of the proxy gives the debts up"
+_WAIVE: Final = "a restart of the proxy waives the debts"
 
 
 class FailedDrains:
-    """No drain begins while an earlier one that failed owes replacement pods: each would cost further pods.
+    """The debts of failed drains. No drain starts while there are any: each would cost further pods.
 
     For one thread at a time.
     """
 
-    def __init__(self, view: View, controllers: Controllers, clock: Clock, report: Report, *, ready: bool) -> None:
-        """Without *ready*, bound replacement pods are enough."""
+    def __init__(
+        self, view: ClusterView, controllers: Controllers, clock: Clock, report: Report, *, ready: bool
+    ) -> None:
+        """Without *ready*, replacement pods only need to be bound."""
         self.debts: tuple[OpenDebt, ...] = ()
         self._clock = clock
         self._landings = Landings(view, controllers, self, report, ready=ready, waive=_WAIVE)
@@ -32,16 +34,16 @@ class FailedDrains:
         self.debts = owing(self.debts, node, debts, self._clock.now())
 
     def note(self, drain: Drain) -> None:
-        """*drain* has ended."""
+        """Record the result of *drain*, which has ended."""
         if drain.begun or drain.resumed or drain.rolled_back:
             failed = drain.failure is not None or drain.rolled_back
             self.owe(drain.node, drain.debts.values() if failed else ())
             self._landings.evicted(drain.evicted)
 
     def owed(self) -> str:
-        """Why no drain may begin now; "" where nothing is owed."""
+        """Return why no drain may start; "" if nothing is owed."""
         try:
             held = self._landings.settle()
         except ReschedulerError as error:
-            return f"what earlier drains owe cannot be read: {error}"
+            return f"cannot read what earlier drains owe: {error}"
         return held.detail if held is not None else ""

@@ -1,31 +1,31 @@
-"""What a change of size means for a pool: whom it takes, and in which order. No I/O, no clock."""
+"""The active machines of a pool, matched to Nodes, and the order in which they are removed. No I/O, no clock."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rescheduler.backends.base import NodeRef
-from rescheduler.backends.cloudpool import identity
-from rescheduler.backends.cloudpool.matching import Machines
-from rescheduler.backends.cloudpool.messages import Machine, MachineState, moment
+from rescheduler.providers.base import NodeRef
+from rescheduler.providers.cloudpool import identity
+from rescheduler.providers.cloudpool.matching import MachineIndex
+from rescheduler.providers.cloudpool.messages import Machine, MachineState, moment
 
 _ORDER = {MachineState.REQUESTED: 0, MachineState.PENDING: 1, MachineState.RUNNING: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The active machines of a pool, and which of them are which Nodes."""
+    """The active machines of a pool, matched to Nodes."""
 
     active: int
-    nodeless: Sequence[Machine]  #: surely no Node's, and evictable; in the order in which they are given up
-    nodes: Mapping[str, Machine]  #: Node name → its machine, of those that may be evicted
-    reasons: Sequence[str]  #: why the others are not given up
+    nodeless: Sequence[Machine]  #: evictable machines that certainly have no Node, in the order of removal
+    nodes: Mapping[str, Machine]  #: Node name → its evictable machine
+    reasons: Sequence[str]  #: why the other machines are not removed
 
 
-def members(machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRef]) -> Members:
-    """Pair machines and Nodes. A machine that could be an unpaired Node's stays: nobody knows what runs there."""
-    found = index.match(nodes)
-    unpaired = [node for node in nodes if node.name not in found.machines]
-    paired = {machine.id: name for name, machine in found.machines.items()}
+def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[NodeRef]) -> Members:
+    """Match machines and Nodes. A machine that could belong to an unmatched Node is kept: its pods are unknown."""
+    matching = index.match(nodes)
+    unpaired = [node for node in nodes if node.name not in matching.machines]
+    paired = {machine.id: name for name, machine in matching.machines.items()}
     nodeless: list[Machine] = []
     of_nodes: dict[str, Machine] = {}
     reasons: list[str] = []
@@ -36,24 +36,26 @@ def members(machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRe
             reasons.append(f"machine {machine.id}: its membership status says that it is not evictable")
         elif machine.id in paired:
             of_nodes[paired[machine.id]] = machine
-        elif position in found.claimed or not _differs(machine, unpaired):
-            reasons.append(f"machine {machine.id}: it cannot be told which node it is")
+        elif position in matching.claimed or not _differs(machine, unpaired):
+            reasons.append(f"machine {machine.id}: it is unknown which node it is")
         else:
             nodeless.append(machine)
-    reasons += [f"node {name}: {why}" for name, why in sorted(found.unsure.items())]
+    reasons += [f"node {name}: {why}" for name, why in sorted(matching.unsure.items())]
     active = sum(machine.active for machine in machines)
     return Members(active, sorted(nodeless, key=_giving_up), of_nodes, reasons)
 
 
-def surely_nodeless(machine: Machine, machines: Sequence[Machine], index: Machines, nodes: Sequence[NodeRef]) -> bool:
-    """Whether *machine*, one of *machines*, can be none of *nodes*."""
-    found = index.match(nodes)
-    claimed = any(machines[position].id == machine.id for position in found.claimed)
-    return not claimed and _differs(machine, [node for node in nodes if node.name not in found.machines])
+def surely_nodeless(
+    machine: Machine, machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[NodeRef]
+) -> bool:
+    """Whether *machine*, one of *machines*, certainly belongs to none of *nodes*."""
+    matching = index.match(nodes)
+    claimed = any(machines[position].id == machine.id for position in matching.claimed)
+    return not claimed and _differs(machine, [node for node in nodes if node.name not in matching.machines])
 
 
 def _differs(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
-    """It is not launched yet, or every Node without a machine is provably another one."""
+    """Whether it is not launched yet, or every unmatched Node is certainly another instance."""
     if machine.machine_state == MachineState.REQUESTED:
         return True
     own = identity.of_machine(machine)
@@ -65,6 +67,6 @@ def _differ(own: identity.Identity | None, other: identity.Identity | None) -> b
 
 
 def _giving_up(machine: Machine) -> tuple[int, float, str]:
-    """What is only requested, then what is being launched, then the youngest."""
+    """Return the sort key of removal: requested machines first, then pending ones, then the youngest."""
     launched = moment(machine.launch_time)
     return _ORDER[MachineState(machine.machine_state)], -launched.timestamp() if launched else 0.0, machine.id

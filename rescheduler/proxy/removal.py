@@ -1,22 +1,22 @@
-"""One removal of machines from the pool: done node by node, and told in one answer."""
+"""A removal of machines from the pool: done node by node, and reported in one response."""
 
 import enum
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rescheduler.backends.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
-from rescheduler.backends.cloudpool.messages import Machine
-from rescheduler.drainer import Ordered
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import ReschedulerError
+from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
+from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
+from rescheduler.providers.cloudpool.messages import Machine
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.victims import Choice
 
 ORDERED: Final = "node {}: machine termination requested, not yet confirmed"
 
-#: A drain's failure: the status of the answer; 500 for all others.
+#: The status code for a drain's failure; 500 for all others.
 _STATUS: Final = {
     Why.PROVIDER: 502,
     Why.API_ERROR: 503,
@@ -26,7 +26,7 @@ _STATUS: Final = {
     Why.LANDING_TIMEOUT: 504,
 }
 
-#: Failures that the next node need not have.
+#: Failures that do not affect the next node.
 _OF_THE_NODE: Final = frozenset(
     {
         Why.PLAN_CHANGED,
@@ -40,53 +40,53 @@ _OF_THE_NODE: Final = frozenset(
 )
 
 
-class Outcome(enum.Enum):
-    """What became of a victim."""
+class VictimOutcome(enum.Enum):
+    """What happened to a victim."""
 
-    GOES = enum.auto()  #: its machine is gone, or was ordered away
-    STAYS = enum.auto()  #: it could not be emptied; another node could be
-    BROKEN = enum.auto()  #: what failed would fail for others, too, or has changed the pool
+    GOES = enum.auto()  #: its machine is gone, or termination was requested
+    STAYS = enum.auto()  #: its drain failed; another node may be drained instead
+    BROKEN = enum.auto()  #: the failure affects other nodes too, or the pool has changed
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What becomes of a drained node's machine: *provider* takes it, *drain* empties the node and asks it to.
+    """A way to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
 
-    The provider is prompt: it answers when the pool has taken an order.
+    The provider is prompt: it returns when the pool has accepted the order.
     """
 
-    drain: Callable[[Plan], Drain | Ordered | None]
-    finish: Callable[[Ordered], Drain]  #: waits for the end of a machine that `drain` has ordered away
+    drain: Callable[[Plan], Drain | PendingRemoval | None]
+    finish: Callable[[PendingRemoval], Drain]  #: wait for a termination that `drain` has requested
     provider: CloudProvider
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """All that can become of a machine whose node is drained."""
+    """All ways to remove the machine of a drained node."""
 
-    shrink: Way  #: terminated, and the pool is one smaller
-    replace: Way  #: terminated, and the pool makes another one
-    dispose: Way  #: made disposable though it is protected or does not count: the pool ends it by itself
-    keep: Way  #: not touched
+    shrink: Way  #: terminate it, and lower the desired size by one
+    replace: Way  #: terminate it, and let the pool launch a replacement
+    dispose: Way  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
+    keep: Way  #: leave the machine alone
 
 
-class Nodes(Protocol):
-    """The cluster, as far as updates need it."""
+class NodeOperations(Protocol):
+    """The cluster, as far as updates use it."""
 
     def unfit(self) -> str:
-        """Why nothing can be decided from what is known of the cluster; "" where it can."""
+        """Return why the known state of the cluster is not sufficient for decisions; "" if it is."""
         ...
 
     def owed(self) -> str:
-        """Why no drain may begin now: earlier ones failed, and their pods do not run again yet; "" where it may."""
+        """Return why no drain may start: pods of failed drains do not run yet; "" if none are owed."""
         ...
 
     def refs(self) -> Sequence[NodeRef]:
-        """All Nodes, as they are."""
+        """Return all Nodes."""
         ...
 
     def leaving(self) -> Collection[str]:
-        """Nodes whose machines we, or the process before us, may have ordered away."""
+        """Return the nodes whose machine termination this process or an earlier one may have requested."""
         ...
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
@@ -94,100 +94,102 @@ class Nodes(Protocol):
         ...
 
     def taint(self, nodes: Sequence[str]) -> None:
-        """Keep new pods off *nodes*. Raises ReschedulerError, after which some may be tainted."""
+        """Taint *nodes* against new pods. If it raises ReschedulerError, some may be tainted."""
         ...
 
     def release(self, nodes: Sequence[str]) -> None:
-        """Take our taint off nodes that were not drained after all; what fails is tried again later."""
+        """Remove our taint from nodes that were not drained; failures are retried later."""
         ...
 
 
 @dataclass(slots=True)
-class Removal:
-    """How a removal of one or several machines went so far."""
+class RemovalProgress:
+    """The progress of a removal of one or several machines."""
 
     gone: int = 0
-    ordered: int = 0  #: ordered away, their end was not seen
+    ordered: int = 0  #: terminations requested and not confirmed
     failures: list[str] = field(default_factory=list)
     status: int = 500  #: of the first failure
 
     def failed(self, status: int, why: str) -> None:
-        """*why* is a part of the answer, and *status* the answer's if nothing has failed before."""
+        """Add *why* to the response; the first failure also sets its *status*."""
         self.status = self.status if self.failures else status
         self.failures.append(why)
 
     def going(self, node: str) -> None:
-        """The node's machine was ordered away, and there is no more to do about it."""
+        """Count a node whose machine termination is requested, with nothing left to do."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
-    def drain_all(self, plans: Sequence[Plan], nodes: Nodes, way: Way, late: Callable[[], bool]) -> list[Outcome]:
-        """All are tainted before the first one is drained; none is begun when it is *late*, or pods are owed.
+    def drain_all(
+        self, plans: Sequence[Plan], nodes: NodeOperations, way: Way, late: Callable[[], bool]
+    ) -> list[VictimOutcome]:
+        """Drain the plans' nodes, after tainting all of them; none is started when it is *late* or pods are owed.
 
-        The ends of the machines are awaited together, after the last drain: each may show in the pool's view only
-        when that is refreshed.
+        Terminations are awaited together after the last drain: the pool may show each of them only after its next
+        refresh.
         """
         left = {plan.node for plan in plans}
-        outcomes: list[Outcome] = []
-        ordered: list[Ordered] = []
+        outcomes: list[VictimOutcome] = []
+        ordered: list[PendingRemoval] = []
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                ended = way.drain(plan) if self._may_begin(plan.node, nodes, late) else Outcome.BROKEN
-                if isinstance(ended, Ordered):
+                ended = way.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
+                if isinstance(ended, PendingRemoval):
                     ordered.append(ended)
                     left.remove(plan.node)
                     continue
-                outcomes.append(ended if isinstance(ended, Outcome) else self._became(plan.node, ended))
-                if outcomes[-1] is Outcome.GOES:
+                outcomes.append(ended if isinstance(ended, VictimOutcome) else self._became(plan.node, ended))
+                if outcomes[-1] is VictimOutcome.GOES:
                     left.remove(plan.node)
         except ReschedulerError as error:
             self.failed(503, str(error))
-            outcomes.append(Outcome.BROKEN)
+            outcomes.append(VictimOutcome.BROKEN)
         finally:
             nodes.release(sorted(left))
-            outcomes += [self._became(one.node.name, way.finish(one)) for one in ordered]
+            outcomes += [self._became(request.node.name, way.finish(request)) for request in ordered]
         return outcomes
 
-    def _may_begin(self, node: str, nodes: Nodes, late: Callable[[], bool]) -> bool:
-        """Whether a drain may; what forbids it is a part of the answer."""
+    def _may_begin(self, node: str, nodes: NodeOperations, late: Callable[[], bool]) -> bool:
+        """Whether a drain may start; if not, add the reason to the response."""
         if late():
-            self.failed(504, f"node {node}: the update's time is out")
+            self.failed(504, f"node {node}: the update timed out")
             return False
         if owed := nodes.owed():
             self.failed(503, f"node {node}: {owed}")
             return False
         return True
 
-    def drain(self, plan: Plan, way: Way) -> Outcome:
-        """Empty the plan's node, and let its machine go the way."""
+    def drain(self, plan: Plan, way: Way) -> VictimOutcome:
+        """Drain the plan's node and remove its machine."""
         ended = way.drain(plan)
-        return self._became(plan.node, way.finish(ended) if isinstance(ended, Ordered) else ended)
+        return self._became(plan.node, way.finish(ended) if isinstance(ended, PendingRemoval) else ended)
 
-    def _became(self, node: str, drain: Drain | None) -> Outcome:
-        """Count what became of *node*; `None`: it went before its drain began."""
+    def _became(self, node: str, drain: Drain | None) -> VictimOutcome:
+        """Count the outcome of *node*; `None` means that it disappeared before its drain began."""
         if drain is None:
             self.failed(500, f"node {node}: it is gone")
-            return Outcome.BROKEN
+            return VictimOutcome.BROKEN
         if drain.failure is not None:
             failure = drain.failure
             pods = f" ({', '.join(map(str, failure.pods))})" if failure.pods else ""
             self.failed(_STATUS.get(failure.why, 500), f"node {node}: {failure.why}: {failure.detail}{pods}")
-            return Outcome.STAYS if failure.why in _OF_THE_NODE else Outcome.BROKEN
+            return VictimOutcome.STAYS if failure.why in _OF_THE_NODE else VictimOutcome.BROKEN
         if drain.removed_by:
             self.failed(500, f"node {node}: {drain.removed_by}: its machine was not ordered away")
-            return Outcome.BROKEN
+            return VictimOutcome.BROKEN
         if drain.handed_over:
             self.going(node)
         else:
             self.gone += 1
-        return Outcome.GOES
+        return VictimOutcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Machines without a Node need no drain. All are ordered away before the end of one is awaited."""
+        """Terminate machines without a Node, which need no drain; all are ordered before any is awaited."""
         if not machines:
             return
-        refs = [NodeRef(one.id, one.id) for one in machines]
+        refs = [NodeRef(machine.id, machine.id) for machine in machines]
         (group,) = provider.groups(deadline=deadline)
         outcomes = dict(provider.delete_nodes(group.id, refs, deadline=deadline))
         ordered = [ref for ref in refs if isinstance(outcomes[ref.name], Accepted)]
@@ -206,11 +208,11 @@ class Removal:
                     self.failed(500, f"machine {name}: {outcome.detail}")
 
     def replaced(self) -> None:
-        """Others went in place of all that failed: there is nothing to say about those."""
+        """Drop the failures: other machines were removed instead."""
         self.failures.clear()
 
     def told(self, wanted: int) -> str:
-        """What is left to say; UpdateFailed where nothing was done."""
+        """Return what to report about a success; raise UpdateFailed if nothing was done."""
         why = "; ".join(self.failures)
         if not self.failures:
             return ""

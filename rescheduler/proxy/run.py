@@ -1,4 +1,4 @@
-"""What the proxy is made of, put together and taken apart."""
+"""The composition root of the proxy: start its parts, run them, and stop them."""
 
 import contextlib
 import logging
@@ -9,39 +9,39 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials, keys_as
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
+from rescheduler.execution.event_recording import recording
+from rescheduler.execution.watched_state import unfit
 from rescheduler.kube.client import Client
 from rescheduler.kube.state import ClusterState
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.credentials import Credentials, keys_as
+from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.events import Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.observe.logs import NOTICE, Logs
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.server import application
-from rescheduler.observe.server import serving as serving_pages
+from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
-from rescheduler.proxy.app import Patience, Proxy
-from rescheduler.proxy.config import ProxyFile, Server
+from rescheduler.proxy.app import ClientTimeouts, ProxyApplication
+from rescheduler.proxy.config import ProxyFile, ServerSection
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.server import serving
-from rescheduler.proxy.service import Service, Standing
-from rescheduler.recording import recording
-from rescheduler.settings import PROTOBUF, Address
+from rescheduler.proxy.service import AlwaysLeading, ProxyService
+from rescheduler.settings import PROTOBUF, ListenAddress
 from rescheduler.stopping import on_signals
 from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
-from rescheduler.view import unfit
 
-#: Seconds between two looks for drains that were left unfinished, and until the first one can be had.
+#: Seconds between two sweeps, and between attempts until the first sweep succeeds.
 SWEEP_SECONDS: Final = 10.0
 FIRST_SECONDS: Final = 0.2
 
-#: The backend's keys as its configuration file has them.
+#: Our endpoint keys → the keys of the proxy's configuration file.
 _BACKEND_KEYS: Final = {
     "caFile": "backend.auth.caCertPath",
     "clientCertFile": "backend.auth.clientCertPath",
@@ -50,7 +50,7 @@ _BACKEND_KEYS: Final = {
     "tokenFile": "backend.auth.tokenPath",
 }
 
-#: Who tells the Kubernetes Events, and in which words.
+#: The component name and the wording of Kubernetes Events.
 NAME: Final = "cloudpool-proxy"
 WORDS: Final = Words(
     planned="move to the nodes that remain",
@@ -60,12 +60,14 @@ WORDS: Final = Words(
 log = logging.getLogger(__name__)
 
 
-def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "", *, other_port: bool = False) -> int:
-    """The proxy, to its end; *own_node* is the one that it runs on.
+def run(
+    file: ProxyFile, host: str, port: int, pages: ListenAddress, own_node: str = "", *, other_port: bool = False
+) -> int:
+    """Run the proxy until it is stopped; *own_node* is the node on which it runs.
 
-    With *other_port*, any free port serves *pages* where theirs is taken.
+    With *other_port*, *pages* are served on any free port if theirs is taken.
 
-    Raises UsageError and ReschedulerError for what keeps it from starting.
+    Raises UsageError and ReschedulerError if it cannot start.
     """
     clock = SystemClock()
     with contextlib.ExitStack() as parts:
@@ -78,7 +80,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
             lambda: state.synced and standing.listening and not standing.stopping,
             lambda: unfit(state) or "the pool's clients are not served",
         )
-        standing = Standing(health)
+        standing = AlwaysLeading(health)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)
         told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
@@ -86,7 +88,7 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         address = parts.enter_context(_pages(application(registry, health, status), pages, other_port=other_port))
         threads = parts.enter_context(running_threads())
         with keys_as(lambda key: _BACKEND_KEYS[key]):
-            service = Service(file, state, client, standing, threads, report, own_node)
+            service = ProxyService(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)
         report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
@@ -95,8 +97,8 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
         log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
-        if open_to := _exposed(file.server, Address(host, listening)):
-            log.warning("whoever reaches port %d can remove machines: %s", listening, open_to)
+        if open_to := _exposed(file.server, ListenAddress(host, listening)):
+            log.warning("anybody who reaches port %d can remove machines: %s", listening, open_to)
         swept = False
         while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
             standing.beat()
@@ -105,31 +107,31 @@ def run(file: ProxyFile, host: str, port: int, pages: Address, own_node: str = "
 
 
 @contextlib.contextmanager
-def _pages(content: Starlette, pages: Address, *, other_port: bool) -> Iterator[Address]:
-    """Serve the pages; the original had none, so nothing else of the proxy depends on their port."""
+def _pages(content: Starlette, pages: ListenAddress, *, other_port: bool) -> Iterator[ListenAddress]:
+    """Serve the pages. The original had none, so the proxy must not fail because of their port."""
     with contextlib.ExitStack() as parts:
         try:
             address = parts.enter_context(serving_pages(content, pages))
         except ReschedulerError as failure:
             if not other_port:
                 raise
-            address = parts.enter_context(serving_pages(content, Address(pages.host, 0)))
+            address = parts.enter_context(serving_pages(content, ListenAddress(pages.host, 0)))
             log.log(NOTICE, "%s; /metrics, /healthz and /readyz are served on %s", failure, address)
         yield address
 
 
-def _exposed(server: Server, address: Address) -> str:
-    """What is missing for the clients to be known on *address*; "" for nothing."""
+def _exposed(server: ServerSection, address: ListenAddress) -> str:
+    """Return what is missing to authenticate clients on *address*; "" if nothing is."""
     if address.loopback:
         return ""
     if server.tls is None:
-        return "it is served in plain text; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
+        return "traffic is not encrypted; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
     if not (server.tls.client_ca_path or server.bearer_token_path):
-        return "clients show nothing; set server.tls.clientCaPath or server.bearerTokenPath"
+        return "clients are not authenticated; set server.tls.clientCaPath or server.bearerTokenPath"
     return ""
 
 
-def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
+def _proxy(file: ProxyFile, service: ProxyService, metrics: ProxyMetrics) -> ProxyApplication:
     shown = None
     if path := file.server.bearer_token_path:
         with keys_as(lambda _: "server.bearerTokenPath"):
@@ -145,5 +147,5 @@ def _proxy(file: ProxyFile, service: Service, metrics: ProxyMetrics) -> Proxy:
         patience=file.server.timeout,
         consumes_authorization=shown is not None,
     )
-    patience = Patience(request=file.server.timeout, queue=file.server.queue_timeout)
-    return Proxy(service.updates, forwarder, patience, shown, metrics)
+    patience = ClientTimeouts(request=file.server.timeout, queue=file.server.queue_timeout)
+    return ProxyApplication(service.updates, forwarder, patience, shown, metrics)

@@ -1,4 +1,4 @@
-"""The proxy's listener."""
+"""The proxy's HTTP server."""
 
 import contextlib
 import socket
@@ -9,20 +9,20 @@ from pathlib import Path
 
 import uvicorn
 
-from rescheduler import pem
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe.connection import HttpConnection
-from rescheduler.observe.server import running
-from rescheduler.proxy.app import Proxy
-from rescheduler.proxy.config import Server, ServerTls
+from rescheduler.net import pem
+from rescheduler.net.connection import HttpConnection
+from rescheduler.net.server import running
+from rescheduler.proxy.app import ProxyApplication
+from rescheduler.proxy.config import ServerSection, ServerTls
 
 
 @contextlib.contextmanager
-def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]:
-    """Serve from a thread of its own for the length of the block; yields the port.
+def serving(proxy: ProxyApplication, host: str, port: int, config: ServerSection) -> Iterator[int]:
+    """Serve in a separate thread for the block; yield the port.
 
-    At the end requests under way are waited for: whoever ends the block has told updates to stop before.
-    Raises ReschedulerError where the address cannot be listened on, UsageError for certificates of no use.
+    At the end, running requests are waited for: callers must stop the updates before they leave the block.
+    Raises ReschedulerError if the address cannot be used, and ConfigError for invalid certificates.
     """
     settings = _settings(proxy, config)
     listener = _listen(host, port)
@@ -30,19 +30,19 @@ def serving(proxy: Proxy, host: str, port: int, config: Server) -> Iterator[int]
         yield where
 
 
-def _settings(proxy: Proxy, config: Server) -> uvicorn.Config:
+def _settings(proxy: ProxyApplication, config: ServerSection) -> uvicorn.Config:
     settings = uvicorn.Config(
         proxy,
-        # The application tells a client that its body is late, a second before the connection goes.
+        # The application reports a late body one second before the connection is closed.
         http=partial(HttpConnection, head_seconds=config.timeout, body_seconds=config.timeout + 1),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
-        # The backend's own are handed back.
+        # The backend's own headers are returned.
         server_header=False,
         date_header=False,
-        # The client is who connects, whatever X-Forwarded-For says.
+        # The client is the peer of the connection, whatever X-Forwarded-For contains.
         proxy_headers=False,
         timeout_keep_alive=int(config.timeout),
     )
@@ -55,16 +55,16 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
     """Return the TLS context. Raises ConfigError with the key of an invalid file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate = pem.File("server.tls.certPath", Path(tls.cert_path))
-    pem.present(context, certificate, pem.File("server.tls.keyPath", Path(tls.key_path)))
+    certificate = pem.PemFile("server.tls.certPath", Path(tls.cert_path))
+    pem.present(context, certificate, pem.PemFile("server.tls.keyPath", Path(tls.key_path)))
     if tls.client_ca_path:
         context.verify_mode = ssl.CERT_REQUIRED
-        pem.trust(context, pem.File("server.tls.clientCaPath", Path(tls.client_ca_path)))
+        pem.trust(context, pem.PemFile("server.tls.clientCaPath", Path(tls.client_ca_path)))
     return context
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that knows its protocol: only then asyncio turns Nagle's algorithm off."""
+    """Return a listening socket with its protocol set: asyncio disables Nagle's algorithm only for those."""
     family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

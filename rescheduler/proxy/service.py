@@ -1,4 +1,4 @@
-"""The proxy's work on a cluster that is being watched: updates of the pool, and sweeps between them."""
+"""The proxy's work on the watched cluster: updates of the pool, and sweeps between them."""
 
 import contextlib
 import hashlib
@@ -11,26 +11,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rescheduler import refs
-from rescheduler.access import Access
-from rescheduler.backends.base import CloudProvider
-from rescheduler.backends.cloudpool.deletion import Answer, Ending
-from rescheduler.backends.cloudpool.pool import Pool
-from rescheduler.backends.cloudpool.provider import CloudpoolProvider
-from rescheduler.backends.none import NoProvider
 from rescheduler.clock import Clock, SteadyClock, SystemClock
-from rescheduler.drainer import Drainer, Ordered
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
+from rescheduler.execution import node_refs
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.drainer import Drainer, PendingRemoval
+from rescheduler.execution.ownership import Ownership
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.health import Health
-from rescheduler.ownership import Ownership
 from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan
+from rescheduler.providers.base import CloudProvider
+from rescheduler.providers.cloudpool.deletion import Ending, OrderResult
+from rescheduler.providers.cloudpool.pool import CloudPool
+from rescheduler.providers.cloudpool.provider import CloudpoolProvider
+from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
@@ -38,20 +38,20 @@ from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.threads import Threads
 
-#: Clients wait for their machines to end: so long an order is followed before its outcome is left open.
+#: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
 REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
 
 
-class Standing:
-    """There is one proxy for a pool: it always leads, until it is told to stop."""
+class AlwaysLeading:
+    """The leadership of the proxy: a pool has one proxy, so it always leads until it stops."""
 
     leading = True
 
     def __init__(self, health: Health) -> None:
         self.stop = threading.Event()
-        self.listening = False  #: the pool's clients are served
+        self.listening = False  #: whether the pool's clients are served
         self._health = health
 
     @property
@@ -63,9 +63,9 @@ class Standing:
 
 
 class Alone:
-    """Updates and sweeps exclude each other: both read the one snapshot, and mark nodes.
+    """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
-    Before each update it is swept, so that none finds what another process has left half done.
+    Each update starts with a sweep, so that it never meets a drain that another process left unfinished.
     """
 
     def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:
@@ -101,37 +101,38 @@ class Alone:
             yield
 
 
-class Service:
-    """The parts that do the work, on a state of the cluster that is being watched."""
+class ProxyService:
+    """The parts of the proxy that work on the watched cluster."""
 
     def __init__(
         self,
         file: ProxyFile,
         state: ClusterState,
         client: Client,
-        standing: Standing,
+        standing: AlwaysLeading,
         threads: Threads,
         report: Report,
         own_node: str,
     ) -> None:
-        self.pool = Pool(file.pool(), Path(), SteadyClock(SystemClock()), file.url_password)
+        self.pool = CloudPool(file.pool(), Path(), SteadyClock(SystemClock()), file.url_password)
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
-        self._cluster = Cluster(client)
+        self._cluster = KubeCluster(client)
         self._controllers = Ownership(ControllerReader(client, self._clock))
-        # The same after a restart, and another one for another pool.
+        # The same after a restart, and different for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = _limits(file)
-        # Victims wait marked while those before them are drained; none is begun when the update's time is out.
+        # Victims stay marked while earlier ones are drained; no drain starts after the update's deadline.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
         views = {
-            one: ProxyView(state, self._clock, self.holder, partial(self._is_ours, one), own_node) for one in Ending
+            ending: ProxyView(state, self._clock, self.holder, partial(self._is_ours, ending), own_node)
+            for ending in Ending
         }
         self._view = views[Ending.SHRINK]
-        providers = {one: CloudpoolProvider([self.pool], one, prompt=True) for one in Ending}
+        providers = {ending: CloudpoolProvider([self.pool], ending, prompt=True) for ending in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
-        self._drainers = {one: self._drainer(providers[one], views[one], limits) for one in Ending}
-        endings = {one: self._way(self._drainers[one], providers[one]) for one in Ending}
+        self._drainers = {ending: self._drainer(providers[ending], views[ending], limits) for ending in Ending}
+        endings = {ending: self._way(self._drainers[ending], providers[ending]) for ending in Ending}
         keeping = NoProvider()
         ways = Ways(
             shrink=endings[Ending.SHRINK],
@@ -146,9 +147,9 @@ class Service:
         self.updates = Alone(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
-        """Finish removals that were ordered, and take back drains that nobody does any more; whether that was done.
+        """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed it.
 
-        An update under way has done it.
+        During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
         if self._view.unfit():
@@ -161,25 +162,25 @@ class Service:
         return True
 
     def _tidy(self, *, hurried: bool = False) -> None:
-        """Raises nothing: what goes wrong is reported, and the next sweep tries again. *hurried*: a client waits."""
+        """Sweep. Never raises: errors are reported, and the next sweep retries. *hurried*: a client is waiting."""
         if self._view.unfit():
             return
         try:
             for drainer in self._drainers.values():
                 drainer.sweep(self._failed.note, hurried=hurried)
         except Exception as error:
-            log.exception("a sweep ended in an error of this program")
+            log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
 
     def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
-        def drain(plan: Plan) -> Drain | Ordered | None:
+        def drain(plan: Plan) -> Drain | PendingRemoval | None:
             ended = drainer.order(plan)
             if ended is not None:
-                self._failed.note(ended.drain if isinstance(ended, Ordered) else ended)
+                self._failed.note(ended.drain if isinstance(ended, PendingRemoval) else ended)
             return ended
 
-        def finish(ordered: Ordered) -> Drain:
+        def finish(ordered: PendingRemoval) -> Drain:
             ended = drainer.finish(ordered)
             if ended.handed_over and ended.released and self._is_taken(ordered):
                 ended = replace(ended, confirmed=True)
@@ -188,30 +189,32 @@ class Service:
 
         return Way(drain, finish, provider)
 
-    def _is_taken(self, ordered: Ordered) -> bool:
-        """Whether the pool took the order for the machine of a drain, whose Node is gone now.
+    def _is_taken(self, ordered: PendingRemoval) -> bool:
+        """Whether the pool accepted the order for the machine of a drain whose Node is already gone.
 
-        Whoever deletes Nodes of machines that are gone was faster than the pool's next look.
+        A controller may delete the Node of a terminated machine before the pool looks again.
         """
-        machine = self.pool.ledger.machine_of(refs.ref(ordered.node))
+        machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None
-        return order is not None and order.answer is Answer.DONE
+        return order is not None and order.answer is OrderResult.DONE
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
 
-    def _access(self, provider: CloudProvider) -> Access:
-        return Access(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
+    def _access(self, provider: CloudProvider) -> DrainContext:
+        return DrainContext(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
-        """What we have begun with that *ending*; with the first one goes all that names none.
+        """Whether we started the drain with that *ending*; drains without one belong to the first ending.
 
-        That, and what a proxy left that was dead or before another pool.
+        So do drains of a proxy that is gone, or that served another pool.
         """
         if written.holder != self.holder:
             lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
             return lapsed and ending is Ending.SHRINK
-        named = (one for one in Ending if one and written.step is Step.REMOVING and written.group.endswith(one))
+        named = (
+            suffix for suffix in Ending if suffix and written.step is Step.REMOVING and written.group.endswith(suffix)
+        )
         return ending is next(named, Ending.SHRINK)
 
 

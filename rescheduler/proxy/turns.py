@@ -1,4 +1,4 @@
-"""Updates one after the other, in the order in which they came; who will not wait longer leaves the queue."""
+"""A queue of updates: one at a time, in order of arrival; clients that time out or disconnect leave it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -9,21 +9,21 @@ from rescheduler.proxy.forward import ClientGone
 
 
 class QueueTimeout(Exception):
-    """The updates before took too long."""
+    """The update timed out in the queue."""
 
 
 class Turns:
-    """For the tasks of one event loop."""
+    """The queue, for the tasks of one event loop."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self.waiting = 0  #: updates in the queue, the one at work left out
+        self.waiting = 0  #: queued updates, without the running one
 
     @asynccontextmanager
     async def turn(self, gone: Awaitable[None], patience: float) -> AsyncIterator[None]:
-        """The turn, for the length of the block. *gone* ends when the client has left.
+        """Wait for the turn and hold it for the block. *gone* completes when the client has disconnected.
 
-        Raises QueueTimeout after *patience* seconds, ClientGone if nobody waits any more.
+        Raises QueueTimeout after *patience* seconds, and ClientGone if the client has disconnected.
         """
         taking, leaving = asyncio.ensure_future(self._lock.acquire()), asyncio.ensure_future(gone)
         self.waiting += 1
@@ -45,7 +45,7 @@ class Turns:
             self._lock.release()
 
     async def _give_back(self, taking: "asyncio.Task[Literal[True]]") -> None:
-        """The lock may have come in the same moment."""
+        """Cancel the wait; release the lock if it was acquired at the same time."""
         taking.cancel()
         await asyncio.wait({taking})
         if not taking.cancelled():

@@ -1,4 +1,4 @@
-"""Sets sizes and terminates machines, draining first: the pool's numbers, the planner's victims, the drainer's work."""
+"""Updates of the pool: set sizes and remove machines, with their nodes drained first."""
 
 import datetime as dt
 import threading
@@ -7,37 +7,37 @@ from functools import partial
 from typing import TypeVar
 
 from rescheduler import errors
-from rescheduler.backends.base import DeadlineExceeded
-from rescheduler.backends.cloudpool.client import Observation
-from rescheduler.backends.cloudpool.deletion import Answer
-from rescheduler.backends.cloudpool.messages import Machine, MachineState, Membership
-from rescheduler.backends.cloudpool.pool import Pool
-from rescheduler.backends.http import Missing
+from rescheduler.errors import DeadlineExceeded
+from rescheduler.net.http import Missing
 from rescheduler.planning.outcome import Plan, Rejected
+from rescheduler.providers.cloudpool.client import PoolObservation
+from rescheduler.providers.cloudpool.deletion import OrderResult
+from rescheduler.providers.cloudpool.messages import Machine, MachineState, Membership
+from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members, surely_nodeless
-from rescheduler.proxy.removal import ORDERED, Nodes, Outcome, Removal, Way, Ways
+from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalProgress, VictimOutcome, Way, Ways
 
 T = TypeVar("T")
 
 
 class PoolUpdates:
-    """The updates of one pool, one at a time (see `app.Updates`); each may take *patience* seconds.
+    """The updates of a pool, one at a time (see `app.Updates`); each times out after *patience* seconds.
 
-    Once *stop* is set, they wait for the pool no longer.
+    Once *stop* is set, they no longer wait for the pool.
     """
 
     def __init__(
-        self, pool: Pool, nodes: Nodes, ways: Ways, patience: float, stop: threading.Event | None = None
+        self, pool: CloudPool, nodes: NodeOperations, ways: Ways, patience: float, stop: threading.Event | None = None
     ) -> None:
         self._pool, self._nodes, self._ways, self._patience = pool, nodes, ways, patience
         self._stop = stop or pool.closed
 
     def set_size(self, desired: int) -> str:
-        """Growing needs no cluster. Shrinking is judged on a view of the pool that is younger than the call.
+        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool younger than the call.
 
-        The pool is told a smaller number only where it could not get as many machines as it wants: while it launches
-        machines, it would find one too many by then, and end one of its own choice.
+        The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
+        launches machines, it would later find a surplus and terminate a machine of its own choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look(deadline=deadline))
@@ -47,26 +47,26 @@ class PoolUpdates:
         if desired >= view.active:
             self._asked(lambda: self._pool.client.set_size(desired, deadline=deadline))
             return ""
-        found = self._members(view)
-        if size != found.active:
-            # Else the pool would grow, or choose victims of its own, while ours are being drained.
-            self._asked(lambda: self._pool.client.set_size(found.active, deadline=deadline))
+        members = self._members(view)
+        if size != members.active:
+            # Otherwise the pool would grow, or choose its own victims, while ours are being drained.
+            self._asked(lambda: self._pool.client.set_size(members.active, deadline=deadline))
         least = max(desired, self._pool.group.min_size)
-        removal = self._shrunk(found, max(0, found.active - least), deadline)
-        if desired < least <= found.active:
+        removal = self._shrunk(members, max(0, members.active - least), deadline)
+        if desired < least <= members.active:
             removal.failed(500, f"the pool must keep {least}")
-        wanted = max(desired, found.active - removal.gone - removal.ordered)
+        wanted = max(desired, members.active - removal.gone - removal.ordered)
         self._settle(wanted, "; ".join(self._lost(began)), removal, deadline)
-        return removal.told(found.active - desired)
+        return removal.told(members.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
-        """A machine that is gone, or that was ordered away by us, is terminated already."""
+        """Terminate a machine; a machine that is gone, or whose termination we requested, counts as terminated."""
         deadline, began = self._deadline(), self._pool.clock.now()
-        found = self._machine(machine, deadline)
-        if found is not None and decrement:
-            self._keep_minimum(found, deadline)
-        removal = Removal(gone=int(found is None))
-        self._end(found, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
+        listed = self._machine(machine, deadline)
+        if listed is not None and decrement:
+            self._keep_minimum(listed, deadline)
+        removal = RemovalProgress(gone=int(listed is None))
+        self._end(listed, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
         if removal.gone and order is not None and order.lost and order.desired is not None:
             words = "; ".join(self._lost(of=machine))
@@ -77,90 +77,92 @@ class PoolUpdates:
         return removal.told(1)
 
     def dispose(self, machine: str) -> str:
-        """What protects a machine is taken off it when its node is empty, and not before."""
+        """Dispose of a machine; its protection is removed only when its node is empty."""
         deadline = self._deadline()
-        found = self._machine(machine, deadline, protected=True)
-        way = self._ways.replace if found is None or found.membership.evictable else self._ways.dispose
-        removal = Removal(gone=int(found is None))
-        self._end(found, way, removal, deadline)
+        listed = self._machine(machine, deadline, protected=True)
+        way = self._ways.replace if listed is None or listed.membership.evictable else self._ways.dispose
+        removal = RemovalProgress(gone=int(listed is None))
+        self._end(listed, way, removal, deadline)
         return removal.told(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        """The node is drained for the moment at which the pool lets go of it; afterwards it takes pods again."""
+        """Drain the node, detach its machine from the pool, and let the node accept pods again."""
         deadline = self._deadline()
-        found = self._machine(machine, deadline)
-        if found is None:
+        listed = self._machine(machine, deadline)
+        if listed is None:
             raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
         if decrement:
-            self._keep_minimum(found, deadline)
-        if node := self._node_of(found, deadline):
-            removal = Removal()
+            self._keep_minimum(listed, deadline)
+        if node := self._node_of(listed, deadline):
+            removal = RemovalProgress()
             removal.drain(self._viable(node), self._ways.keep)
             removal.told(1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
 
     def comes_back(self, machine: str) -> bool:
-        """The pool's answers are those of its last look, and the status may have changed since."""
+        """Whether the machine is allocated and inactive, on a fresh view: cached answers may predate a change."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
-        return any(one.id == machine and one.allocated and not one.active for one in view.machines)
+        return any(member.id == machine and member.allocated and not member.active for member in view.machines)
 
     def take_back(self, machine: str, *, evictable: bool) -> str:
-        """The desired size grows by the machine, at once after it: a pool with one too many ends one of its choice.
+        """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
-        It grows in any case. Where the machine had no replacement yet, the pool launches one more than before, and
-        whoever sets a smaller size has it drained first.
+        The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
+        before; a client that then sets a smaller size gets it drained first.
         """
         deadline = self._deadline()
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
         status = Membership(active=True, evictable=evictable)
         self._asked(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
         self._asked(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
-        return f"machine {machine} counts again, and the pool's desired size was raised from {size} to {size + 1}"
+        return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
 
     # -- sizes
 
-    def _shrunk(self, found: Members, excess: int, deadline: float) -> Removal:
+    def _shrunk(self, members: Members, excess: int, deadline: float) -> RemovalProgress:
         """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
 
         Victims that could not be drained are not reported if others were removed instead.
         """
-        removal = Removal()
-        leaving = sorted(self._nodes.leaving() & found.nodes.keys())
+        removal = RemovalProgress()
+        leaving = sorted(self._nodes.leaving() & members.nodes.keys())
         for node in leaving:
             removal.going(node)
         wanted = max(0, excess - len(leaving))
-        removal.cancel(found.nodeless[:wanted], self._ways.shrink.provider, deadline)
-        self._drain_some(found, set(leaving), max(0, wanted - len(found.nodeless)), removal, deadline)
+        removal.cancel(members.nodeless[:wanted], self._ways.shrink.provider, deadline)
+        self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
         if removal.gone == excess:
             removal.replaced()
         return removal
 
-    def _drain_some(self, found: Members, tried: set[str], wanted: int, removal: Removal, deadline: float) -> None:
-        """Take *wanted* nodes; in place of those that cannot be emptied others are tried, each of them once."""
+    def _drain_some(
+        self, members: Members, tried: set[str], wanted: int, removal: RemovalProgress, deadline: float
+    ) -> None:
+        """Drain *wanted* nodes; for each drain that fails try another node, each node once."""
         while wanted:
             if owed := self._nodes.owed():
                 removal.failed(503, owed)
                 return
-            choice = self._nodes.choose(sorted(found.nodes.keys() - tried), wanted)
+            choice = self._nodes.choose(sorted(members.nodes.keys() - tried), wanted)
             outcomes = removal.drain_all(choice.plans, self._nodes, self._ways.shrink, partial(self._late, deadline))
             short = len(choice.plans) < wanted
-            wanted -= outcomes.count(Outcome.GOES)
+            wanted -= outcomes.count(VictimOutcome.GOES)
             tried |= {plan.node for plan in choice.plans}
-            if Outcome.BROKEN not in outcomes and Outcome.STAYS in outcomes:
+            if VictimOutcome.BROKEN not in outcomes and VictimOutcome.STAYS in outcomes:
                 continue
             if short:
-                for why in (*_rejections(choice.rejected), *found.reasons):
+                for why in (*_rejections(choice.rejected), *members.reasons):
                     removal.failed(500, why)
             return
 
-    def _settle(self, wanted: int, words: str, removal: Removal, deadline: float) -> None:
-        """See that the pool wants *wanted* machines, which is never fewer than are left undrained.
+    def _settle(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+        """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
 
-        A pool that wants more did not lower its size with a termination, and launches another machine. Told the
-        smaller number, it would choose a victim of its own; so that machine is awaited, and taken away like any other.
-        While orders may still be at work, nothing is done about it. *words* are what it said about the terminations.
+        A pool that wants more did not lower its size with a termination, and launches another machine. If its size
+        were set, it would choose its own victim; so that machine is awaited and removed like any other. While orders
+        may still take effect, nothing is done. *words* are the pool's errors about the terminations.
         """
         try:
             size = self._pool.desired_size(deadline=deadline)
@@ -169,11 +171,11 @@ class PoolUpdates:
             elif size > wanted and not removal.ordered:
                 self._take_replacements(wanted, words, removal, deadline)
         except errors.ReschedulerError as error:
-            removal.failed(502, f"whether the pool wants {wanted} machines is not known: {error}")
+            removal.failed(502, f"unknown whether the pool wants {wanted} machines: {error}")
 
-    def _take_replacements(self, wanted: int, words: str, removal: Removal, deadline: float) -> None:
-        """Take machines away until the pool wants *wanted*; where it does not show them in time, its size stays."""
-        began, more = self._pool.clock.now(), Removal()
+    def _take_replacements(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+        """Remove machines until the pool wants *wanted*; if it does not show them in time, its size stays."""
+        began, more = self._pool.clock.now(), RemovalProgress()
         try:
             view, size = self._pool.caught_up(began, deadline=deadline, stop=self._stop)
             if view.active > wanted:
@@ -183,27 +185,27 @@ class PoolUpdates:
             more.failed(502, str(error))
             size = self._pool.desired_size(deadline=deadline)
         if size > wanted:
-            why = "; ".join(one for one in (words, *more.failures) if one)
-            removal.failed(502, f"the pool's desired size is {size} still, not {wanted}: {why}")
+            why = "; ".join(failure for failure in (words, *more.failures) if failure)
+            removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
 
     def _lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
-        """What the pool said about terminations that did not lower its size."""
+        """Yield the pool's errors about terminations that did not lower its size."""
         for machine, order in self._pool.ledger.orders().items():
             if order.lost and (since is None or order.at >= since) and of in {"", machine}:
-                yield f"machine {machine}: {order.words or 'the size was set by another client meanwhile'}"
+                yield f"machine {machine}: {order.words or 'another client set the size meanwhile'}"
 
-    def _members(self, view: Observation) -> Members:
+    def _members(self, view: PoolObservation) -> Members:
         if unfit := self._nodes.unfit():
             raise UpdateFailed(503, unfit)
         return members(view.machines, view.index, self._nodes.refs())
 
     # -- single machines
 
-    def _end(self, machine: Machine | None, way: Way, removal: Removal, deadline: float) -> None:
-        """Drain the machine's node, if it has one, and let the machine go the *way*."""
+    def _end(self, machine: Machine | None, way: Way, removal: RemovalProgress, deadline: float) -> None:
+        """Drain the machine's node, if it has one, and remove the machine."""
         if machine is None:
             return
-        # What does not count is disposable, or is to become so: it is the pool that ends it.
+        # An inactive machine is disposable, or is being made so: the pool terminates it.
         way = way if machine.active else self._ways.dispose
         if node := self._node_of(machine, deadline):
             removal.drain(self._viable(node), way)
@@ -211,30 +213,30 @@ class PoolUpdates:
             removal.cancel([machine], way.provider, deadline)
 
     def _keep_minimum(self, machine: Machine, deadline: float) -> None:
-        """A pool at its minimum is no failure of a drain: none begins."""
+        """Reject the removal of an active machine from a pool at its minimum, before a drain starts."""
         least = self._pool.group.min_size
         if machine.active and self._asked(lambda: self._pool.desired_size(deadline=deadline)) <= least:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """The machine, `None` if it is gone or going; 404 if there is none of that id, 500 if the pool protects it."""
+        """Return the machine, `None` if it is gone; UpdateFailed 404 if it is unknown, 500 if it is protected."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
-        found = [one for one in view.machines if one.id == machine]
-        if len(found) > 1:
-            raise UpdateFailed(500, f"the pool lists machine {machine} {len(found)} times")
-        if not found:
+        listed = [member for member in view.machines if member.id == machine]
+        if len(listed) > 1:
+            raise UpdateFailed(500, f"the pool lists machine {machine} {len(listed)} times")
+        if not listed:
             if self._pool.ledger.order(machine) is not None:
                 return None
             raise UpdateFailed(404, f"machine {machine} is no member of the pool")
         order = self._pool.ledger.order(machine)
-        if order is not None and order.answer is Answer.DONE and view.observed_at < order.at:
-            return None  # the pool has taken the order, and its answer is older
-        if not (found[0].gone or found[0].membership.evictable or protected):
+        if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
+            return None  # the pool has accepted the order, and its answer is older
+        if not (listed[0].gone or listed[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
-        return None if found[0].gone else found[0]
+        return None if listed[0].gone else listed[0]
 
     def _node_of(self, machine: Machine, deadline: float) -> str | None:
-        """The machine's Node; `None` for one that is not launched wholly, on a view that is young enough to say so."""
+        """Return the machine's Node; `None` if it is not fully launched, according to a sufficiently fresh view."""
         began = self._pool.clock.now()
         if machine.machine_state != MachineState.RUNNING:
             view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
@@ -243,16 +245,16 @@ class PoolUpdates:
         if unfit := self._nodes.unfit():
             raise UpdateFailed(503, unfit)
         nodes = self._nodes.refs()
-        paired = {one.id: name for name, one in view.index.match(nodes).machines.items()}
+        paired = {matched.id: name for name, matched in view.index.match(nodes).machines.items()}
         if machine.id in paired:
             if paired[machine.id] in self._nodes.leaving():
                 raise UpdateFailed(504, ORDERED.format(paired[machine.id]))
             return paired[machine.id]
-        listed = next((one for one in view.machines if one.id == machine.id), machine)
+        listed = next((member for member in view.machines if member.id == machine.id), machine)
         launching = listed.machine_state != MachineState.RUNNING
         if launching and surely_nodeless(listed, view.machines, view.index, nodes):
             return None
-        raise UpdateFailed(500, f"machine {machine.id}: no node is surely this machine; it may be about to register")
+        raise UpdateFailed(500, f"machine {machine.id}: no node is certainly this machine; it may be about to register")
 
     def _viable(self, node: str) -> Plan:
         if owed := self._nodes.owed():
@@ -269,7 +271,7 @@ class PoolUpdates:
         return self._pool.clock.monotonic() + self._patience
 
     def _asked(self, call: Callable[[], T], *, missing: int = 502) -> T:
-        """What the backend says; its failures are the answer's."""
+        """Call the backend; convert its errors to UpdateFailed."""
         try:
             return call()
         except DeadlineExceeded as error:
@@ -279,8 +281,4 @@ class PoolUpdates:
 
 
 def _rejections(rejected: Iterable[Rejected]) -> list[str]:
-    return [
-        f"node {one.node}: {f'pod {blocker.pod}: ' if blocker.pod else ''}{blocker.detail}"
-        for one in rejected
-        for blocker in one.blockers
-    ]
+    return [f"node {rejection.node}: {blocker.text}" for rejection in rejected for blocker in rejection.blockers]

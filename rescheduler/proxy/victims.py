@@ -1,7 +1,7 @@
-"""Which nodes may be given up, by the rules of kubeaware-cloudpool-proxy, on the scheduler's own predicates.
+"""Choose the nodes to remove, by the rules of kubeaware-cloudpool-proxy and with the scheduler's own predicates.
 
-Pods may go to any node that is Ready, schedulable and not of the control plane; pods of kube-system stay and die with
-their node. Everything here is a question to one snapshot, which is left as it was found.
+Pods may move to any node that is Ready, schedulable and not part of the control plane; pods of kube-system are not
+moved and end with their node. Everything works on one snapshot, which is not changed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Siz
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.unreadable import UnreadableObjects
 
-#: Opt-outs of pods count as everywhere; local storage and kube-system have rules of their own here. Pods of other
-#: schedulers may be evicted: no option of the proxy could allow that.
+#: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
+#: schedulers may be evicted, because the proxy has no option to allow it.
 _POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
 _SYSTEM: Final = "kube-system"
-#: What counts of a node itself; the control plane is found here, and what is not Ready may have no pod to move.
+#: The daemon's node rules that apply here. Control plane and readiness are checked by this module.
 _OF_NODES: Final = frozenset(
     {
         Reason.SCALE_DOWN_DISABLED,
@@ -44,29 +44,29 @@ _OF_NODES: Final = frozenset(
         Reason.OTHER_INSTALLATION,
     }
 )
-_EFFORT: Final = QUESTIONS_PER_SECOND  #: a second of looking for places above first-fit
+_EFFORT: Final = QUESTIONS_PER_SECOND  #: one second of search beyond first-fit
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Victims in the order in which they are to be drained, and why the others are none."""
+    """The victims in drain order, and the blockers of the rejected nodes."""
 
     plans: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _RemovableNode:
     node: str
     row: int
     movers: tuple[Pod, ...]
-    share: float  #: of the node's cpu and memory that is requested, both added
+    share: float  #: the sum of the requested fractions of the node's cpu and memory
 
 
 class Victims:
-    """Judges nodes of *snapshot* at the moment *now*, for the proxy that is named *holder* in its marks.
+    """The rules applied to *snapshot* at the time *now*, for the proxy whose marks have the holder *holder*.
 
-    *own* is the node that the proxy runs on; *vetoes* are further reasons against nodes.
+    *own* is the node on which the proxy runs; *vetoes* are further blockers by node.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class Victims:
 
     @property
     def control_plane(self) -> Collection[str]:
-        """Nodes by label, or because an API server runs there."""
+        """The control-plane nodes, recognized by label or by an API server pod."""
         return self._masters
 
     def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
-        """Whether *node* alone can be given up, as things are.
+        """Return a plan to remove *node* alone, or its blockers.
 
-        *evicted* are the UIDs of pods that the drain which asks has evicted: they are waited for, however late.
+        *evicted* are the UIDs of pods that this drain has evicted: they are awaited, however long they take.
         """
         choice = self.choose([node], 1, evicted)
         return choice.plans[0] if choice.plans else choice.rejected[0]
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str]) -> Verdict:
-        """Whether the pods left on *node*, which is being drained, fit beside the replacement pods of *due*.
+        """Return a plan for the pods left on *node*, which is being drained, next to the replacement pods of *due*.
 
-        Budgets are left to the eviction API, which refuses for the moment what they do not allow.
+        Budgets are not checked: the eviction API rejects evictions that violate them.
         """
         candidate = self._examined(node, self._context(evicted), budgets=False)
         if isinstance(candidate, Rejected):
@@ -112,37 +112,37 @@ class Victims:
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
 
     def choose(self, nodes: Collection[str], most: int, evicted: Collection[str] = ()) -> Choice:
-        """At most *most* of *nodes*, as far as they exist.
+        """Choose at most *most* of *nodes*; unknown names are ignored.
 
-        Fewest pods to move first, then the smaller share of requests, then the name.
-        All victims' pods fit the nodes that remain, together. Budgets are judged victim by victim, for a victim is
-        drained only when the pods of the one before are back.
+        The order is: fewest pods to move, smallest share of requests, name. All victims' pods must fit on the remaining
+        nodes together. Budgets are checked per victim, because a victim is drained only after the pods of the previous
+        one are running again.
         """
         context = self._context(evicted)
         examined = [self._examined(name, context) for name in sorted(nodes) if name in self._snapshot.nodes.row]
-        rejected = [one for one in examined if isinstance(one, Rejected)]
+        rejected = [verdict for verdict in examined if isinstance(verdict, Rejected)]
         candidates = sorted(
-            (one for one in examined if isinstance(one, _Candidate)),
-            key=lambda one: (len(one.movers), one.share, one.node),
+            (verdict for verdict in examined if isinstance(verdict, _RemovableNode)),
+            key=lambda candidate: (len(candidate.movers), candidate.share, candidate.node),
         )
-        self._filters.refresh(pod.cls for one in candidates for pod in one.movers)
-        chosen: list[_Candidate] = []
+        self._filters.refresh(pod.cls for candidate in candidates for pod in candidate.movers)
+        chosen: list[_RemovableNode] = []
         plans: tuple[Plan, ...] = ()
-        for one in candidates:
+        for candidate in candidates:
             if len(chosen) == most:
                 break
-            found = self._together([*chosen, one])
-            if isinstance(found, Blocker):
-                rejected.append(Rejected(one.node, (found,)))
+            together = self._together([*chosen, candidate])
+            if isinstance(together, Blocker):
+                rejected.append(Rejected(candidate.node, (together,)))
             else:
-                chosen, plans = [*chosen, one], found
+                chosen, plans = [*chosen, candidate], together
         return Choice(plans, tuple(rejected))
 
     def _context(self, evicted: Collection[str]) -> Context:
         return Context(_POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
 
-    def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _Candidate | Rejected:
-        """What the rules, and the *budgets*, allow for a node and its pods; the room is asked later."""
+    def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
+        """Apply the rules, and the *budgets* if set, to a node and its pods; room is checked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
         assert node is not None
@@ -159,38 +159,40 @@ class Victims:
         blockers += RemainingDisruptions(self._budgets).reserve(movers) if budgets else []
         if movers and node.condition("Ready") != "True":
             blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet cannot terminate pods"))
-        return Rejected(name, tuple(blockers)) if blockers else _Candidate(name, row, tuple(movers), self._share(row))
+        return (
+            Rejected(name, tuple(blockers)) if blockers else _RemovableNode(name, row, tuple(movers), self._share(row))
+        )
 
     def _node_blockers(self, node: Node) -> Iterator[Blocker]:
         if node.name in self._masters:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
-        found = node_blockers(node, _POLICY, self._circumstances)
-        yield from (one for one in found if one.reason in _OF_NODES)
+        blockers = node_blockers(node, _POLICY, self._circumstances)
+        yield from (blocker for blocker in blockers if blocker.reason in _OF_NODES)
 
-    def _together(self, victims: Sequence[_Candidate], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
-        """Plans for all *victims*, or why the last one cannot go beside the others and the pods that are *due*."""
-        going = {one.node for one in victims}
+    def _together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
+        """Return plans for all *victims*, or why the last one cannot be added to the others and the *due* pods."""
+        going = {victim.node for victim in victims}
         rows = [row for name, row in self._targets() if name not in going]
         if not rows:
             return Blocker(Reason.NO_ROOM, "no other node that is Ready and schedulable remains")
         targets = Targets(rows)
         room = Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets), "nodes")
         with self._snapshot.trial() as trial:
-            movers = [pod for one in victims for pod in self._emptied(one, trial)]
+            movers = [pod for victim in victims for pod in self._emptied(victim, trial)]
             placed = pack(room, trial, (*due, *movers), Effort(_EFFORT))
         if isinstance(placed, Stuck):
             return Blocker(Reason.NO_ROOM, placed.why, placed.pod.key)
         names = self._snapshot.nodes.names
         landing = {pod.key: names[row] for pod, row in placed}
-        return tuple(self._plan(one, landing) for one in victims)
+        return tuple(self._plan(victim, landing) for victim in victims)
 
-    def _emptied(self, victim: _Candidate, trial: Trial) -> Sequence[Pod]:
+    def _emptied(self, victim: _RemovableNode, trial: Trial) -> Sequence[Pod]:
         for pod in victim.movers:
             trial.evict(pod)
         trial.drain(victim.row)
         return victim.movers
 
-    def _plan(self, victim: _Candidate, landing: dict[str, str]) -> Plan:
+    def _plan(self, victim: _RemovableNode, landing: dict[str, str]) -> Plan:
         placements = (
             Placement(_ref(pod), landing[pod.key], pod.cls.spec.termination_grace_period_seconds, pod.owner)
             for pod in victim.movers
@@ -203,18 +205,19 @@ class Victims:
         return Plan(victim.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
     def _targets(self) -> list[tuple[str, int]]:
-        """Nodes that take pods, fullest first, so that room stays in one piece; underused ones after all others."""
-        taking = [
-            one
-            for one in self._snapshot.nodes
-            if one.name not in self._masters
-            and one.condition("Ready") == "True"
-            and why_not_target(one) is None
-            and one.name not in self._left_out.nodes
+        """Return the target nodes, fullest first to keep free room contiguous; other tools' candidates come last."""
+        targets = [
+            node
+            for node in self._snapshot.nodes
+            if node.name not in self._masters
+            and node.condition("Ready") == "True"
+            and why_not_target(node) is None
+            and node.name not in self._left_out.nodes
         ]
         table = self._snapshot.nodes
         ordered = sorted(
-            (is_deletion_candidate(one), -int(table.requested[table.row[one.name], CPU]), one.name) for one in taking
+            (is_deletion_candidate(node), -int(table.requested[table.row[node.name], CPU]), node.name)
+            for node in targets
         )
         return [(name, table.row[name]) for *_, name in ordered]
 
@@ -232,25 +235,25 @@ def _fate(pod: Pod, context: Context) -> Fate | Blocker:
         return Fate.STAYS
     opinion = _local_storage(pod) or fate(pod, context)
     if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
-        # The rule tells of a flag that the daemon has, and the proxy has not.
+        # The rule's detail names a flag that only the daemon has.
         return replace(opinion, detail=f'no controller would recreate it; {SAFE_TO_EVICT}: "true" allows eviction')
     return opinion
 
 
 def _stays(pod: Pod) -> bool:
-    """It belongs to the node, or to the system: it neither moves nor blocks."""
+    """Whether it belongs to the node or to the system, so that it neither moves nor blocks."""
     return pod.namespace == _SYSTEM or belongs_to_node(pod)
 
 
 def _local_storage(pod: Pod) -> Blocker | None:
-    """Any hostPath and any emptyDir, whatever its medium, unless the owner says that it may be lost."""
+    """Block hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
     if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
         return None
     allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
     local = [
-        one.name
-        for one in pod.cls.spec.volumes
-        if (one.host_path is not None or one.empty_dir is not None) and one.name not in allowed
+        volume.name
+        for volume in pod.cls.spec.volumes
+        if (volume.host_path is not None or volume.empty_dir is not None) and volume.name not in allowed
     ]
     if not local:
         return None

@@ -1,4 +1,4 @@
-"""On-demand nodes of which the daemon may give away one at a time."""
+"""On-demand nodes of which the daemon may remove one at a time."""
 
 import contextlib
 import json
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
 from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import LEASE_PATH, prefers
 
-PODS: Final = 2  #: on each on-demand node, all of which fit the spot nodes
+PODS: Final = 2  #: on each on-demand node; all of them fit on the spot nodes
 
 FLAGS: Final = (
     "--housekeeping-interval=200ms",
@@ -27,7 +27,7 @@ FLAGS: Final = (
 
 
 class Daemon(Program):
-    """The daemon; when it is killed, its Lease goes too, so that the next one need not wait until it runs out."""
+    """The daemon; `kill` also deletes its Lease, so that the next daemon need not wait until it expires."""
 
     def __init__(self, site: Site, *flags: str) -> None:
         super().__init__(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, *flags)
@@ -44,7 +44,7 @@ class Daemon(Program):
 
 
 class Fleet:
-    """Machines, of which all but the one that was taken last must stay."""
+    """Machines whose nodes are all protected except the one that was taken last."""
 
     def __init__(self, site: Site, machines: int) -> None:
         self.site, self.edge, self._pods = site, site.edge, PODS * machines
@@ -53,7 +53,7 @@ class Fleet:
         self._before: list[str] = []
 
     def take(self) -> str:
-        """A node that may be emptied from now on."""
+        """Remove the protection of the next node, protect the previous one again, and return the node."""
         if self._taken in self.site.nodes():
             self.protect(self._taken)
         self._before = self.site.machines()
@@ -66,31 +66,31 @@ class Fleet:
         annotations = {SCALE_DOWN_DISABLED: None if off else "true"}
         self.site.plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": annotations}})
 
-    def comes_to(self, *, gone: bool) -> None:
-        """In the end the node that was taken is *gone*, or everything is as before."""
+    def wait_for_state(self, *, gone: bool) -> None:
+        """Wait until the taken node is *gone*, or until everything is as before."""
         left = [name for name in self._before if not (gone and name == self._taken)]
-        self.site.comes_to(*left, pods=self._pods)
-        self.site.nothing_twice()
+        self.site.wait_for_state(*left, pods=self._pods)
+        self.site.assert_no_repeated_eviction()
 
 
 @contextlib.contextmanager
 def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
-    """For so many takes. All pods fit two spot nodes, and go nowhere else."""
+    """Run a fleet of *machines* machines. Their pods fit on two spot nodes and on no other node."""
     with building(plane, folder, machines) as site:
         site.join(machines)
-        made, nodes = Fleet(site, machines), site.nodes()
+        prepared, nodes = Fleet(site, machines), site.nodes()
         for name in nodes:
-            made.protect(name)
+            prepared.protect(name)
         plane.apply(deployment(f"of-{name}", PODS, affinity=prefers(name), cpu="10m") for name in nodes)
         site.look.running(PODS * machines)
         assert site.look.places() == dict.fromkeys(nodes, PODS)
         site.cordon(*nodes)
         site.spot("spot-1", "spot-2")
-        yield made
+        yield prepared
 
 
 def daemon(site: Site, *flags: str, settle: str = "2s") -> Daemon:
-    """The daemon, before the site's edge."""
+    """Return a daemon that uses the site's edge."""
     pool: dict[str, Any] = {
         "id": "od",
         "backend": {"url": site.edge.url, "timeout": "5s"},
@@ -106,5 +106,5 @@ def daemon(site: Site, *flags: str, settle: str = "2s") -> Daemon:
 
 
 def without_pool(site: Site, *flags: str) -> Daemon:
-    """The daemon, which knows of no pool."""
+    """Return a daemon without a cloud provider."""
     return Daemon(site, *flags)

@@ -1,7 +1,7 @@
-"""The network's edge: whatever the program under test says to the API server and to the cloudpool passes here.
+"""An intercepting proxy for all requests of the program under test to the API server and to the cloudpool.
 
-Both are served at one URL; their paths do not meet. Writes are written down in the order in which they come, one of
-them can be held up before it passes or before its answer does, and each can be given a fault.
+Both are served at one URL, because their paths are disjoint. The edge records writes in order of arrival. It can hold a
+write before it is forwarded or before its response is returned, and inject faults.
 """
 
 import contextlib
@@ -13,24 +13,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import httpx
+import httpx2
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 
-from deploy.local.cloudpool.faults import body_of
-from deploy.local.plane import ControlPlane
-from deploy.local.standin.server import listen
+from devcluster.cloudpool.faults import body_of
+from devcluster.plane import ControlPlane
+from devcluster.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
-from rescheduler.observe.server import running
+from rescheduler.net.server import running
 from tests.acceptance import faults
 from tests.acceptance.faults import Fault, Message, Receive, Send
 
 Moment = Literal["before", "after"]
 
-SECONDS: Final = 300.0  #: for an answer, and between two parts of a watch's
+SECONDS: Final = 300.0  #: timeout of responses, and between two parts of a watch response
 LEASE: Final = "lease"
 MEMORY: Final = "memory"
-DRY_RUN: Final = "dry-run"  #: of an eviction
+DRY_RUN: Final = "dry-run"  #: a dry run of an eviction
 
 _NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
@@ -43,7 +43,7 @@ class Write:
 
 
 def name_of(method: str, path: str, query: bytes, body: Any) -> str:
-    """What a write is for, in a word or two; "" for what only reads or tells."""
+    """Return a short name of the purpose of a write; "" for reads, Events and access reviews."""
     if method == "GET" or path.endswith(("/events", "/selfsubjectaccessreviews")):
         return ""
     if node := _NODE.fullmatch(path):
@@ -53,7 +53,7 @@ def name_of(method: str, path: str, query: bytes, body: Any) -> str:
     if path.endswith("/eviction"):
         return DRY_RUN if b"dryRun=All" in query else "evict"
     if "/leases" in path:
-        return LEASE if "spec" in body else MEMORY  # the annotation that tells of it
+        return LEASE if "spec" in body else MEMORY  # the annotation that records the memory's creation
     return MEMORY if "/configmaps" in path else path.rpartition("/")[2]
 
 
@@ -62,7 +62,7 @@ def _of_a_drain(name: str) -> bool:
 
 
 def _on_node(method: str, body: Any) -> str:
-    """delete; release, where our marks are taken off; owing, where the debts are written; else the step written."""
+    """Return `delete`, `release` (marks removed), `owing` (debts written), or the step that is written."""
     if method == "DELETE":
         return "delete"
     written = body.get("metadata", {}).get("annotations", {}).get(ANNOTATION)
@@ -73,33 +73,33 @@ def _on_node(method: str, body: Any) -> str:
 
 
 class Edge:
-    """An ASGI application. Its methods may be called from any thread."""
+    """The intercepting proxy, an ASGI application. Its methods are thread-safe."""
 
     def __init__(self, plane: ControlPlane, pool: str) -> None:
         trusted = ssl.create_default_context(cafile=plane.ca)
-        self._api = httpx.AsyncClient(base_url=plane.server, verify=trusted, timeout=SECONDS, trust_env=False)
-        self._pool = httpx.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
+        self._api = httpx2.AsyncClient(base_url=plane.server, verify=trusted, timeout=SECONDS, trust_env=False)
+        self._pool = httpx2.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self._counted: Callable[[str], bool] = _of_a_drain
         self._hold: tuple[int, Moment] | None = None
         self._others = _Barrier()
         self._held = _Barrier()
-        self.reached = threading.Event()  #: the write that was to be held up is held up
-        self.writes: list[Write] = []  #: those that came, in order
-        self.answers: list[tuple[Write, int]] = []  #: the statuses of those that passed
+        self.reached = threading.Event()  #: the write to be held has arrived
+        self.writes: list[Write] = []  #: all writes, in order of arrival
+        self.answers: list[tuple[Write, int]] = []  #: the forwarded writes and their response statuses
         self.url = ""
 
     def names(self) -> list[str]:
-        """Of all writes but those of the memory, and dry runs."""
-        return [one.name for one in self.writes if one.name not in (MEMORY, DRY_RUN)]
+        """Return the names of all writes except those of the memory and dry runs."""
+        return [write.name for write in self.writes if write.name not in (MEMORY, DRY_RUN)]
 
     def bodies(self, name: str) -> list[Any]:
-        """Of the writes of that *name*."""
-        return [one.body for one in self.writes if one.name == name]
+        """Return the bodies of the writes with that *name*."""
+        return [write.body for write in self.writes if write.name == name]
 
     def forget(self) -> None:
-        """Begin anew with what is written down, without faults, and with nothing of before held up."""
+        """Drop held writes, and clear the record and the faults."""
         self.drop()
         with self._lock:
             self._faults.clear()
@@ -107,11 +107,11 @@ class Edge:
             self.answers.clear()
 
     def hold(self, position: int, moment: Moment, counted: Callable[[str], bool] | None = None) -> None:
-        """Hold up the write that is the *position*-th from now on (the first is 0), and all writes after it.
+        """Hold the *position*-th write from now on (the first is 0), and all writes after it.
 
-        `before`: it does not pass; `after`: it passes, its answer does not. *counted* says which names count: unless
-        told otherwise, all but those of Leases, the memory and dry runs. Writes of Leases that do not count pass at
-        any time.
+        `before`: hold it before it is forwarded; `after`: hold its response. *counted* returns whether a name counts;
+        by default, all except those of Leases, the memory and dry runs count. Lease writes that do not count are always
+        forwarded.
         """
         self.forget()
         with self._lock:
@@ -120,17 +120,17 @@ class Edge:
             self._counted = counted or _of_a_drain
 
     def drop(self) -> None:
-        """Whoever sent what is held up is dead: nothing of it passes."""
+        """Drop all held writes and responses, after their sender was killed."""
         self.drop_others()
         self._held.open(passing=False)
 
     def drop_others(self) -> None:
-        """The same, but for the one that was to be held up: it may still come through."""
+        """Drop all held writes except the one at the held position, which may still be released."""
         self._hold = None
         self._others.open(passing=False)
 
     def release(self) -> None:
-        """What is held up goes its way."""
+        """Forward all held writes and responses."""
         self._hold = None
         self._others.open(passing=True)
         self._held.open(passing=True)
@@ -154,7 +154,7 @@ class Edge:
             await faults.while_there(receive, passing(send))
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop with the server, in its event loop."""
+        """Handle the ASGI lifespan protocol."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
         await self._api.aclose()
@@ -175,7 +175,7 @@ class Edge:
         if fault is None or fault.acted:
             await passing(faults.keeping(answer))
             self.answers.append((write, int(answer[0]["status"])))
-            if self.answers[-1][1] == httpx.codes.CONFLICT:
+            if self.answers[-1][1] == httpx2.codes.CONFLICT:
                 self._unnoted(write, moment, fault)
                 moment = fault = None
         if moment == "after":
@@ -191,10 +191,10 @@ class Edge:
     def _noted(self, write: Write) -> tuple[Moment | None, Fault | None]:
         with self._lock:
             self.writes.append(write)
-            fault = next((one for one in self._faults if one.name == write.name), None)
+            fault = next((fault for fault in self._faults if fault.name == write.name), None)
             if fault is not None:
                 self._faults.remove(fault)
-            counted = sum(self._counted(one.name) for one in self.writes)
+            counted = sum(self._counted(earlier.name) for earlier in self.writes)
             if self._hold is None or not self._counted(write.name) or counted - 1 != self._hold[0]:
                 return None, fault
             self._others.close()
@@ -202,7 +202,7 @@ class Edge:
             return self._hold[1], fault
 
     def _unnoted(self, write: Write, moment: Moment | None, fault: Fault | None) -> None:
-        """Somebody else wrote in between: the write that is made again counts in its place, and has its *fault*."""
+        """Undo the record of a write that failed with a conflict; its retry gets its position and its *fault*."""
         with self._lock:
             if write in self.writes:
                 self.writes.remove(write)
@@ -214,7 +214,7 @@ class Edge:
 
 
 class _Barrier:
-    """Holds writes while it is closed. When it is opened, they learn whether to pass."""
+    """A barrier that holds writes while it is closed; opening it forwards or drops them."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()
@@ -244,7 +244,7 @@ def _parsed(body: bytes) -> Any:
 
 @contextlib.contextmanager
 def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
-    """An edge before the API server and the *pool*, for the length of the block."""
+    """Run an edge in front of the API server and the *pool* for the duration of the block."""
     edge = Edge(plane, pool)
     config = uvicorn.Config(
         edge,
@@ -254,9 +254,9 @@ def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,  # the pool's own is handed on
+        date_header=False,  # the pool's header is forwarded
         proxy_headers=False,
-        timeout_graceful_shutdown=30,  # as a rule what is under way ends with its client, at once
+        timeout_graceful_shutdown=30,  # requests usually end immediately with their client
     )
     with running(config, listen(0), "edge") as port:
         edge.url = f"http://127.0.0.1:{port}"

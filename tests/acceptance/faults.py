@@ -1,26 +1,26 @@
-"""What can go wrong between the program and whom it talks to; and requests handed on where nothing does."""
+"""Faults between the program and its servers, and forwarding of requests without a fault."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: In place of a status: the connection is closed, or stays without an answer.
+#: Special values of a status: close the connection, or do not respond.
 CLOSED: Final = 0
 SILENT: Final = -1
 
-_OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})  #: of one connection
+_OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})  #: hop-by-hop headers
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What becomes of the next writes of that *name*; with *acted*, they are carried out before."""
+    """A fault for the next writes with that *name*; with *acted*, they take effect."""
 
     name: str
     status: int  #: or CLOSED, or SILENT
@@ -30,7 +30,7 @@ class Fault:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def on(self, node: str) -> "Fault":
-        """The same, where *name* has ``{}`` for the node."""
+        """Return the fault with ``{}`` in its *name* replaced by the node."""
         return replace(self, name=self.name.format(node))
 
 
@@ -43,14 +43,14 @@ async def misbehave(fault: Fault, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": body})
         return
     if fault.status == CLOSED:
-        # uvicorn's send is a method of the exchange, which holds the connection.
+        # uvicorn's `send` is a method of an object that has the transport.
         send.__self__.transport.abort()  # type: ignore[attr-defined]
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def passing(upstream: httpx.AsyncClient, scope: Message, body: bytes) -> Callable[[Send], Awaitable[None]]:
-    """What has the request carried out, and hands its answer to a `send`, part by part."""
+def passing(upstream: httpx2.AsyncClient, scope: Message, body: bytes) -> Callable[[Send], Awaitable[None]]:
+    """Return a function that forwards the request and streams its response to a `send`."""
 
     async def handed_on(send: Send) -> None:
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
@@ -77,7 +77,7 @@ def keeping(answer: list[Message]) -> Send:
 
 
 async def while_there(receive: Receive, passing: Awaitable[None]) -> None:
-    """A client that leaves takes its request along."""
+    """Run *passing*, and cancel it if the client disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""The program as a process that may be killed, forked from one that has it imported: a start takes no second."""
+"""The program as a process, forked from a server with preloaded modules, so that it starts in less than a second."""
 
 import contextlib
 import json
@@ -15,7 +15,13 @@ from rescheduler import cli
 EXIT_SECONDS: Final = 120
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["rescheduler.cli.run", "rescheduler.cli.proxy", "rescheduler.app", "rescheduler.proxy.run", __name__]
+    [
+        "rescheduler.cli.run",
+        "rescheduler.cli.proxy",
+        "rescheduler.housekeeping.composition",
+        "rescheduler.proxy.run",
+        __name__,
+    ]
 )
 
 
@@ -23,15 +29,15 @@ def run_program(arguments: tuple[str, ...], log: str) -> None:
     for name in list(os.environ):
         if name.startswith(("RESCHEDULER_", "KUBE")) or name.lower().endswith("_proxy"):
             del os.environ[name]
-    with open(log, "ab", buffering=0) as target:  # noqa: PTH123 -- a file descriptor is wanted
+    with open(log, "ab", buffering=0) as target:  # noqa: PTH123 -- a file descriptor is needed
         os.dup2(target.fileno(), sys.stderr.fileno())
     cli.main(arguments)
 
 
 class Program:
-    """``rescheduler`` with *arguments* and ``--log-format=json``; its log goes to the file *log*.
+    """``rescheduler`` with *arguments* and ``--log-format=json``, whose log is written to the file *log*.
 
-    *main* runs it in the new process; it takes the arguments and the log.
+    *main* is the function that runs in the new process; its parameters are the arguments and the log.
     """
 
     def __init__(self, log: Path, *arguments: str, main: Callable[[tuple[str, ...], str], None] | None = None) -> None:
@@ -51,30 +57,30 @@ class Program:
         return self._process.is_alive()
 
     def kill(self) -> None:
-        """SIGKILL: nothing is taken back."""
+        """Send SIGKILL, so that the program rolls back nothing."""
         self._process.kill()
         self._process.join()
 
     def terminate(self) -> None:
-        """SIGTERM, and no wait."""
+        """Send SIGTERM without waiting."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGTERM)
 
     def end(self) -> int | None:
-        """Wait until it ends by itself; its exit code, None if it does not."""
+        """Wait until the process exits on its own and return its exit code; None on timeout."""
         self._process.join(EXIT_SECONDS)
         return self._process.exitcode
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        found = []
+        entries = []
         for line in self._log.read_text().splitlines():
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                entries.append(json.loads(line))
+        return entries
 
-    def told(self, words: str, **fields: str) -> list[dict[str, Any]]:
-        """The lines so far whose message has *words*, with these fields."""
+    def logged(self, words: str, **fields: str) -> list[dict[str, Any]]:
+        """Return the log lines so far whose message contains *words* and that have the given fields."""
         return [
             line
             for line in self.lines

@@ -1,4 +1,4 @@
-"""A site on which the proxy's client shrinks the pool."""
+"""A site on which a client of the proxy removes machines."""
 
 import contextlib
 import json
@@ -7,31 +7,31 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import prefers
 
-#: Node → how many pods it begins with: of two victims, od-3 is the first and od-4 the second.
+#: Initial number of pods by node; od-3 is the first victim and od-4 the second.
 PODS: Final = {"od-1": 3, "od-2": 3, "od-3": 1, "od-4": 2}
 ALL: Final = tuple(PODS)
 TOTAL: Final = sum(PODS.values())
-SECONDS: Final = 120.0  #: for an answer
+SECONDS: Final = 120.0  #: response timeout
 
 
 @contextlib.contextmanager
 def pool_of_four(plane: ControlPlane, folder: Path, *, wanted: int = 4, **pods: Any) -> Iterator[Site]:
-    """Machines with the pods of PODS, of a pool that would like to have *wanted*; *pods* as for a deployment."""
+    """Run a pool with four machines, the pods of PODS and desired size *wanted*; *pods* as for `deployment`."""
     with building(plane, folder, wanted, quota=len(PODS)) as site:
         _filled(site, PODS, **pods)
         yield site
 
 
 class Fleet:
-    """Machines of which one at a time is removed; od-1 and od-2 take the pods of all others."""
+    """Machines that are removed one at a time; od-1 and od-2 have room for the pods of all others."""
 
     def __init__(self, site: Site, machines: int) -> None:
         self.site, self.edge, self._pods = site, site.edge, 2 * machines
@@ -45,17 +45,17 @@ class Fleet:
         self.edge.forget()
         return self._taken
 
-    def comes_to(self, *, gone: bool, replaced: bool = False) -> None:
-        """In the end the node that was taken is *gone*, and maybe *replaced*, or everything is as before."""
+    def wait_for_state(self, *, gone: bool, replaced: bool = False) -> None:
+        """Wait until the taken node is *gone* and optionally *replaced*, or until everything is as before."""
         left = [name for name in self._before if not (gone and name == self._taken)]
         new = [self._newest] if replaced else []
-        self.site.comes_to(*left, *new, pods=self._pods)
-        self.site.nothing_twice()
+        self.site.wait_for_state(*left, *new, pods=self._pods)
+        self.site.assert_no_repeated_eviction()
 
 
 @contextlib.contextmanager
 def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
-    """For so many takes; each node has two pods."""
+    """Run a fleet for *takes* removals, with two pods on each node."""
     machines = takes + 2
     with building(plane, folder, machines) as site:
         _filled(site, {f"od-{number + 1}": 2 for number in range(machines)}, cpu="10m")
@@ -71,7 +71,7 @@ def _filled(site: Site, pods: Mapping[str, int], **rest: Any) -> None:
 
 
 class Proxy(Program):
-    """The proxy, before the site's edge."""
+    """The proxy, which uses the site's edge."""
 
     def __init__(self, site: Site, **sections: Any) -> None:
         document = {
@@ -90,19 +90,21 @@ class Proxy(Program):
         super().__exit__(*_)
         self._client.shutdown()
 
-    def send(self, path: str, body: Any) -> "Future[httpx.Response]":
-        """Ask once it has read the cluster; the answer, or httpx.TransportError, comes later."""
-        self._site.look.eventually(lambda: self.told("forwarding port "), "the proxy to listen")
-        port = self.told("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
+    def send(self, path: str, body: Any) -> "Future[httpx2.Response]":
+        """Wait until the proxy has read the cluster and send a request; return the future response."""
+        self._site.look.eventually(lambda: self.logged("forwarding port "), "the proxy to listen")
+        port = self.logged("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
         url = f"http://127.0.0.1:{port}{path}"
         self._site.look.eventually(lambda: self._reads(url), "the proxy to read the cluster")
-        return self._client.submit(httpx.post, url, json=body, timeout=SECONDS, trust_env=False)
+        return self._client.submit(httpx2.post, url, json=body, timeout=SECONDS, trust_env=False)
 
-    def ask(self, path: str, body: Any) -> httpx.Response:
+    def post(self, path: str, body: Any) -> httpx2.Response:
         return self.send(path, body).result()
 
     def _reads(self, url: str) -> bool:
-        """A machine that nobody has is unknown only to one that knows the cluster."""
-        nobody = {"machineId": "nobody"}
+        """Return whether the proxy has read the cluster: only then an unknown machine gives 404."""
+        unknown = {"machineId": "unknown"}
         terminate = f"{url.partition('/pool/')[0]}/pool/terminate"
-        return httpx.post(terminate, json=nobody, timeout=SECONDS, trust_env=False).status_code == httpx.codes.NOT_FOUND
+        return (
+            httpx2.post(terminate, json=unknown, timeout=SECONDS, trust_env=False).status_code == httpx2.codes.NOT_FOUND
+        )

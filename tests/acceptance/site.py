@@ -1,4 +1,4 @@
-"""A cluster whose on-demand nodes are machines of a cloudpool, seen by the program only through the network's edge."""
+"""A cluster whose on-demand nodes are machines of a cloudpool, which the program under test uses through an edge."""
 
 import contextlib
 import json
@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.local import kubeconfig
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.pool import Pool, Termination
-from deploy.local.cloudpool.server import Server
-from deploy.local.cloudpool.settings import Settings
-from deploy.local.manifests import ON_DEMAND, spot
-from deploy.local.plane import ControlPlane
+from devcluster import kubeconfig
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.pool import Pool, Termination
+from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.settings import Settings
+from devcluster.manifests import ON_DEMAND, spot
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge
-from tests.backends.cloudpools import AWKWARD, LISTING, document
 from tests.cluster.daemon import Look
+from tests.providers.cloudpools import AWKWARD, LISTING, document
 
 POOL: Final = "od"
-#: The pool answers from a view of this age, and looks at its size so often.
+#: Short refresh and update intervals of the pool.
 QUICK: Final[dict[str, Any]] = {"refresh_interval": 0.2, "pool_update": 0.4, **LISTING}
 
 
 class Site:
-    """Everything that there is, and what tests ask of it."""
+    """The cluster, the pool and the edge, with queries and assertions."""
 
     def __init__(self, plane: ControlPlane, server: Server, border: Edge, folder: Path) -> None:
         self.plane, self.pool, self.face, self.edge, self.folder = plane, server.pool, server.face, border, folder
@@ -37,18 +37,18 @@ class Site:
         self._logs = 0
 
     def log(self) -> Path:
-        """A new file for the log of a process."""
+        """Return a new file for the log of a process."""
         self._logs += 1
         return self.folder / f"{self._logs}.log"
 
-    # -- setting it up
+    # -- setup
 
     def join(self, machines: int) -> None:
-        """Wait for the machines' Nodes."""
+        """Wait for the Nodes of *machines* machines."""
         self.look.eventually(lambda: len(self._usable()) == machines, "the Nodes")
 
     def spot(self, *names: str) -> None:
-        """Spot nodes, which take pods."""
+        """Create schedulable spot nodes."""
         self.plane.apply([spot(name) for name in names])
         self.look.eventually(lambda: set(names) <= set(self._usable()), "the spot nodes")
 
@@ -58,26 +58,29 @@ class Site:
 
     def _usable(self) -> list[str]:
         return [
-            one["metadata"]["name"]
-            for one in self.plane.api.items("/api/v1/nodes")
-            if any((it["type"], it["status"]) == ("Ready", "True") for it in one["status"].get("conditions", ()))
-            and not any(taint["effect"] == "NoSchedule" for taint in one["spec"].get("taints", ()))
+            item["metadata"]["name"]
+            for item in self.plane.api.items("/api/v1/nodes")
+            if any(
+                (condition["type"], condition["status"]) == ("Ready", "True")
+                for condition in item["status"].get("conditions", ())
+            )
+            and not any(taint["effect"] == "NoSchedule" for taint in item["spec"].get("taints", ()))
         ]
 
-    # -- what there is
+    # -- queries
 
     def machine(self, node: str) -> str:
-        """The id of a node's machine."""
-        return next(one for one in self.pool.machines() if one.name == node).id(SystemClock().now())
+        """Return the id of a node's machine."""
+        return next(item for item in self.pool.machines() if item.name == node).id(SystemClock().now())
 
     def machines(self) -> list[str]:
-        """The names of those that run."""
+        """Return the node names of the machines that are not terminating."""
         now = SystemClock().now()
-        return sorted(one.name for one in self.pool.machines() if one.allocated(now))
+        return sorted(item.name for item in self.pool.machines() if item.allocated(now))
 
     def nodes(self) -> list[str]:
-        """Of the pool."""
-        names = [one["metadata"]["name"] for one in self.plane.api.items("/api/v1/nodes")]
+        """Return the names of the pool's Nodes."""
+        names = [item["metadata"]["name"] for item in self.plane.api.items("/api/v1/nodes")]
         return sorted(name for name in names if name.startswith(f"{POOL}-"))
 
     @property
@@ -85,13 +88,13 @@ class Site:
         return int(self.pool.size()["desiredSize"])
 
     def state(self) -> tuple[list[str], list[str], int, list[str]]:
-        """Machines, their Nodes, the desired size, and the nodes that carry marks of ours."""
+        """Return the machines, their Nodes, the desired size, and the nodes with our marks."""
         return self.machines(), self.nodes(), self.desired, sorted(self.look.marks())
 
-    # -- what must hold
+    # -- assertions
 
-    def comes_to(self, *nodes: str, pods: int) -> None:
-        """In the end there are these machines and Nodes, as many are desired, no mark is left, and *pods* run."""
+    def wait_for_state(self, *nodes: str, pods: int) -> None:
+        """Wait until exactly these machines and Nodes exist and are desired, no mark is left, and *pods* pods run."""
         names = sorted(nodes)
         wanted: tuple[list[str], list[str], int, list[str]] = (names, names, len(names), [])
         self.look.eventually(lambda: self.state() == wanted, f"{wanted}; it is {self.state()}", seconds=180)
@@ -99,8 +102,8 @@ class Site:
         assert self.state() == wanted
         assert not [node for node in self.look.places() if not node]
 
-    def nothing_twice(self) -> None:
-        """No pod was evicted twice, and the pool lowered its size once for each machine that it ended."""
+    def assert_no_repeated_eviction(self) -> None:
+        """Assert that no pod was evicted twice."""
         evicted = Counter(
             json.dumps(write.body["deleteOptions"]["preconditions"])
             for write, status in self.edge.answers
@@ -110,20 +113,20 @@ class Site:
 
 
 def undrained(pool: Pool) -> list[Termination]:
-    """Machines that were ended with pods on their Nodes that could have moved."""
+    """Return the terminations of machines with movable pods on their Nodes."""
     return [ended for ended in pool.terminations if ended.pods]
 
 
 @contextlib.contextmanager
 def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1000, **changes: Any) -> Iterator[Site]:
-    """A pool of *machines* that are Nodes; their Nodes outlive them, as where no cloud controller runs.
+    """Run a pool of *machines* machines; Nodes of terminated machines remain, as without a cloud controller manager.
 
-    What is terminated a second time is terminated, as on EC2: a second order would do its harm unseen otherwise.
+    A second termination of a machine succeeds, as on EC2, so that the harm of repeated requests becomes visible.
     """
     clock = SystemClock()
     values = {**QUICK, "nodes_stay": True, "second_termination": "ok"} | changes
-    made = document(name=POOL, labels={ON_DEMAND: "true"}, quota=quota, **AWKWARD)
-    with Server(Settings(pool=made, desired_size=machines, **values), folder, clock).running() as server:
+    pool_document = document(name=POOL, labels={ON_DEMAND: "true"}, quota=quota, **AWKWARD)
+    with Server(Settings(pool=pool_document, desired_size=machines, **values), folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:

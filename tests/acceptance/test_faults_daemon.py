@@ -1,4 +1,4 @@
-"""Each write of the daemon fails in each way that is known: the machine goes, or everything is taken back."""
+"""Each write of the daemon fails in all known ways: the machine is terminated, or the drain is rolled back."""
 
 import json
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from deploy.local import cleaning
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning
+from devcluster.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import Fleet, daemon
 from tests.acceptance.edge import DRY_RUN
@@ -25,43 +25,43 @@ BUDGET: Final = json.dumps(
 )
 GATEWAY: Final = "<html>Gateway Time-out</html>"
 
-#: What fails of the node {}, and why the drain is given up; "" where it comes to its end all the same.
+#: The fault for the node {}, and the reason why the drain fails; "" if the drain succeeds despite the fault.
 FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "the taint: 409": (Fault("draining {}", 409), ""),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), "api-error"),
-    "the taint: 500, it is on": (Fault("draining {}", 500, acted=True), ""),
-    "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), ""),
-    "the debts: 500, they are on": (Fault("owing {}", 500, acted=True), ""),
+    "the taint: 500, applied": (Fault("draining {}", 500, acted=True), ""),
+    "the taint: closed, applied": (Fault("draining {}", CLOSED, acted=True), ""),
+    "the debts: 500, applied": (Fault("owing {}", 500, acted=True), ""),
     "a dry run: 403": (Fault(DRY_RUN, 403), "eviction-refused"),
     "a dry run: 500": (Fault(DRY_RUN, 500), ""),
     "an eviction: 403": (Fault("evict", 403), "eviction-failed"),
-    "an eviction: 404, the pod is there": (Fault("evict", 404), ""),
+    "an eviction: 404, the pod exists": (Fault("evict", 404), ""),
     "an eviction: 409": (Fault("evict", 409), ""),
     "an eviction: 429 of a budget": (Fault("evict", 429, times=2, body=BUDGET), ""),
     "an eviction: 429 of the server": (Fault("evict", 429, headers=((b"retry-after", b"1"),)), ""),
     "an eviction: 500": (Fault("evict", 500), ""),
-    "an eviction: closed, it was accepted": (Fault("evict", CLOSED, acted=True), ""),
+    "an eviction: closed, accepted": (Fault("evict", CLOSED, acted=True), ""),
     "the intent to remove: 409": (Fault("removing {}", 409), ""),
-    "the intent to remove: 500, it is on": (Fault("removing {}", 500, acted=True), ""),
+    "the intent to remove: 500, applied": (Fault("removing {}", 500, acted=True), ""),
     "terminate: 204": (Fault("terminate", 204, acted=True), ""),
     "terminate: 400": (Fault("terminate", 400), "provider"),
     "terminate: 404, the machine is listed": (Fault("terminate", 404), "provider"),
     "terminate: 502": (Fault("terminate", 502), ""),
-    "terminate: 502, it was done": (Fault("terminate", 502, acted=True), ""),
+    "terminate: 502, applied": (Fault("terminate", 502, acted=True), ""),
     "terminate: 504 of a gateway": (Fault("terminate", 504, body=GATEWAY), ""),
     "terminate: silent": (Fault("terminate", SILENT), ""),
-    "terminate: silent, it was done": (Fault("terminate", SILENT, acted=True), ""),
-    "terminate: closed, it was done": (Fault("terminate", CLOSED, acted=True), ""),
-    "delete: 404, the Node is there": (Fault("delete {}", 404), ""),
+    "terminate: silent, applied": (Fault("terminate", SILENT, acted=True), ""),
+    "terminate: closed, applied": (Fault("terminate", CLOSED, acted=True), ""),
+    "delete: 404, the Node exists": (Fault("delete {}", 404), ""),
     "delete: 500": (Fault("delete {}", 500), ""),
-    "delete: closed, it was done": (Fault("delete {}", CLOSED, acted=True), ""),
+    "delete: closed, applied": (Fault("delete {}", CLOSED, acted=True), ""),
 }
 
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS) + 1) as made:
-        yield made
+    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS) + 1) as prepared:
+        yield prepared
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
 
@@ -72,16 +72,16 @@ def test_a_write_fails(what: str, fleet: Fleet) -> None:
     fleet.edge.inject(fault.on(node))
     with daemon(fleet.site) as running:
         if why:
-            fleet.site.look.eventually(lambda: running.told("no new attempt before", node=node), "the cool-down")
-            assert [line["reason"] for line in running.told("drain failed after")] == [why]
-        fleet.comes_to(gone=not why)
+            fleet.site.look.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
+            assert [line["reason"] for line in running.logged("drain failed after")] == [why]
+        fleet.wait_for_state(gone=not why)
         assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
 
 
-def test_the_taint_comes_off_though_that_fails_at_first(fleet: Fleet) -> None:
+def test_removing_the_taint_is_retried(fleet: Fleet) -> None:
     node = fleet.take()
     fleet.edge.inject(Fault("evict", 403), Fault(f"release {node}", 500), Fault(f"release {node}", CLOSED))
     with daemon(fleet.site) as running:
-        fleet.site.look.eventually(lambda: running.told("no new attempt before", node=node), "the cool-down")
-        fleet.comes_to(gone=False)
+        fleet.site.look.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
+        fleet.wait_for_state(gone=False)
     assert fleet.edge.names().count(f"release {node}") >= 3

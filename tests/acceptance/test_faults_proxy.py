@@ -1,12 +1,12 @@
-"""Each write of the proxy fails in each way that is known: the removal is finished, or everything is taken back."""
+"""Each write of the proxy fails in all known ways: the removal is finished, or it is rolled back."""
 
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from deploy.local import cleaning
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning
+from devcluster.plane import ControlPlane
 from tests.acceptance import proxies
 from tests.acceptance.edge import DRY_RUN
 from tests.acceptance.faults import CLOSED, SILENT, Fault
@@ -17,46 +17,46 @@ pytestmark = pytest.mark.cluster
 
 DONE: Final = 200
 
-#: What fails while the node {} is removed, and how that is answered; not DONE: it stays, and the next call succeeds.
+#: The fault during the removal of the node {}, and the status; unless DONE, the node is kept and a retry succeeds.
 FAULTS: Final[dict[str, tuple[Fault, int]]] = {
     "the taint: 409": (Fault("draining {}", 409), DONE),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), 503),
-    "the taint: closed, it is on": (Fault("draining {}", CLOSED, acted=True), DONE),
+    "the taint: closed, applied": (Fault("draining {}", CLOSED, acted=True), DONE),
     "the taint: silent": (Fault("draining {}", SILENT), DONE),
     "the debts: 409 each time": (Fault("owing {}", 409, times=5), 503),
     "a dry run: 429 of a budget": (Fault(DRY_RUN, 429, body=BUDGET), 500),
     "an eviction: 403": (Fault("evict", 403), 500),
-    "an eviction: 404, the pod is there": (Fault("evict", 404), DONE),
+    "an eviction: 404, the pod exists": (Fault("evict", 404), DONE),
     "an eviction: 429 of a budget": (Fault("evict", 429, body=BUDGET), DONE),
     "an eviction: 500": (Fault("evict", 500), DONE),
-    "the intent to remove: 500, it is on": (Fault("removing {}", 500, acted=True), DONE),
+    "the intent to remove: 500, applied": (Fault("removing {}", 500, acted=True), DONE),
     "terminate: 204": (Fault("terminate", 204, acted=True), DONE),
     "terminate: 400": (Fault("terminate", 400), 502),
     "terminate: 404, the machine is listed": (Fault("terminate", 404), 502),
     "terminate: 502": (Fault("terminate", 502), DONE),
-    "terminate: 502, it was done": (Fault("terminate", 502, acted=True), DONE),
-    "terminate: 504 of a gateway, it was done": (Fault("terminate", 504, acted=True, body=GATEWAY), DONE),
+    "terminate: 502, applied": (Fault("terminate", 502, acted=True), DONE),
+    "terminate: 504 of a gateway, applied": (Fault("terminate", 504, acted=True, body=GATEWAY), DONE),
     "terminate: silent": (Fault("terminate", SILENT), DONE),
-    "terminate: silent, it was done": (Fault("terminate", SILENT, acted=True), DONE),
-    "terminate: closed, it was done": (Fault("terminate", CLOSED, acted=True), DONE),
-    "delete: 404, the Node is there": (Fault("delete {}", 404), DONE),
+    "terminate: silent, applied": (Fault("terminate", SILENT, acted=True), DONE),
+    "terminate: closed, applied": (Fault("terminate", CLOSED, acted=True), DONE),
+    "delete: 404, the Node exists": (Fault("delete {}", 404), DONE),
     "delete: 500": (Fault("delete {}", 500), DONE),
-    "delete: closed, it was done": (Fault("delete {}", CLOSED, acted=True), DONE),
+    "delete: closed, applied": (Fault("delete {}", CLOSED, acted=True), DONE),
 }
 
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS)) as made:
-        yield made
+    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS)) as prepared:
+        yield prepared
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
 
 
 @pytest.fixture(scope="module")
 def proxy(fleet: Fleet) -> Iterator[Proxy]:
-    """One for all cases: none of them may wedge it."""
-    with Proxy(fleet.site) as made:
-        yield made
+    """A single proxy for all cases, because none of them may block it."""
+    with Proxy(fleet.site) as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize("what", FAULTS)
@@ -65,9 +65,9 @@ def test_a_write_fails(what: str, fleet: Fleet, proxy: Proxy) -> None:
     node = fleet.take()
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}
     fleet.edge.inject(fault.on(node))
-    assert proxy.ask("/pool/terminate", body).status_code == status
+    assert proxy.post("/pool/terminate", body).status_code == status
     assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
     if status != DONE:
-        fleet.comes_to(gone=False)
-        assert proxy.ask("/pool/terminate", body).status_code == DONE
-    fleet.comes_to(gone=True)
+        fleet.wait_for_state(gone=False)
+        assert proxy.post("/pool/terminate", body).status_code == DONE
+    fleet.wait_for_state(gone=True)

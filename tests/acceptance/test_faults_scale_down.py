@@ -1,12 +1,12 @@
-"""A scale-down of which a part fails: what was done counts, the rest is as before, and the next call goes on."""
+"""Scale-downs that fail in part: finished removals count, the rest is rolled back, and a retry continues."""
 
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, TERMINATE_AFTER
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, TERMINATE_AFTER
 from tests.acceptance.faults import Fault
 from tests.acceptance.proxies import ALL, PODS, TOTAL, Proxy, pool_of_four
 
@@ -15,63 +15,61 @@ pytestmark = pytest.mark.cluster
 DONE: Final = 200
 
 
-def test_of_two_victims_the_second_one_fails(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_second_of_two_victims_fails(cluster: ControlPlane, tmp_path: Path) -> None:
     with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
         site.edge.inject(Fault("removing od-4", 500, acted=True, times=100))
-        answer = proxy.ask("/pool/size", {"desiredSize": 2})
+        answer = proxy.post("/pool/size", {"desiredSize": 2})
         assert answer.status_code == DONE
         assert answer.json()["detail"].startswith("1 of 2 machines were removed: node od-4: ")
-        site.comes_to("od-1", "od-2", "od-4", pods=TOTAL)
+        site.wait_for_state("od-1", "od-2", "od-4", pods=TOTAL)
         site.edge.forget()
-        answer = proxy.ask("/pool/size", {"desiredSize": 2})
+        answer = proxy.post("/pool/size", {"desiredSize": 2})
         assert (answer.status_code, answer.text) == (DONE, "")
-        site.comes_to("od-1", "od-2", pods=TOTAL)
-        site.nothing_twice()
+        site.wait_for_state("od-1", "od-2", pods=TOTAL)
+        site.assert_no_repeated_eviction()
 
 
-def test_a_pool_that_terminates_nothing_keeps_its_machines_and_they_their_nodes(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    """Its failure is the pool's, so no other node is emptied in place of the one that is given back."""
+def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The failure is the pool's, so no other node is drained instead of the one that is rolled back."""
     with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
         site.edge.inject(Fault("terminate", 502, times=1000))
-        answer = proxy.ask("/pool/size", {"desiredSize": 3})
+        answer = proxy.post("/pool/size", {"desiredSize": 3})
         assert (answer.status_code, answer.json()["detail"].partition(": ")[0]) == (502, "node od-3")
         assert "injected" in answer.json()["detail"]
         tries = site.edge.names().count("terminate")
         assert tries > 1
         assert site.edge.names()[-tries - 2 :] == ["removing od-3", *["terminate"] * tries, "release od-3"]
         assert not [name for name in site.edge.names() if name.endswith("od-4")]
-        site.comes_to(*ALL, pods=TOTAL)
+        site.wait_for_state(*ALL, pods=TOTAL)
         site.edge.forget()
-        answer = proxy.ask("/pool/size", {"desiredSize": 3})  # tries at once
+        answer = proxy.post("/pool/size", {"desiredSize": 3})  # retries immediately
         assert (answer.status_code, answer.text) == (DONE, "")
-        site.comes_to("od-1", "od-2", "od-4", pods=TOTAL)
-        site.nothing_twice()
+        site.wait_for_state("od-1", "od-2", "od-4", pods=TOTAL)
+        site.assert_no_repeated_eviction()
 
 
-def test_a_pool_that_cannot_be_told_a_size_loses_no_machine(cluster: ControlPlane, tmp_path: Path) -> None:
-    """It wants more than it has, so it must be told to stop growing before anything is drained."""
+def test_no_machine_is_lost_if_setting_the_size_fails(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The desired size exceeds the actual size, so it must be lowered before any drain."""
     with pool_of_four(cluster, tmp_path, wanted=5) as site, Proxy(site) as proxy:
         site.edge.inject(Fault("size 4", 500, times=4))
-        assert proxy.ask("/pool/size", {"desiredSize": 3}).status_code == 502
+        assert proxy.post("/pool/size", {"desiredSize": 3}).status_code == 502
         assert site.edge.names() == ["size 4"] * 4
-        answer = proxy.ask("/pool/size", {"desiredSize": 3})
+        answer = proxy.post("/pool/size", {"desiredSize": 3})
         assert (answer.status_code, answer.text) == (DONE, "")
-        site.comes_to("od-1", "od-2", "od-4", pods=TOTAL)
+        site.wait_for_state("od-1", "od-2", "od-4", pods=TOTAL)
 
 
-def test_a_pod_that_never_leaves_keeps_its_node_and_wedges_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_pod_that_never_terminates_blocks_only_its_node(cluster: ControlPlane, tmp_path: Path) -> None:
     drain = {"maxGracefulTermination": "1s", "terminationHeadroom": "2s"}
     slow = {TERMINATE_AFTER: NEVER}
     with pool_of_four(cluster, tmp_path, annotations=slow) as site, Proxy(site, drain=drain) as proxy:
-        answer = proxy.ask("/pool/terminate", {"machineId": site.machine("od-3"), "decrementDesiredSize": True})
+        answer = proxy.post("/pool/terminate", {"machineId": site.machine("od-3"), "decrementDesiredSize": True})
         assert answer.status_code == 504
         assert "did not terminate within the grace period and 2 s" in answer.json()["detail"]
         assert site.state() == (list(ALL), list(ALL), 4, [])
-        stuck = [one["metadata"] for one in site.look.pods() if "deletionTimestamp" in one["metadata"]]
+        stuck = [pod["metadata"] for pod in site.look.pods() if "deletionTimestamp" in pod["metadata"]]
         assert len(stuck) == PODS["od-3"]
         for pod in stuck:
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['name']}", gracePeriodSeconds=0)
-        site.comes_to(*ALL, pods=TOTAL)
-        assert proxy.ask("/pool/size", {"desiredSize": 4}).status_code == DONE
+        site.wait_for_state(*ALL, pods=TOTAL)
+        assert proxy.post("/pool/size", {"desiredSize": 4}).status_code == DONE

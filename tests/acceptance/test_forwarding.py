@@ -1,4 +1,4 @@
-"""What removes no machine reaches the pool as it was sent, and comes back as it was answered."""
+"""Requests that remove no machine are forwarded unchanged, and so are their responses."""
 
 import gzip
 import hashlib
@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.cloudpool.faults import Fault, Request
+from devcluster.cloudpool.faults import Fault, Request
 from rescheduler.proxy.forward import FAILED
 from tests.proxy.test_forward import line, raw
 from tests.proxy.world import World
@@ -27,11 +27,11 @@ def _only_new_requests(guarded: World) -> Iterator[None]:
     assert (guarded.running(), guarded.desired) == (["od-1", "od-2"], 2)
 
 
-def seen(made: World) -> list[Request]:
-    return list(made.server.face.requests)
+def seen(env: World) -> list[Request]:
+    return list(env.server.face.requests)
 
 
-#: calls of the API that remove nothing: (method, path, body; what the pool answers)
+#: API calls that remove nothing: method, path, body, and fields of the pool's response.
 CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
     ("GET", "/config", None, {}),
     ("POST", "/config", CONFIG, None),
@@ -44,32 +44,32 @@ CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
 ]
 
 
-def test_the_calls_of_the_api_that_remove_nothing(guarded: World) -> None:
+def test_api_calls_that_remove_nothing(guarded: World) -> None:
     for method, path, body, expected in CALLS:
         content = None if body is None else json.dumps(body, indent=1).encode()
         guarded.server.face.requests.clear()
-        answer = httpx.request(method, f"{guarded.url}{path}", content=content, headers=JSON, timeout=60)
+        answer = httpx2.request(method, f"{guarded.url}{path}", content=content, headers=JSON, timeout=60)
         assert (answer.status_code, bool(answer.content)) == (200, expected is not None), path
         if expected is not None:
             assert expected.items() <= answer.json().items()
             assert answer.headers["content-type"] == "application/json"
         (arrived,) = seen(guarded)
         assert (arrived.method, arrived.path, arrived.body) == (method, path, content or b"")
-    machines = httpx.get(f"{guarded.url}/pool", timeout=60).json()["machines"]
-    assert [one["id"] for one in machines] == [guarded.id("od-1"), guarded.id("od-2")]
+    machines = httpx2.get(f"{guarded.url}/pool", timeout=60).json()["machines"]
+    assert [machine["id"] for machine in machines] == [guarded.id("od-1"), guarded.id("od-2")]
 
 
 def listed(guarded: World) -> dict[str, Any]:
-    """The machines that the pool tells of, by id; it looks at its cloud now and then."""
-    machines = httpx.get(f"{guarded.server.url}/pool", timeout=60).json()["machines"]
+    """Return the machines in the pool's cached view by id."""
+    machines = httpx2.get(f"{guarded.server.url}/pool", timeout=60).json()["machines"]
     return {machine["id"]: machine for machine in machines}
 
 
-def test_the_calls_on_machines_that_remove_nothing(guarded: World) -> None:
+def test_machine_calls_that_remove_nothing(guarded: World) -> None:
     machine = guarded.id("od-1")
 
     def post(path: str, **body: Any) -> None:
-        answer = httpx.post(f"{guarded.url}{path}", json={"machineId": machine, **body}, timeout=60)
+        answer = httpx2.post(f"{guarded.url}{path}", json={"machineId": machine, **body}, timeout=60)
         assert (answer.status_code, answer.content) == (200, b"")
 
     post("/pool/serviceState", serviceState="OUT_OF_SERVICE")
@@ -78,37 +78,37 @@ def test_the_calls_on_machines_that_remove_nothing(guarded: World) -> None:
     assert not guarded.machine("od-1").evictable
     post("/pool/membershipStatus", membershipStatus={})
     assert guarded.machine("od-1").evictable
-    guarded.plane.wait_for(lambda: listed(guarded)[machine]["membershipStatus"]["evictable"], "the pool's next look")
+    guarded.plane.wait_for(lambda: listed(guarded)[machine]["membershipStatus"]["evictable"], "the pool's next refresh")
     guarded.server.pool.detach(machine, decrement=True)
     assert guarded.desired == 1
     post("/pool/attach")
     assert guarded.desired == 2
-    bodies = [json.loads(one.body) for one in seen(guarded) if one.path == "/pool/attach"]
+    bodies = [json.loads(request.body) for request in seen(guarded) if request.path == "/pool/attach"]
     assert bodies == [{"machineId": machine}]
 
 
-def test_paths_and_queries_arrive_to_the_byte(guarded: World) -> None:
+def test_paths_and_queries_are_forwarded_unchanged(guarded: World) -> None:
     targets = ["/pool?a=b&c=d%20e&a=", "/a%2Fb%3Fc%20d?x", "/a//b/./c/../d/", "/%7Euser/%e4", "/POOL/SIZE", "/"]
     for target in targets:
         raw(guarded.url, line("GET", target))
-    assert [one.target for one in seen(guarded)] == targets
+    assert [request.target for request in seen(guarded)] == targets
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate"])
-def test_other_methods_are_the_pools_to_refuse(method: str, path: str, guarded: World) -> None:
+def test_other_methods_are_forwarded(method: str, path: str, guarded: World) -> None:
     through, direct = (
-        httpx.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', timeout=60)
+        httpx2.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', timeout=60)
         for url in (guarded.url, guarded.server.url)
     )
     assert (through.status_code, through.content) == (direct.status_code, direct.content)
-    assert [(one.method, one.path) for one in seen(guarded)] == [(method, path)] * 2
+    assert [(request.method, request.path) for request in seen(guarded)] == [(method, path)] * 2
 
 
-def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(guarded: World) -> None:
+def test_end_to_end_headers_are_forwarded_and_hop_by_hop_headers_are_not(guarded: World) -> None:
     kept = {"authorization": "Basic eDp5", "cookie": "a=b", "x-some": "thing", "x-forwarded-for": "192.0.2.1"}
     dropped = {"connection": "keep-alive, x-hop", "x-hop": "1", "te": "trailers", "proxy-authorization": "secret"}
-    httpx.get(f"{guarded.url}/pool", headers={**kept, **dropped}, timeout=60)
+    httpx2.get(f"{guarded.url}/pool", headers={**kept, **dropped}, timeout=60)
     (arrived,) = seen(guarded)
     names = {name for name, _ in arrived.headers}
     assert {name: arrived.all(name) for name in kept} == {
@@ -119,13 +119,13 @@ def test_headers_of_the_message_pass_and_those_of_the_connection_do_not(guarded:
     assert arrived.all("host") == [guarded.server.url.removeprefix("http://")]
 
 
-#: what the pool answers: (status, headers, body as text)
+#: Responses of the pool: status, headers, body as text.
 ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
-    "nothing": (204, {}, ""),
-    "a redirect, which is the client's to follow": (302, {"location": "http://elsewhere/pool"}, ""),
+    "an empty response": (204, {}, ""),
+    "a redirect, which the client follows": (302, {"location": "http://elsewhere/pool"}, ""),
     "an error of the pool": (404, {}, '{"message": "no such thing", "detail": "100% sure"}'),
-    "an error that is no JSON": (503, {"content-type": "text/plain", "retry-after": "7"}, "busy"),
-    "something compressed": (
+    "an error that is not JSON": (503, {"content-type": "text/plain", "retry-after": "7"}, "busy"),
+    "a compressed body": (
         200,
         {"content-encoding": "gzip"},
         gzip.compress(b"{}", mtime=0).decode("utf-8", "surrogateescape"),
@@ -134,33 +134,33 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("fact", ANSWERS)
-def test_answers_come_back_as_they_are(fact: str, guarded: World) -> None:
+def test_responses_are_returned_unchanged(fact: str, guarded: World) -> None:
     status, headers, text = ANSWERS[fact]
     body = text.encode("utf-8", "surrogateescape")
     guarded.server.face.inject(Fault(path="/pool", method="GET", status=status, headers=headers, body=text))
-    found = raw(guarded.url, line("GET", "/pool"))
-    head, _, rest = found.partition(b"\r\n\r\n")
+    response = raw(guarded.url, line("GET", "/pool"))
+    head, _, rest = response.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0].split()[1] == str(status)
     assert {f"{name}: {value}" for name, value in headers.items()} <= set(lines)
     assert rest == body
 
 
-def test_large_bodies_pass(guarded: World) -> None:
-    """Streamed, piece by piece; each way larger than anything that is read at once."""
+def test_large_bodies_are_forwarded(guarded: World) -> None:
+    """Request and response bodies are streamed; both are larger than any single read."""
     body = b"0123456789abcdef" * (1 << 20)
     guarded.server.face.inject(Fault(path="/big", status=200, body=body.decode()))
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16)), timeout=60
     )
     (arrived,) = seen(guarded)
-    digests = [hashlib.sha256(one).hexdigest() for one in (body, arrived.body, answer.content)]
+    digests = [hashlib.sha256(content).hexdigest() for content in (body, arrived.body, answer.content)]
     assert (answer.status_code, digests) == (200, [digests[0]] * 3)
 
 
-def test_a_pool_that_breaks_off_or_is_silent(guarded: World) -> None:
+def test_a_pool_that_resets_or_does_not_respond(guarded: World) -> None:
     for kind, status in (("reset", 502), ("hang", 504)):
         guarded.server.face.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
-        answer = httpx.post(f"{guarded.url}/start", timeout=30)
+        answer = httpx2.post(f"{guarded.url}/start", timeout=30)
         assert (answer.status_code, answer.json()["message"]) == (status, FAILED)
         assert answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""Replacement pods that are refused, never become Ready or lose their place: a drain stops and opens its node again."""
+"""Replacement pods that are rejected, never become Ready or lose their target: the drain is rolled back."""
 
 import contextlib
 from collections import Counter
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, namespace
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import READY_ON, START_AFTER
+from devcluster.api import Json
+from devcluster.manifests import deployment, namespace
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON, START_AFTER
 from tests.acceptance.proxies import Proxy
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import prefers
@@ -21,7 +21,7 @@ from tests.cluster.observer import ready
 pytestmark = pytest.mark.cluster
 
 TARGET: Final = "od-1"
-NODE: Final = "od-2"  #: drained
+NODE: Final = "od-2"  #: the drained node
 BOTH: Final = [TARGET, NODE]
 
 TEAMS: Final = ("red", "blue")
@@ -29,7 +29,7 @@ TEAMS: Final = ("red", "blue")
 
 @contextlib.contextmanager
 def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int) -> Iterator[Site]:
-    """NODE runs the *workloads*, which have so many *pods*; TARGET is empty."""
+    """Run a site in which NODE has all *pods* pods of the *workloads*, and TARGET is empty."""
     with building(plane, folder, 2) as site:
         site.join(2)
         plane.apply(workloads)
@@ -43,31 +43,31 @@ def workload(name: str, pods: int, **more: Any) -> Json:
 
 
 def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
-    """Status and detail of the answer to a termination of NODE's machine."""
-    answer = proxy.ask("/pool/terminate", _body(site))
-    return _told(answer)
+    """Request the termination of NODE's machine and return status and detail of the response."""
+    answer = proxy.post("/pool/terminate", _body(site))
+    return _status_and_detail(answer)
 
 
 def _body(site: Site) -> Json:
     return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
 
 
-def _told(answer: httpx.Response) -> tuple[int, str]:
+def _status_and_detail(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["detail"] if answer.content else ""
 
 
 def evicted(site: Site) -> Counter[str]:
-    """Pods that were evicted, by namespace."""
+    """Return the number of evicted pods by namespace."""
     paths = [write.path for write, status in list(site.edge.answers) if write.name == "evict" and status < 300]
     return Counter(path.split("/")[4] for path in paths)
 
 
 def is_as_before(site: Site) -> bool:
-    """Both machines run, no node is marked, and the pool's desired size stands."""
+    """Return whether both machines run, no node is marked, and the desired size is unchanged."""
     return site.state() == (BOTH, BOTH, 2, [])
 
 
-def test_refused_replacements_cost_one_pod_a_namespace_however_often_it_is_asked(
+def test_rejected_replacements_cost_one_pod_per_namespace_despite_retries(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     cluster.apply(namespace(team) for team in TEAMS)
@@ -91,16 +91,16 @@ def test_refused_replacements_cost_one_pod_a_namespace_however_often_it_is_asked
             cluster.api.delete(cluster.api.path(item))
         site.look.running(8)
         site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
-        site.comes_to(TARGET, pods=8)
+        site.wait_for_state(TARGET, pods=8)
 
 
 def _no_pods(team: str) -> Json:
-    """No pod can be created any more; those that run are left alone."""
+    """Return a quota that prevents the creation of pods in the namespace; running pods are unaffected."""
     metadata = {"name": "none", "namespace": team}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
 
 
-def test_the_successor_of_a_killed_proxy_knows_what_is_owed(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_after_a_kill_the_next_proxy_knows_the_owed_pods(cluster: ControlPlane, tmp_path: Path) -> None:
     with two_machines(cluster, tmp_path, workload("web", 2), pods=2) as site:
         quota = _no_pods("default")
         cluster.apply([quota])
@@ -108,7 +108,7 @@ def test_the_successor_of_a_killed_proxy_knows_what_is_owed(cluster: ControlPlan
             call = killed.send("/pool/terminate", _body(site))
             site.look.eventually(lambda: evicted(site), "the first eviction")
             killed.kill()
-            with pytest.raises(httpx.TransportError):
+            with pytest.raises(httpx2.TransportError):
                 call.result()
         with Proxy(site) as proxy:
             status, why = terminated(site, proxy)
@@ -120,7 +120,7 @@ def test_the_successor_of_a_killed_proxy_knows_what_is_owed(cluster: ControlPlan
 
 
 def test_without_a_landing_timeout_bound_pods_are_enough(cluster: ControlPlane, tmp_path: Path) -> None:
-    """The first pods of two owners go before any replacement is Ready."""
+    """The first pods of two owners are evicted before any replacement pod is Ready."""
     only_there = {READY_ON: NODE}
     workloads = [workload(app, 1, annotations=only_there) for app in ("web", "api")]
     with two_machines(cluster, tmp_path, *workloads, pods=2) as site, Proxy(site) as proxy:
@@ -129,7 +129,7 @@ def test_without_a_landing_timeout_bound_pods_are_enough(cluster: ControlPlane, 
         assert site.state() == ([TARGET], [TARGET], 1, [])
 
 
-#: How many pods of one owner run, and the proxy's patience: for the landing, or for the next eviction.
+#: The number of pods of the owner, and the proxy's timeout for the landing or for the next eviction.
 UNREADY: Final[dict[str, tuple[int, Json]]] = {
     "a landing timeout, one pod": (1, {"landingTimeout": "3s"}),
     "no landing timeout, one more pod to evict": (2, {"evictionTimeout": "3s"}),
@@ -155,7 +155,7 @@ def test_the_only_target_is_cordoned_in_the_middle_of_a_drain(cluster: ControlPl
         site.look.eventually(lambda: evicted(site).total() >= 2, "the second eviction")
         site.cordon(TARGET)
         before = evicted(site).total()
-        status, why = _told(call.result())
+        status, why = _status_and_detail(call.result())
         assert (status, why.startswith(f"node {NODE}: target-lost: ")) == (500, True)
         assert evicted(site).total() - before in (0, 1)
         assert before < 5, "the drain did not go in steps"

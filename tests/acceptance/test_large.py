@@ -1,7 +1,7 @@
-"""A scale-down of a hundred nodes asks the API server for little: decisions rest on what is watched.
+"""A scale-down of a hundred nodes sends few requests to the API server, because decisions use the watched state.
 
-Before a pod is evicted, the victim and the nodes that are to take its pods are read consistently, with their pods, the
-budgets and the owners of the victim's pods: no list grows with the cluster.
+Before a pod is evicted, the proxy reads the victim and its target nodes with their pods, the budgets and the owners of
+the victim's pods consistently. No list grows with the cluster.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import manifests
-from deploy.local.plane import ControlPlane
+from devcluster import manifests
+from devcluster.plane import ControlPlane
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge
 from tests.acceptance.faults import Message, Receive, Send
@@ -19,12 +19,12 @@ from tests.acceptance.scenes import watched
 pytestmark = pytest.mark.cluster
 
 MANY = 100
-#: Calls for a victim with one pod: 23, and some more where something has to be read twice.
+#: Maximum number of calls for a victim with one pod: usually 23, and more if an object has to be read twice.
 MOST = 30
 
 
 class Counting(Edge):
-    """An edge that keeps every call of the API server but those that only tell, and watches."""
+    """An edge that records all calls of the API server except Events and watches."""
 
     def __init__(self, plane: ControlPlane, pool: str) -> None:
         super().__init__(plane, pool)
@@ -42,15 +42,15 @@ def test_a_decision_over_a_hundred_nodes(
     cluster: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "Edge", Counting)
-    with watched(cluster, tmp_path, MANY) as (made, border):
+    with watched(cluster, tmp_path, MANY) as (env, border):
         assert isinstance(border, Counting)
         cluster.apply([manifests.deployment("web", 3 * MANY // 2, cpu="1")])
-        cluster.wait_for(lambda: len(made.pods()) == 3 * MANY // 2, "the pods")
-        assert made.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
+        cluster.wait_for(lambda: len(env.pods()) == 3 * MANY // 2, "the pods")
+        assert env.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
         border.calls.clear()
-        answer = made.post("/pool/size", {"desiredSize": MANY - 1})
-        assert (answer.status_code, answer.content, len(made.running())) == (200, b"", MANY - 1)
-        (victim,) = {f"od-{number}" for number in range(1, MANY + 1)} - set(made.running())
+        answer = env.post("/pool/size", {"desiredSize": MANY - 1})
+        assert (answer.status_code, answer.content, len(env.running())) == (200, b"", MANY - 1)
+        (victim,) = {f"od-{number}" for number in range(1, MANY + 1)} - set(env.running())
         assert border.calls[:2] == [f"{method} /api/v1/nodes/{victim}" for method in ("GET", "PATCH")]
         assert len(border.calls) <= MOST, border.calls
         beside = {call for call in border.calls if victim not in call and "/eviction" not in call}

@@ -1,4 +1,4 @@
-"""A node that a daemon drains is left to it, also where its marks come in the last moment."""
+"""The proxy does not touch a node that a daemon drains, even if the daemon's marks appear at the last moment."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
 from tests.acceptance.proxies import Proxy, pool_of_four
 
@@ -18,7 +18,7 @@ MARK: Final = json.dumps(
 )
 
 
-def test_the_marks_of_a_daemon_are_left_alone(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_marks_of_a_daemon_are_not_changed(cluster: ControlPlane, tmp_path: Path) -> None:
     with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
         terminate = {"machineId": site.machine(NODE), "decrementDesiredSize": True}
         site.edge.hold(0, "before")
@@ -28,9 +28,9 @@ def test_the_marks_of_a_daemon_are_left_alone(cluster: ControlPlane, tmp_path: P
         site.edge.release()
         answer = call.result()
         assert (answer.status_code, "mark-lost" in answer.json()["detail"]) == (500, True)
-        site.look.eventually(lambda: proxy.ask("/pool/size", {"desiredSize": 3}).status_code == 200, "another victim")
+        site.look.eventually(lambda: proxy.post("/pool/size", {"desiredSize": 3}).status_code == 200, "another victim")
         assert (site.look.marks(), site.machines()) == ({NODE: MARK}, ["od-1", "od-2", "od-3"])
-        answer = proxy.ask("/pool/terminate", terminate)
+        answer = proxy.post("/pool/terminate", terminate)
         assert answer.status_code == 500
         assert "installation team/spot-rescheduler drains it" in answer.json()["detail"]
         assert site.look.marks() == {NODE: MARK}

@@ -1,17 +1,17 @@
-"""Updates take turns: none overlaps another, none waits for ever, and who has left is not served."""
+"""Updates are serialized: none overlaps another, waiting is limited, and disconnected clients are not served."""
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, TERMINATE_AFTER
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, TERMINATE_AFTER
 from tests.acceptance.scenes import scene
-from tests.cluster.daemon import let_go, terminating
+from tests.cluster.daemon import delete_stuck_pods, terminating
 from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
@@ -26,57 +26,60 @@ def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
         "server": {"queueTimeout": f"{PATIENCE}s"},
         "drain": {"evictionTimeout": "300s", "maxGracefulTermination": "300s"},
     }
-    with scene(cluster, tmp_path, 2, config=config) as made, ThreadPoolExecutor(20) as clients:
-        made.deploy("stuck", 1, on="od-1", annotations={TERMINATE_AFTER: NEVER})
-        made.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
-        body = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
-        drain = clients.submit(httpx.post, f"{made.url}/pool/terminate", json=body, timeout=300)
+    with scene(cluster, tmp_path, 2, config=config) as env, ThreadPoolExecutor(20) as clients:
+        env.deploy("stuck", 1, on="od-1", annotations={TERMINATE_AFTER: NEVER})
+        env.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
+        body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
+        drain = clients.submit(httpx2.post, f"{env.url}/pool/terminate", json=body, timeout=300)
         cluster.wait_for(lambda: terminating(cluster), "the drain to hang")
-        made.server.face.requests.clear()
-        late = clients.submit(httpx.post, f"{made.url}/pool/size", json={"desiredSize": 7}, timeout=90)
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{made.url}/pool/size", json={"desiredSize": 8}, timeout=httpx.Timeout(60, read=1))
-        others_are_served(made)
+        env.server.face.requests.clear()
+        late = clients.submit(httpx2.post, f"{env.url}/pool/size", json={"desiredSize": 7}, timeout=90)
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 8}, timeout=httpx2.Timeout(60, read=1))
+        others_are_served(env)
         answer = late.result()
         assert (answer.status_code, answer.json()) == (
             504,
-            {"message": "failed to set desired size", "detail": f"other updates kept it waiting for {PATIENCE} s"},
+            {"message": "failed to set desired size", "detail": f"timed out after {PATIENCE} s behind other updates"},
         )
         assert not drain.done()
-        let_go(cluster)
+        delete_stuck_pods(cluster)
         assert drain.result().status_code == 200
-        assert (made.running(), made.desired) == (["od-2"], 1)
-        assert not [one for one in made.server.face.requests if one.path == "/pool/size" and one.method == "POST"]
-        made.stop()
-        made.config = {"backend": made.config["backend"]}  # with its patience all get a turn, however slow the machine
-        made.start()
-        twenty_at_once(made, clients)
+        assert (env.running(), env.desired) == (["od-2"], 1)
+        assert not [
+            request for request in env.server.face.requests if request.path == "/pool/size" and request.method == "POST"
+        ]
+        env.stop()
+        # With the default timeout all updates are served, even on a slow machine.
+        env.config = {"backend": env.config["backend"]}
+        env.start()
+        twenty_at_once(env, clients)
 
 
-def others_are_served(made: World) -> None:
-    assert httpx.get(f"{made.url}/pool/size", timeout=60).json()["desiredSize"] == 2
-    assert httpx.post(f"{made.url}/pool/size", json={"desiredSize": -1}, timeout=60).status_code == 400
+def others_are_served(env: World) -> None:
+    assert httpx2.get(f"{env.url}/pool/size", timeout=60).json()["desiredSize"] == 2
+    assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": -1}, timeout=60).status_code == 400
 
 
-def twenty_at_once(made: World, clients: ThreadPoolExecutor) -> None:
-    """Ten sizes and ten terminations, which the pool sees one whole after the other, in whatever order."""
-    made.post("/pool/terminate", {"machineId": "i-0"})
-    made.server.face.requests.clear()
+def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
+    """Send ten sizes and ten terminations; their requests to the pool must not be interleaved."""
+    env.post("/pool/terminate", {"machineId": "i-0"})
+    env.server.face.requests.clear()
     start = threading.Barrier(20)
     bodies = [("/pool/size", {"desiredSize": 1}), ("/pool/terminate", {"machineID": "i-0"})] * 10
 
     def ask(path: str, body: dict[str, object]) -> int:
         start.wait(60)
-        return httpx.post(f"{made.url}{path}", json=body, timeout=90).status_code
+        return httpx2.post(f"{env.url}{path}", json=body, timeout=90).status_code
 
     statuses = list(clients.map(ask, *zip(*bodies, strict=True)))
     assert statuses == [200, 404] * 10
-    seen = [(one.method, one.path) for one in made.server.face.requests]
-    assert whole(seen) == (10, 10), seen
+    seen = [(request.method, request.path) for request in env.server.face.requests]
+    assert count_updates(seen) == (10, 10), seen
 
 
-def whole(calls: Sequence[tuple[str, str]]) -> tuple[int, int]:
-    """How many changes of size and terminations *calls* are, each in one piece; (-1, -1) if they are torn."""
+def count_updates(calls: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """Return the number of size changes and terminations in *calls*, or (-1, -1) if they are interleaved."""
     sizes = terminations = 0
     rest = list(calls)
     while rest:

@@ -1,13 +1,13 @@
-"""Why a node is no victim: each reason by itself, all of them in one answer, and what is no reason."""
+"""The reasons why a node cannot be removed: each on its own, and all of them in one response."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from deploy.local import cleaning, manifests
-from deploy.local.api import Json
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning, manifests
+from devcluster.api import Json
+from devcluster.plane import ControlPlane
 from tests.acceptance.scenes import scene
 from tests.proxy.world import World
 
@@ -23,23 +23,23 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
 
 
 class Setting:
-    """Nodes od-1 … with what stands in the way of each."""
+    """A builder of the obstacles on the nodes od-1 …."""
 
-    def __init__(self, made: World) -> None:
-        self._plane = made.plane
-        owner = made.plane.apply([OWNER])[0]
+    def __init__(self, env: World) -> None:
+        self._plane = env.plane
+        owner = env.plane.apply([OWNER])[0]
         self._owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
 
     def system_pod(self, name: str, node: str, **more: Any) -> None:
         self._plane.apply([manifests.pod(name, namespace="kube-system", nodeName=node, **more)])
 
     def pod(self, name: str, node: str, *, controller: bool | None = True, **more: Any) -> None:
-        """A pod that is bound to *node*; *controller* is its owner's flag, `None` for a pod without an owner."""
-        made = manifests.pod(name, nodeName=node, **more)
+        """Create a pod on *node*; *controller* is the owner reference's flag, `None` for a pod without an owner."""
+        manifest = manifests.pod(name, nodeName=node, **more)
         if controller is not None:
             flag = {"controller": True} if controller else {}
-            made["metadata"]["ownerReferences"] = [{**self._owner, **flag}]
-        self._plane.apply([made])
+            manifest["metadata"]["ownerReferences"] = [{**self._owner, **flag}]
+        self._plane.apply([manifest])
 
     def apply(self, *objects: Json) -> None:
         self._plane.apply(objects)
@@ -48,8 +48,8 @@ class Setting:
         self._plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {key: value}}})
 
 
-def prepare(made: World) -> None:
-    to = Setting(made)
+def prepare(env: World) -> None:
+    to = Setting(env)
     to.pod("on-host", "od-1", controller=None, volumes=HOST_PATH)
     to.pod("scratch", "od-2", volumes=EMPTY_DIR)
     to.pod("in-memory", "od-3", volumes=IN_MEMORY)
@@ -65,23 +65,23 @@ def prepare(made: World) -> None:
     for number in range(1, 13):
         amounts = {9: ("100m", "2Gi"), 10: ("1", "500Mi")}.get(number, ("1", "2Gi"))
         to.system_pod(f"filler-{number}", f"od-{number}", cpu=amounts[0], memory=amounts[1])
-    free(made, to)
+    free(env, to)
 
 
-def free(made: World, to: Setting) -> None:
-    """od-11 has whatever the original stumbled over, and can go; a node without room or resources harms nobody."""
+def free(env: World, to: Setting) -> None:
+    """Create pods on od-11 that blocked it only in the original, and a node without allocatable resources."""
     to.annotate("od-11", DISABLED, "yes")
     to.system_pod("of-the-system", "od-11", volumes=EMPTY_DIR)
     to.pod("mirror", "od-11", controller=None, mirror=True)
     to.apply(manifests.daemonset("agent", cpu="10m", memory="10Mi", volumes=HOST_PATH))
     to.apply(manifests.job("finished", nodeName="od-11", volumes=EMPTY_DIR))
-    made.deploy("elsewhere", 1, on="od-11")
+    env.deploy("elsewhere", 1, on="od-11")
     to.apply(manifests.pdb("elsewhere", namespace="kube-public", min_available=1))
     to.apply(manifests.node("nothing", allocatable={"cpu": "0", "memory": "0", "pods": "0"}))
 
 
 @pytest.fixture(scope="module")
-def made(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with scene(control_plane, tmp_path_factory.mktemp("rejections"), 12, before=prepare) as ready:
         control_plane.wait_for(lambda: len(ready.pods()) >= 12, "the pods")
         machine = ready.id("od-12")
@@ -91,7 +91,7 @@ def made(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
 
 
 NONE = "0/{n} nodes are available"
-#: node: why it is no victim beside n others
+#: By node: the reason why it cannot be removed, with n other nodes.
 REASONS = {
     "od-1": f"pod default/on-host: local storage logs would be lost; {LOCAL}",
     "od-2": f"pod default/scratch: local storage data would be lost; {LOCAL}",
@@ -108,24 +108,24 @@ REASONS = {
 
 
 @pytest.mark.parametrize("node", REASONS)
-def test_one_by_one(node: str, made: World) -> None:
-    answer = made.post("/pool/terminate", {"machineId": made.id(node), "decrementDesiredSize": True})
+def test_one_by_one(node: str, env: World) -> None:
+    answer = env.post("/pool/terminate", {"machineId": env.id(node), "decrementDesiredSize": True})
     assert (answer.status_code, answer.json()) == (
         500,
         {"message": "failed to terminate machine", "detail": f"node {node}: {REASONS[node].format(n=12)}"},
     )
-    assert (made.orders(), made.tainted()) == ([], [])
+    assert (env.orders(), env.tainted()) == ([], [])
 
 
-def test_all_at_once(made: World) -> None:
-    """12 → 9: one machine can go; the answer names every other node, and the machine that the pool protects."""
-    answer = made.post("/pool/size", {"desiredSize": 9})
-    protected = f"machine {made.id('od-12')}: its membership status says that it is not evictable"
-    told = [f"node {node}: {reason.format(n=11)}" for node, reason in REASONS.items()]
+def test_all_at_once(env: World) -> None:
+    """12 → 9: one machine is removed; the response names every other node and the protected machine."""
+    answer = env.post("/pool/size", {"desiredSize": 9})
+    protected = f"machine {env.id('od-12')}: its membership status says that it is not evictable"
+    expected = [f"node {node}: {reason.format(n=11)}" for node, reason in REASONS.items()]
     assert answer.status_code == 200
-    found = answer.json()["detail"].removeprefix("1 of 3 machines were removed: ").split("; node ")
-    assert sorted(["node " + one.removeprefix("node ") for one in found]) == sorted(
-        [*told[:-1], f"{told[-1]}; {protected}"]
+    reasons = answer.json()["detail"].removeprefix("1 of 3 machines were removed: ").split("; node ")
+    assert sorted(["node " + reason.removeprefix("node ") for reason in reasons]) == sorted(
+        [*expected[:-1], f"{expected[-1]}; {protected}"]
     )
-    assert (len(made.running()), made.desired, made.tainted()) == (11, 11, [])
-    assert "od-11" not in made.running()
+    assert (len(env.running()), env.desired, env.tainted()) == (11, 11, [])
+    assert "od-11" not in env.running()

@@ -1,13 +1,13 @@
-"""A change of size takes the right machines, one after the other, and the pool ends with the number that was asked."""
+"""Scale-downs remove the right machines one by one, and the pool reaches the requested size."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local import manifests
-from deploy.local.plane import ControlPlane
+from devcluster import manifests
+from devcluster.plane import ControlPlane
 from tests.acceptance.edge import Edge
 from tests.acceptance.scenes import scene, watched
 from tests.proxy.world import LABEL, World
@@ -22,17 +22,17 @@ def annotate(plane: ControlPlane, node: str, **annotations: str) -> None:
     plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": annotations}})
 
 
-def ask(made: World, desired: int) -> tuple[int, str]:
-    """Status, and what there is to say."""
-    answer = made.post("/pool/size", {"desiredSize": desired})
+def set_size(env: World, desired: int) -> tuple[int, str]:
+    """Set the size and return status and detail of the response."""
+    answer = env.post("/pool/size", {"desiredSize": desired})
     return answer.status_code, answer.json()["detail"] if answer.content else ""
 
 
-def test_a_node_is_marked_emptied_ordered_away_and_deleted_in_this_order(cluster: ControlPlane, tmp_path: Path) -> None:
-    """2 → 3 and 3 → 3 are forwarded; 3 → 2 takes the emptiest, of whose pods only those that must move are evicted."""
-    with watched(cluster, tmp_path, 2, nodes_stay=True) as (made, border):
-        made.deploy("full", 2, on="od-1")
-        made.deploy("web", 1, on="od-2")
+def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: ControlPlane, tmp_path: Path) -> None:
+    """2 → 3 and 3 → 3 are forwarded; 3 → 2 removes the node with the fewest pods and evicts only movable pods."""
+    with watched(cluster, tmp_path, 2, nodes_stay=True) as (env, border):
+        env.deploy("full", 2, on="od-1")
+        env.deploy("web", 1, on="od-2")
         cluster.apply(
             [
                 manifests.pod("system", namespace="kube-system", nodeName="od-2"),
@@ -40,40 +40,40 @@ def test_a_node_is_marked_emptied_ordered_away_and_deleted_in_this_order(cluster
                 manifests.job("done", nodeName="od-2"),
             ]
         )
-        cluster.wait_for(lambda: len(made.pods()) == 5, "all pods")
-        assert ask(made, 3) == ask(made, 3) == (200, "")
+        cluster.wait_for(lambda: len(env.pods()) == 5, "all pods")
+        assert set_size(env, 3) == set_size(env, 3) == (200, "")
         assert border.names() == ["size 3", "size 3"]
-        cluster.wait_for(lambda: made.nodes() == ["od-1", "od-2", "od-3"], "the third Node")
+        cluster.wait_for(lambda: env.nodes() == ["od-1", "od-2", "od-3"], "the third Node")
         annotate(cluster, "od-3", **{DISABLED: "true"})
-        cluster.wait_for(lambda: made.post("/pool/terminate", {"machineId": made.id("od-3")}).status_code == 500)
+        cluster.wait_for(lambda: env.post("/pool/terminate", {"machineId": env.id("od-3")}).status_code == 500)
         border.writes.clear()
-        assert ask(made, 2) == (200, "")
+        assert set_size(env, 2) == (200, "")
         assert border.names() == [
             "draining od-2",  # the victim is chosen
-            "draining od-2",  # its drain begins
+            "draining od-2",  # its drain starts
             "owing od-2",
             "evict",
             "removing od-2",
             "terminate",
             "delete od-2",
         ]
-        assert border.bodies("terminate") == [{"machineId": made.id("od-2"), "decrementDesiredSize": True}]
-        assert (made.running(), made.nodes(), made.desired) == (["od-1", "od-3"], ["od-1", "od-3"], 2)
+        assert border.bodies("terminate") == [{"machineId": env.id("od-2"), "decrementDesiredSize": True}]
+        assert (env.running(), env.nodes(), env.desired) == (["od-1", "od-3"], ["od-1", "od-3"], 2)
         moved = {"web": "od-3", "full": "od-1"}
 
-        def there() -> bool:
-            return moved.items() <= {name.partition("-")[0]: node for name, node in made.pods().items()}.items()
+        def all_moved() -> bool:
+            return moved.items() <= {name.partition("-")[0]: node for name, node in env.pods().items()}.items()
 
-        cluster.wait_for(there, "the pod to move")
-        one_that_is_made_disposable(made, border)
+        cluster.wait_for(all_moved, "the pod to move")
+        make_a_machine_disposable(env, border)
 
 
-def one_that_is_made_disposable(made: World, border: Edge) -> None:
-    """The pool would terminate it, and launch another one; so do we, after its pods have left."""
+def make_a_machine_disposable(env: World, border: Edge) -> None:
+    """The pool would terminate and replace a disposable machine; the proxy does the same after a drain."""
     border.writes.clear()
-    machine = made.id("od-1")
+    machine = env.id("od-1")
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
-    answer = made.post("/pool/membershipStatus", status)
+    answer = env.post("/pool/membershipStatus", status)
     assert (answer.status_code, answer.content) == (200, b"")
     assert border.names() == [
         "draining od-1",
@@ -85,90 +85,90 @@ def one_that_is_made_disposable(made: World, border: Edge) -> None:
         "delete od-1",
     ]
     assert border.bodies("terminate") == [{"machineId": machine, "decrementDesiredSize": False}]
-    made.plane.wait_for(lambda: made.running() == ["od-3", "od-4"], "the replacement")
-    assert made.desired == 2
+    env.plane.wait_for(lambda: env.running() == ["od-3", "od-4"], "the replacement")
+    assert env.desired == 2
 
 
-def test_several_victims_are_judged_together(cluster: ControlPlane, tmp_path: Path) -> None:
-    """3 → 0 leaves the last node. Both victims share a budget of one, and no pod moves from one to the other."""
-    with watched(cluster, tmp_path, 3, nodes_stay=True) as (made, border):
+def test_several_victims_are_planned_together(cluster: ControlPlane, tmp_path: Path) -> None:
+    """3 → 0 keeps the last node. Both victims share a budget of one, and no pod moves from one victim to the other."""
+    with watched(cluster, tmp_path, 3, nodes_stay=True) as (env, border):
         spread = {"labelSelector": {"matchLabels": {"app": "web"}}, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
-        made.deploy("web", 3, topologySpreadConstraints=[{**spread, "topologyKey": "kubernetes.io/hostname"}])
-        assert sorted(made.pods().values()) == ["od-1", "od-2", "od-3"]
+        env.deploy("web", 3, topologySpreadConstraints=[{**spread, "topologyKey": "kubernetes.io/hostname"}])
+        assert sorted(env.pods().values()) == ["od-1", "od-2", "od-3"]
         cluster.apply([manifests.pdb("web", max_unavailable=1)])
         cluster.wait_for(lambda: allowed(cluster, "web") == 1, "the budget")
-        status, detail = ask(made, 0)
+        status, detail = set_size(env, 0)
         assert status == 200
         assert detail.startswith("2 of 3 machines were removed: node od-3: no other node that is Ready and schedulable")
-        assert (made.running(), made.desired, made.tainted()) == (["od-3"], 1, [])
+        assert (env.running(), env.desired, env.tainted()) == (["od-3"], 1, [])
         drained = [name for name in border.names() if name.startswith(("evict", "delete"))]
         assert [name for name in drained if name != "evict"] == ["delete od-1", "delete od-2"]
         evicted = [write.path for write, code in border.answers if write.name == "evict" and code < 300]
         assert len(evicted) == len(set(evicted)) == 2
-        cluster.wait_for(lambda: list(made.pods().values()) == ["od-3"] * 3, "the pods to move")
+        cluster.wait_for(lambda: list(env.pods().values()) == ["od-3"] * 3, "the pods to move")
 
 
 def allowed(plane: ControlPlane, budget: str) -> int:
-    found = plane.api.get(f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{budget}")
-    return int(found.get("status", {}).get("disruptionsAllowed", 0))
+    budget_object = plane.api.get(f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/{budget}")
+    return int(budget_object.get("status", {}).get("disruptionsAllowed", 0))
 
 
-def test_a_victim_that_fails_is_released_and_another_one_goes(cluster: ControlPlane, tmp_path: Path) -> None:
-    """4 → 2, one node is protected from the start and passed over, a second one while the first victim drains."""
-    with watched(cluster, tmp_path, 4) as (made, border), ThreadPoolExecutor(1) as client:
+def test_a_failed_victim_is_released_and_another_one_is_removed(cluster: ControlPlane, tmp_path: Path) -> None:
+    """4 → 2: one node is protected from the start, a second node becomes protected while the first victim drains."""
+    with watched(cluster, tmp_path, 4) as (env, border), ThreadPoolExecutor(1) as client:
         annotate(cluster, "od-1", **{DISABLED: "true"})
-        made.deploy("web", 1, on="od-4")
-        cluster.wait_for(lambda: made.post("/pool/terminate", {"machineId": made.id("od-1")}).status_code == 500)
+        env.deploy("web", 1, on="od-4")
+        cluster.wait_for(lambda: env.post("/pool/terminate", {"machineId": env.id("od-1")}).status_code == 500)
         border.hold(0, "before", lambda name: name == "terminate")
-        call = client.submit(ask, made, 2)
+        call = client.submit(set_size, env, 2)
         assert border.reached.wait(60)
-        assert made.tainted() == ["od-2", "od-3"]
+        assert env.tainted() == ["od-2", "od-3"]
         annotate(cluster, "od-3", **{DISABLED: "true"})
         border.release()
         assert call.result() == (200, "")
-        assert any("od-3" in line and "plan no longer holds" in line for line in made.lines)
-        assert (made.running(), made.desired, made.tainted()) == (["od-1", "od-3"], 2, [])
-        cluster.wait_for(lambda: list(made.pods().values()) == ["od-1"] or list(made.pods().values()) == ["od-3"])
-        status, detail = ask(made, 1)
-        assert (status, detail.count("scale-down-disabled"), made.desired) == (500, 2, 2)
+        assert any("od-3" in line and "plan no longer holds" in line for line in env.lines)
+        assert (env.running(), env.desired, env.tainted()) == (["od-1", "od-3"], 2, [])
+        cluster.wait_for(lambda: list(env.pods().values()) == ["od-1"] or list(env.pods().values()) == ["od-3"])
+        status, detail = set_size(env, 1)
+        assert (status, detail.count("scale-down-disabled"), env.desired) == (500, 2, 2)
 
 
-def test_numbers_that_pool_and_cluster_do_not_agree_on(cluster: ControlPlane, tmp_path: Path) -> None:
-    """What counts are the pool's active machines, and what it wants; not how many Nodes there are."""
+def test_different_numbers_of_machines_and_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The active machines and the desired size of the pool count, not the number of Nodes."""
 
-    def with_a_master(made: World) -> None:
+    def with_a_master(env: World) -> None:
         cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {MASTER: ""}}})
 
-    with scene(cluster, tmp_path, 4, pool={"quota": 4}, before=with_a_master) as made:
-        made.server.pool.set_size(10)
-        assert ask(made, 3) == (200, "")  # 10 are wanted, 4 there; a master is one of them
-        assert (made.running(), made.desired) == (["od-1", "od-3", "od-4"], 3)
-        made.server.pool.set_config({"name": "od", "bootDelay": "1h", "labels": {LABEL: "true"}})
-        made.server.pool.set_size(6)
+    with scene(cluster, tmp_path, 4, pool={"quota": 4}, before=with_a_master) as env:
+        env.server.pool.set_size(10)
+        assert set_size(env, 3) == (200, "")  # desired 10, actual 4, including a master
+        assert (env.running(), env.desired) == (["od-1", "od-3", "od-4"], 3)
+        env.server.pool.set_config({"name": "od", "bootDelay": "1h", "labels": {LABEL: "true"}})
+        env.server.pool.set_size(6)
         there = ["od-1", "od-3", "od-4"]
-        cluster.wait_for(lambda: len(made.running()) == 6, "six machines")
-        assert ask(made, 5) == (200, "")  # 6 are active, 3 have joined
-        assert ask(made, 4) == (200, "")
-        assert (len(made.running()), made.desired, made.nodes()) == (4, 4, there)
-        assert set(there) < set(made.running())
-        assert ask(made, 2) == (200, "")  # the last without a Node, and one with
-        assert (made.running(), made.desired) == (["od-1", "od-4"], 2)
-        status, detail = ask(made, 1)
-        assert (status, made.running(), made.desired) == (500, ["od-1", "od-4"], 2)
+        cluster.wait_for(lambda: len(env.running()) == 6, "six machines")
+        assert set_size(env, 5) == (200, "")  # 6 are active, 3 have joined
+        assert set_size(env, 4) == (200, "")
+        assert (len(env.running()), env.desired, env.nodes()) == (4, 4, there)
+        assert set(there) < set(env.running())
+        assert set_size(env, 2) == (200, "")  # the last machine without a Node, and one with a Node
+        assert (env.running(), env.desired) == (["od-1", "od-4"], 2)
+        status, detail = set_size(env, 1)
+        assert (status, env.running(), env.desired) == (500, ["od-1", "od-4"], 2)
         assert "node od-1: it belongs to the control plane" in detail
         assert "node od-4: no other node that is Ready and schedulable remains" in detail
 
 
-def test_a_pool_that_answers_from_a_cache(cluster: ControlPlane, tmp_path: Path) -> None:
-    """Machines that are listed as running after their end are no machines, and none is ordered away twice."""
-    with scene(cluster, tmp_path, 4, refresh_interval=4) as made:
-        first, second = made.id("od-1"), made.id("od-2")
+def test_a_pool_with_a_stale_cache(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Terminated machines that are still listed as running do not count and are not terminated again."""
+    with scene(cluster, tmp_path, 4, refresh_interval=4) as env:
+        first, second = env.id("od-1"), env.id("od-2")
         for desired in (3, 2):
-            assert ask(made, desired) == (200, "")
-            listed = {one["id"] for one in httpx.get(f"{made.server.url}/pool", timeout=60).json()["machines"]}
+            assert set_size(env, desired) == (200, "")
+            listed = {machine["id"] for machine in httpx2.get(f"{env.server.url}/pool", timeout=60).json()["machines"]}
             assert {first, second} <= listed
-        assert (made.running(), made.desired) == (["od-3", "od-4"], 2)
+        assert (env.running(), env.desired) == (["od-3", "od-4"], 2)
         for machine in (first, second):
-            assert made.post("/pool/terminate", {"machineId": machine, "decrementDesiredSize": True}).content == b""
-        assert [one["machineId"] for one in made.orders()] == [first, second]
-        assert made.desired == 2
+            assert env.post("/pool/terminate", {"machineId": machine, "decrementDesiredSize": True}).content == b""
+        assert [machine["machineId"] for machine in env.orders()] == [first, second]
+        assert env.desired == 2

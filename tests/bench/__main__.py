@@ -1,4 +1,4 @@
-"""``make bench``: measure everything, print the table, keep it in ``tests/bench/results.md``."""
+"""``make bench``: run all measurements, print the table and save it in ``tests/bench/results.md``."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, planning, plugins, proxying, reading, topology
+from tests.bench import freed, planning, plugins, proxying, reading, starting, topology
 from tests.bench.result import Result, markdown
 
 KEPT: Final = Path(__file__).with_name("results.md")
@@ -17,13 +17,14 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "reading": lambda: reading.run(times=1),
     "freed": freed.run,
     "proxying": proxying.run,
+    "starting": starting.run,
 }
 
 
 @click.command()
-@click.option("--only", type=click.Choice([*PARTS, "growth"]), help="One part of it; nothing is kept.")
+@click.option("--only", type=click.Choice([*PARTS, "growth"]), help="Run only this part, and save nothing.")
 def main(only: str | None) -> None:
-    """Ratios measured side by side in one run. Absolute times mean little on a shared machine."""
+    """Measure ratios within one run, because absolute times mean little on a shared machine."""
     results: list[Result] = []
     for name, run in PARTS.items():
         if only not in (None, name):
@@ -34,11 +35,11 @@ def main(only: str | None) -> None:
     text = markdown(results)
     if only in (None, "growth"):
         rows = [*plugins.run(), *topology.run()]
-        text += f"\n\nWhat one question about 2,000 nodes costs as the pods grow:\n\n```\n{topology.table(rows)}\n```\n"
+        text += f"\n\nCost of one query over 2,000 nodes by number of pods:\n\n```\n{topology.table(rows)}\n```\n"
     print(text)  # noqa: T201
     if only is None:
         KEPT.write_text(text, encoding="utf-8")
-    sys.exit(any(not one.held for one in results))
+    sys.exit(any(not row.held for row in results))
 
 
 main()

@@ -1,8 +1,8 @@
-"""Big clusters for benchmarks, written as ``kubectl get -o json`` would print them.
+"""Large clusters for benchmarks, in the format of ``kubectl get -o json``.
 
-A tenth of the pods keep off each other's hosts, a tenth spread over zones, a twentieth stay in one zone, half
-tolerate a taint that a tenth of the spot nodes carry. Two pods a node belong to DaemonSets. All constraints
-hold where the pods stand, and every on-demand node can be emptied: a spot node is filled by half.
+A tenth of the pods have anti-affinity by host, a tenth spread over zones, a twentieth stay in one zone, and half
+tolerate a taint of a tenth of the spot nodes. Each node runs two DaemonSet pods. All constraints are satisfied,
+and every on-demand node can be drained because spot nodes are half full.
 """
 
 import gzip
@@ -22,14 +22,14 @@ from tests.bench import shapes
 from tests.bench.shapes import ZONES, Json
 
 KINDS: Final = ("",) * 11 + ("apart",) * 4 + ("spread",) * 2 + ("together",)
-_TOLERANT: Final = 0.4  #: and the last ones all, which makes it half
+_TOLERANT: Final = 0.4  #: the last apps all tolerate it, which adds up to half
 _SEEKS_TAINTED: Final = 0.12
 _REPLICAS: Final = (3, 5, 10, 20, 30, 60)
 
 
 @dataclass(frozen=True, slots=True)
 class Big:
-    """What was written: the nodes, and the pods that would have to leave each on-demand node."""
+    """The written cluster: its nodes, and the pods to evict from each on-demand node."""
 
     on_demand: list[str]
     spot: list[str]
@@ -37,17 +37,17 @@ class Big:
 
 
 def big(path: Path, on_demand: int = 1000, spot: int = 2000, pods_per_node: int = 30, seed: int = 1) -> Big:
-    """Write the cluster to *path* (``.gz`` packs it), one object a line; the same for the same arguments."""
-    made = Big([f"od-{i}" for i in range(on_demand)], [f"spot-{i}" for i in range(spot)])
+    """Write the cluster to *path*, one object per line, compressed if it ends in ``.gz``; deterministic."""
+    cluster = Big([f"od-{i}" for i in range(on_demand)], [f"spot-{i}" for i in range(spot)])
     with _opened(path) as out:
         out.write('{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
         separator = ""
-        for text in _objects(made, pods_per_node, Random(seed)):
+        for text in _objects(cluster, pods_per_node, Random(seed)):
             out.write(separator)
             out.write(text)
             separator = ",\n"
         out.write("\n]}\n")
-    return made
+    return cluster
 
 
 def _opened(path: Path) -> TextIOBase:
@@ -56,11 +56,11 @@ def _opened(path: Path) -> TextIOBase:
     return path.open("w", buffering=1 << 22)
 
 
-def _objects(made: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
-    zone_of = {name: ZONES[i % len(ZONES)] for i, name in enumerate([*made.spot, *made.on_demand])}
-    tainted = set(made.spot[9::10])
+def _objects(cluster: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
+    zone_of = {name: ZONES[i % len(ZONES)] for i, name in enumerate([*cluster.spot, *cluster.on_demand])}
+    tainted = set(cluster.spot[9::10])
     for i, (name, zone) in enumerate(zone_of.items()):
-        yield json.dumps(shapes.node(name, zone, spot=i < len(made.spot), tainted=name in tainted, number=i))
+        yield json.dumps(shapes.node(name, zone, spot=i < len(cluster.spot), tainted=name in tainted, number=i))
     for name in shapes.NAMESPACES:
         yield json.dumps(shapes.namespace(name))
     slots = _Slots(zone_of, tainted, pods_per_node - len(shapes.DAEMONS), rng)
@@ -68,7 +68,7 @@ def _objects(made: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
         yield json.dumps(shapes.replica_set(app))
         if app.replicas > 3:
             yield json.dumps(shapes.budget(app))
-        yield from _placed(app, slots, made, rng)
+        yield from _placed(app, slots, cluster, rng)
     for daemon in shapes.DAEMONS:
         text = shapes.PodText(shapes.daemon_pod(daemon))
         for i, name in enumerate(zone_of):
@@ -76,7 +76,7 @@ def _objects(made: Big, pods_per_node: int, rng: Random) -> Iterator[str]:
 
 
 def _apps(pods: int, rng: Random) -> Iterator[shapes.App]:
-    """Until there are *pods*. The last ones go anywhere: by then a zone may be full."""
+    """Yield apps with *pods* pods in total. The last ones have no zone constraint: a zone may be full by then."""
     number, last = 0, pods // 6
     while pods > 0:
         replicas = min(rng.choice(_REPLICAS), pods)
@@ -95,7 +95,7 @@ def _apps(pods: int, rng: Random) -> Iterator[shapes.App]:
 
 
 class _Slots:
-    """Free places by zone and taint. A node that gave one goes to its queue's end, so that neighbours differ."""
+    """Free slots by zone and taint. Used nodes move to the end of their queue, to mix the apps on each node."""
 
     def __init__(self, zone_of: dict[str, str], tainted: set[str], each: int, rng: Random) -> None:
         names = list(zone_of)
@@ -109,7 +109,7 @@ class _Slots:
         }
 
     def take(self, zone: str, *, tolerant: bool) -> str | None:
-        """A node of *zone*, or of another where that one is full; None where all are."""
+        """Return a node of *zone*, or of another zone if it is full; None if all are full."""
         taints: tuple[bool, ...] = (False,)
         if tolerant:
             taints = (True, False) if self._rng.random() < _SEEKS_TAINTED else (False, True)
@@ -124,7 +124,7 @@ class _Slots:
         return name
 
 
-def _placed(app: shapes.App, slots: _Slots, made: Big, rng: Random) -> Iterator[str]:
+def _placed(app: shapes.App, slots: _Slots, cluster: Big, rng: Random) -> Iterator[str]:
     text = shapes.PodText(shapes.pod(app))
     home = rng.randrange(len(ZONES))
     for i in range(app.replicas):
@@ -133,7 +133,7 @@ def _placed(app: shapes.App, slots: _Slots, made: Big, rng: Random) -> Iterator[
             return
         name = f"{app.name}-{app.hash}-{shapes.suffix(rng.getrandbits(25))}"
         if node.startswith("od-"):
-            made.movable.setdefault(node, []).append(f"{app.namespace}/{name}")
+            cluster.movable.setdefault(node, []).append(f"{app.namespace}/{name}")
         yield text.fill(name, node, rng.getrandbits(32), app.namespace)
 
 
@@ -144,20 +144,22 @@ def _placed(app: shapes.App, slots: _Slots, made: Big, rng: Random) -> Iterator[
 @click.option("--pods-per-node", default=30, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option(
-    "--request", type=click.Path(dir_okay=False, path_type=Path), help="Also write the oracle's firstfit request."
+    "--request",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the oracle's first-fit request to this file.",
 )
 def main(path: Path, on_demand: int, spot: int, pods_per_node: int, seed: int, request: Path | None) -> None:
     """Write a big cluster to PATH."""
-    made = big(path, on_demand, spot, pods_per_node, seed)
+    cluster = big(path, on_demand, spot, pods_per_node, seed)
     if request is not None:
-        request.write_text(json.dumps(firstfit_request(path, made)) + "\n")
+        request.write_text(json.dumps(firstfit_request(path, cluster)) + "\n")
     click.echo(f"{path}: {path.stat().st_size / 1e6:.0f} MB", err=True)
 
 
-def firstfit_request(path: Path, made: Big) -> Json:
-    """What the oracle is asked for the scheduler's own first fit over all on-demand nodes."""
+def firstfit_request(path: Path, cluster: Big) -> Json:
+    """Return the request for the scheduler's first fit over all on-demand nodes."""
     taint = {"key": "draining", "effect": "NoSchedule"}
-    asked = {"ondemand": made.on_demand, "spot": made.spot, "movable": made.movable, "taint": taint}
+    asked = {"ondemand": cluster.on_demand, "spot": cluster.spot, "movable": cluster.movable, "taint": taint}
     return {"mode": "firstfit", "snapshot_file": str(path.resolve()), **asked}
 
 

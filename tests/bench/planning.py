@@ -1,4 +1,4 @@
-"""Planning beside the scheduler's own plugins, and what a large cluster and a small change cost."""
+"""Planning compared to the scheduler's plugins, and the cost of a large cluster and of a small change."""
 
 import datetime as dt
 import json
@@ -14,42 +14,42 @@ import msgspec
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
-from rescheduler import dump
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.snapshot_file import reader
 from tests.bench.big import big, firstfit_request
 from tests.bench.result import Result, faster
 from tests.conformance.oracle import Oracle
 
-#: The peer is asked for longer than anybody would wait.
+#: Time limit of the peer's answer.
 PEER_SECONDS = 1800
 
 NOW = Circumstances(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
 def run() -> Iterator[Result]:
-    """The rows on planning. Takes some minutes, nearly all of them the peer's."""
+    """Yield the rows on planning; takes some minutes, most of them for the peer."""
     with TemporaryDirectory() as folder:
-        yield from _beside_the_peer(Path(folder) / "cluster.json")
+        yield from _compared_to_the_peer(Path(folder) / "cluster.json")
         large = Path(folder) / "large.json"
         big(large, on_demand=1700, spot=3300)
         yield from _large(large)
-        yield _one_percent(dump.read(str(large)))
+        yield _one_percent(reader.read(str(large)))
 
 
-def _beside_the_peer(path: Path) -> Iterator[Result]:
-    made = big(path)
+def _compared_to_the_peer(path: Path) -> Iterator[Result]:
+    cluster = big(path)
     whole, printed, _ = _process(path)
     alone = printed["summary"]["seconds"]
     with Oracle() as oracle:
-        answer = oracle.ask(firstfit_request(path, made), PEER_SECONDS)
+        answer = oracle.ask(firstfit_request(path, cluster), PEER_SECONDS)
     peer = answer["seconds"]
-    fits = sum(one["unplaced"] is None for one in answer["nodes"])
+    fits = sum(node["unplaced"] is None for node in answer["nodes"])
     freed = printed["summary"]["drainable_nodes"]
     size = "1,000 + 2,000 nodes, 90,000 pods"
     yield faster(f"plan --independent, {size}: planning alone", alone, peer, 100, 300)
     yield faster(f"plan --independent, {size}: whole process", whole, peer, 30, 60)
-    yield Result("the same: nodes that can be emptied", str(freed), str(fits), freed / fits, "×", 1, 1)
+    yield Result("the same: drainable nodes", str(freed), str(fits), freed / fits, "×", 1, 1)
 
 
 def _large(path: Path) -> Iterator[Result]:
@@ -60,13 +60,13 @@ def _large(path: Path) -> Iterator[Result]:
 
 
 def _process(path: Path) -> tuple[float, dict[str, dict[str, float]], float]:
-    """Seconds from start to printed JSON, the JSON, and the peak memory in GB."""
+    """Return the seconds from start to printed JSON, the JSON, and the peak memory in GB."""
     command = [sys.executable, "-m", "rescheduler", "plan", "--independent", "--snapshot", str(path), "-o", "json"]
     with TemporaryFile() as out:
-        began = time.perf_counter()
+        start = time.perf_counter()
         process = subprocess.Popen(command, stdout=out)
         _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command)
@@ -75,18 +75,18 @@ def _process(path: Path) -> tuple[float, dict[str, dict[str, float]], float]:
 
 
 def _one_percent(snapshot: Snapshot) -> Result:
-    """A round of the daemon's after one pod in a hundred was replaced by another on another node."""
+    """Measure a round of the daemon after one percent of the pods moved to another node."""
     planner = Planner(snapshot, Policy(budgets_in_steps=True))
     planner.first_plan(NOW)
-    began = time.perf_counter()
+    start = time.perf_counter()
     _replace(snapshot, list(snapshot.pods.values())[::100])
     planner.first_plan(NOW)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return Result("a round when 1 % of the pods changed, same size", f"{seconds:.3f} s", "", seconds, "s", 0.5, 0.1)
 
 
 def _replace(snapshot: Snapshot, pods: list[Pod]) -> None:
-    nodes = [one.node_name for one in pods]
+    nodes = [pod.node_name for pod in pods]
     for pod, node in zip(pods, nodes[1:] + nodes[:1], strict=True):
         snapshot.delete("Pod", pod.key)
         moved = msgspec.structs.replace(pod, name=f"{pod.name}x", uid=f"{pod.uid}x", node_name=node)

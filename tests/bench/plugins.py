@@ -1,4 +1,4 @@
-"""What one question to each filter plugin costs as the cluster's pods grow: nothing more, the nodes being the same."""
+"""Cost of one query to each filter plugin by number of pods, on the same nodes; it must not grow."""
 
 import time
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _REPEATS: Final = 50
 
 
 def run() -> list[Row]:
-    """Measure everything; takes some ten seconds."""
-    found = [dict(_measured(pods)) for pods in PODS]
-    return [Row(what, tuple(one[what] for one in found)) for what in found[0]]
+    """Run all measurements; takes about ten seconds."""
+    costs = [dict(_measured(pods)) for pods in PODS]
+    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
 
 
 def _measured(pods: int) -> Iterator[tuple[str, float]]:
@@ -31,19 +31,19 @@ def _measured(pods: int) -> Iterator[tuple[str, float]]:
     for plugin in DEFAULT:
         if (part := plugin.pre_filter(asked)) is None:
             continue
-        plugin.filter(part, snapshot, rows)  # what is kept by class is made once
-        began = time.perf_counter()
+        plugin.filter(part, snapshot, rows)  # fills the caches by class
+        start = time.perf_counter()
         for _ in range(_REPEATS):
             plugin.filter(part, snapshot, rows)
-        yield plugin.name, (time.perf_counter() - began) / _REPEATS * 1e6
+        yield plugin.name, (time.perf_counter() - start) / _REPEATS * 1e6
 
 
 def _cluster(pods: int) -> tuple[Snapshot, PodClass]:
-    """As many pods as wanted on the same nodes; and the class of a pod that every plugin has something to say about."""
+    """Return a cluster with this many pods, and the class of a pod for which every plugin has work to do."""
     snapshot, decoder = Snapshot(), Decoder(Interner())
 
-    def put(one: dict[str, Any]) -> None:
-        snapshot.upsert(one["kind"], decoder.decode(one["kind"], msgspec.json.encode(one)))
+    def put(obj: dict[str, Any]) -> None:
+        snapshot.upsert(obj["kind"], decoder.decode(obj["kind"], msgspec.json.encode(obj)))
 
     for n in range(NODES):
         put(made.node(f"n{n}", cpu="64", zone="abc"[n % 3], pods=200, unschedulable=n % 50 == 0))

@@ -1,6 +1,6 @@
-"""The proxy before a cloudpool: what forwarding costs, and what a scale-down asks of the API server.
+"""The proxy in front of a cloudpool: the overhead of forwarding, and the API calls of a scale-down.
 
-All are processes of their own, on the local control plane: 100 nodes of the reference cloudpool, 3,000 pods.
+All parts are processes, on the local control plane with 100 nodes of the reference cloudpool and 3,000 pods.
 """
 
 import json
@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
-from deploy.local import kubeconfig, ports
-from deploy.local.cloudpool.faults import Message, Receive, Request, Send
-from deploy.local.demo import machines
-from deploy.local.demo.program import Program
-from deploy.local.plane import ControlPlane
-from deploy.local.standin.server import Server
-from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials
+from devcluster import kubeconfig, ports
+from devcluster.cloudpool.faults import Message, Receive, Request, Send
+from devcluster.demo import machines
+from devcluster.demo.program import Program
+from devcluster.plane import ControlPlane
+from devcluster.standin.server import Server
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.credentials import Credentials
 from rescheduler.proxy.forward import Forwarder
 from tests.bench import shapes
 from tests.bench.reading import seed
@@ -35,12 +35,12 @@ from tests.bench.shapes import Json
 
 NODES: Final = 100
 PODS: Final = 3000
-FEWER: Final = 10  #: nodes that the scale-down is to take
+FEWER: Final = 10  #: nodes that the scale-down removes
 SAMPLES: Final = 1000
 ROUNDS: Final = 3
 CLIENTS: Final = 8
-_SECONDS: Final = 300.0  #: for anything that is waited for
-_WATCHES: Final = 600.0  #: between two parts of a watch's answer
+_SECONDS: Final = 300.0  #: time limit of every wait
+_WATCHES: Final = 600.0  #: time limit between two parts of a watch's answer
 
 
 def run() -> Iterator[Result]:
@@ -54,10 +54,10 @@ class _Scene:
     plane: ControlPlane
     pool: str
     proxy: str
-    calls: list[Request]  #: all that reached the API server by the proxy, since its start
+    calls: list[Request]  #: requests of the proxy to the API server since its start
 
 
-# -- forwarded reads, beside direct ones
+# -- forwarded and direct reads
 
 
 def _forwarding(scene: _Scene) -> Iterator[Result]:
@@ -65,50 +65,50 @@ def _forwarding(scene: _Scene) -> Iterator[Result]:
         direct, ours = _in_turns(partial(_latencies, path=path, count=SAMPLES), scene)
         cuts = [quantiles(seconds, n=100) for seconds in (direct, ours)]
         for name, cut, bounds in (("p50", 49, (5, 3)), ("p99", 98, (6, 3))):
-            peer, own = (one[cut] * 1e3 for one in cuts)
-            row = f"forwarded by the proxy beside direct, {what}: latency, {name}"
+            peer, own = (cut_points[cut] * 1e3 for cut_points in cuts)
+            row = f"forwarded by the proxy compared to direct, {what}: latency, {name}"
             yield Result(row, f"{own:.2f} ms", f"{peer:.2f} ms", own / peer, "times", *bounds)
     direct, ours = _in_turns(lambda url: [_rate(url, "/pool/size")], scene)
-    row = f"the same, GET /pool/size by {CLIENTS} clients: requests a second"
+    row = f"the same, GET /pool/size by {CLIENTS} clients: requests per second"
     yield Result(row, f"{max(ours):.0f}", f"{max(direct):.0f}", 100 * max(ours) / max(direct), "%", 20, 40)
 
 
 def _in_turns(measure: Callable[[str], list[float]], scene: _Scene) -> tuple[list[float], list[float]]:
-    """What was measured directly, and by the proxy; each was warmed up before."""
-    found: dict[str, list[float]] = {scene.pool: [], scene.proxy: []}
+    """Return the direct and the forwarded measurements, each after a warm-up."""
+    measured: dict[str, list[float]] = {scene.pool: [], scene.proxy: []}
     for _ in range(ROUNDS):
-        for url, values in found.items():
+        for url, values in measured.items():
             _latencies(url, "/pool/size", 50)
             values.extend(measure(url))
-    return found[scene.pool], found[scene.proxy]
+    return measured[scene.pool], measured[scene.proxy]
 
 
 def _rate(url: str, path: str) -> float:
-    """Answers a second, with as many clients at once as there are to be."""
+    """Return the answers per second with all clients in parallel."""
     each = SAMPLES // CLIENTS
     with ThreadPoolExecutor(CLIENTS) as clients:
-        began = time.perf_counter()
+        start = time.perf_counter()
         taken = list(clients.map(lambda _: _latencies(url, path, each), range(CLIENTS)))
-        return sum(map(len, taken)) / (time.perf_counter() - began)
+        return sum(map(len, taken)) / (time.perf_counter() - start)
 
 
 def _latencies(url: str, path: str, count: int) -> list[float]:
-    """Seconds from the request to the last byte of the answer, on one connection."""
+    """Return the seconds from request to last byte, on one connection."""
     where = urlsplit(url)
     request = f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nAccept: application/json\r\n\r\n".encode()
-    found: list[float] = []
+    seconds: list[float] = []
     with socket.create_connection((where.hostname, where.port), _SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):
-            began = time.perf_counter()
+            start = time.perf_counter()
             connection.sendall(request)
             _take_answer(connection)
-            found.append(time.perf_counter() - began)
-    return found
+            seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def _take_answer(connection: socket.socket) -> None:
-    """Read one answer of known length; anything but a 200 is an error."""
+    """Read one answer of known length; raise an error unless its status is 200."""
     answer = b""
     while b"\r\n\r\n" not in answer:
         answer += _part(connection)
@@ -130,30 +130,30 @@ def _part(connection: socket.socket) -> bytes:
 
 
 def _decision(scene: _Scene) -> Iterator[Result]:
-    """Ask for fewer machines, and count what the proxy asks the API server until it marks its first victim.
+    """Request fewer machines, and count the proxy's API calls until it marks the first victim.
 
-    What is decided shows in the marks of all victims, which come before the first drain. That is not waited for: at
-    its end, the proxy takes the marks back.
+    The decision is visible in the marks of all victims, which are set before the first drain. The scale-down is not
+    completed: at the end of the benchmark the proxy removes the marks.
     """
     before = len(scene.calls)
     where, body = urlsplit(scene.proxy), json.dumps({"desiredSize": NODES - FEWER})
     head = f"POST /pool/size HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((where.hostname, where.port), _SECONDS) as client:
-        began = time.perf_counter()
+        start = time.perf_counter()
         client.sendall((head + body).encode())
         scene.plane.wait_for(lambda: _marked(scene.calls[before:]), "the first victim", seconds=_SECONDS)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         scene.plane.wait_for(lambda: len(_marked(scene.calls[before:])) == FEWER, f"{FEWER} victims", seconds=_SECONDS)
     calls = scene.calls[before:]
-    needed = calls.index(next(one for one in calls if _is_mark(one)))
+    needed = calls.index(next(call for call in calls if _is_mark(call)))
     row = f"scale-down by {FEWER} of {NODES} nodes with {PODS:,} pods"
     at_start = f"{before} at its start"
-    yield Result(f"{row}: API calls until it is decided", f"{needed}", at_start, needed, "calls", 6, 1)
+    yield Result(f"{row}: API calls until the decision", f"{needed}", at_start, needed, "calls", 6, 1)
     yield Result(f"{row}: from the request to the first mark", f"{seconds:.2f} s", "", seconds, "s", 10, 2)
 
 
 def _marked(calls: Sequence[Request]) -> set[str]:
-    return {one.path for one in calls if _is_mark(one)}
+    return {call.path for call in calls if _is_mark(call)}
 
 
 def _is_mark(call: Request) -> bool:
@@ -180,7 +180,7 @@ def _scene() -> Iterator[_Scene]:
 
 
 class _Edge:
-    """The API server, handed on."""
+    """Forwards requests to the API server."""
 
     def __init__(self, plane: ControlPlane) -> None:
         credentials = Credentials(Endpoint(url=plane.server, ca_file=str(plane.ca)), Path())
@@ -190,7 +190,7 @@ class _Edge:
         await self._forwarder.forward(scope, receive, send)
 
     def close(self) -> None:
-        """Its connections end with the event loop's thread."""
+        """Do nothing: the connections end with the event loop's thread."""
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def _counted(plane: ControlPlane) -> Iterator[Server[_Edge]]:
 
 @contextmanager
 def _proxy(plane: ControlPlane, api: str, pool: str, folder: Path) -> Iterator[str]:
-    """``rescheduler proxy``, once it has read the cluster; its URL."""
+    """Start ``rescheduler proxy``, wait until it has read the cluster, and return its URL."""
     login = kubeconfig.write(folder / "kubeconfig", server=api, ca=plane.ca, token=plane.token, user="proxy")
     config = {
         "apiServer": {"url": api, "auth": {"kubeConfigPath": str(login)}},
@@ -221,13 +221,13 @@ def _proxy(plane: ControlPlane, api: str, pool: str, folder: Path) -> Iterator[s
 
 def _is_up(page: str) -> bool:
     try:
-        return httpx.get(page, trust_env=False).is_success
-    except httpx.TransportError:
+        return httpx2.get(page, trust_env=False).is_success
+    except httpx2.TransportError:
         return False
 
 
 def _workloads(path: Path) -> Path:
-    """30 pods a node, one more or less, of 100 workloads with budgets; every one could stand on another node."""
+    """Write about 30 pods per node, of 100 workloads with budgets; each pod fits on another node."""
     items: list[Json] = [shapes.namespace("team-0")]
     nodes = [f"od-{i + 1}" for i in range(NODES) for _ in range(PODS // NODES + (1 if i % 2 else -1))]
     replicas = PODS // NODES
@@ -246,18 +246,18 @@ def _workloads(path: Path) -> Path:
 
 
 def _replica_set(app: shapes.App) -> Json:
-    """One that makes evicted pods anew."""
+    """Return a ReplicaSet that replaces evicted pods."""
     requests = {"cpu": f"{app.cpu}m", "memory": f"{app.memory}Mi"}
     container = {"name": "app", "image": "registry.example.com/app:v1.2.3", "resources": {"requests": requests}}
-    made = shapes.replica_set(app)
-    made["spec"]["template"] = {"metadata": {"labels": app.labels}, "spec": {"containers": [container]}}
-    return made
+    replica_set = shapes.replica_set(app)
+    replica_set["spec"]["template"] = {"metadata": {"labels": app.labels}, "spec": {"containers": [container]}}
+    return replica_set
 
 
 def _ready(plane: ControlPlane) -> int:
-    conditions = [one["status"].get("conditions", []) for one in plane.api.items("/api/v1/nodes")]
-    return sum(any((one["type"], one["status"]) == ("Ready", "True") for one in each) for each in conditions)
+    conditions = [node["status"].get("conditions", []) for node in plane.api.items("/api/v1/nodes")]
+    return sum(any((c["type"], c["status"]) == ("Ready", "True") for c in each) for each in conditions)
 
 
 def _tainted(plane: ControlPlane) -> list[str]:
-    return [one["metadata"]["name"] for one in plane.api.items("/api/v1/nodes") if one["spec"].get("taints")]
+    return [node["metadata"]["name"] for node in plane.api.items("/api/v1/nodes") if node["spec"].get("taints")]

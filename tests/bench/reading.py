@@ -1,4 +1,4 @@
-"""Reading a cluster at the start, beside the official client's models: whole processes against a real API server."""
+"""Initial read of a cluster, compared to the official client's models: whole processes on a real API server."""
 
 import base64
 import json
@@ -11,16 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import httpx
+import httpx2
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from rescheduler.settings import JSON, PROTOBUF
 from tests.bench.big import big
 from tests.bench.result import Result, faster
 
 ROOT: Final = Path(__file__).parents[2]
 
-#: Where the API server keeps the kinds that are written.
+#: etcd prefixes of the kinds that are written.
 _KEYS: Final = {
     "Namespace": "namespaces",
     "Node": "minions",
@@ -30,7 +30,7 @@ _KEYS: Final = {
 }
 _WRITES_AT_ONCE: Final = 100
 
-#: The last line is for us: how many pods, and the process's peak in kB (ru_maxrss would begin at its parent's).
+#: The last line reports the number of pods and the peak memory in kB (ru_maxrss would include the parent's).
 _TELL: Final = """
 with open("/proc/self/status") as status:
     print(pods, next(line.split()[1] for line in status if line.startswith("VmHWM")))
@@ -59,15 +59,15 @@ pods = len(read[-1].items)
 
 
 def run(nodes: int = 1000, pods_per_node: int = 30, times: int = 2) -> Iterator[Result]:
-    """The rows on reading: the best of *times* runs of each, taken in turns. Takes a few minutes."""
+    """Yield the rows on reading: the best of *times* alternating runs of each. Takes a few minutes."""
     with TemporaryDirectory() as folder, ControlPlane(running=("etcd", "kube-apiserver")) as plane:
         written = Path(folder) / "cluster.json"
         big(written, on_demand=nodes // 3, spot=nodes - nodes // 3, pods_per_node=pods_per_node)
         seed(plane, written)
         ways = {"peer": (_PEER, ""), JSON: (_OURS, JSON), PROTOBUF: (_OURS, PROTOBUF)}
         runs = [{name: _process(plane, *way) for name, way in ways.items()} for _ in range(times)]
-    seconds = {name: min(one[name][0] for one in runs) for name in ways}
-    peak = {name: min(one[name][1] for one in runs) for name in ways}
+    seconds = {name: min(measured[name][0] for measured in runs) for name in ways}
+    peak = {name: min(measured[name][1] for measured in runs) for name in ways}
     size = f"reading {nodes:,} nodes and {nodes * pods_per_node:,} pods at start"
     for name, short in ((JSON, "JSON"), (PROTOBUF, "protobuf")):
         yield faster(f"{size}, {short}: whole process", seconds[name], seconds["peer"], 5, 8)
@@ -76,33 +76,33 @@ def run(nodes: int = 1000, pods_per_node: int = 30, times: int = 2) -> Iterator[
 
 
 def seed(plane: ControlPlane, cluster: Path) -> None:
-    """Write what *cluster* lists straight into etcd, which is a hundred times quicker than creating it."""
+    """Write the objects of *cluster* directly to etcd, a hundred times faster than through the API server."""
     plane.stop_component("kube-apiserver")
     url = f"http://127.0.0.1:{plane._setting.etcd_port}/v3/kv/txn"
     puts = _puts(cluster)
-    with httpx.Client(trust_env=False) as etcd:
+    with httpx2.Client(trust_env=False) as etcd:
         while batch := list(islice(puts, _WRITES_AT_ONCE)):
             etcd.post(url, json={"success": batch}).raise_for_status()
     plane.start_component("kube-apiserver")
 
 
 def _puts(cluster: Path) -> Iterator[dict[str, dict[str, str]]]:
-    for one in json.loads(cluster.read_text())["items"]:
-        if (folder := _KEYS.get(one["kind"])) is None:
+    for obj in json.loads(cluster.read_text())["items"]:
+        if (folder := _KEYS.get(obj["kind"])) is None:
             continue
-        meta = one["metadata"]
-        meta.pop("resourceVersion", None)  # etcd gives it
+        meta = obj["metadata"]
+        meta.pop("resourceVersion", None)  # assigned by etcd
         key = "/".join(filter(None, ("/registry", folder, meta.get("namespace"), meta["name"])))
-        put = {"key": base64.b64encode(key.encode()), "value": base64.b64encode(json.dumps(one).encode())}
+        put = {"key": base64.b64encode(key.encode()), "value": base64.b64encode(json.dumps(obj).encode())}
         yield {"requestPut": {name: text.decode() for name, text in put.items()}}
 
 
 def _process(plane: ControlPlane, code: str, content_type: str) -> tuple[float, float]:
-    """Seconds from start to end, and the peak in kB."""
-    began = time.perf_counter()
+    """Return the seconds from start to end, and the peak memory in kB."""
+    start = time.perf_counter()
     command = [sys.executable, "-c", code + _TELL, str(plane.kubeconfig), content_type]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    seconds = time.perf_counter() - began
-    pods, peak = map(int, said.split()[-2:])
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    seconds = time.perf_counter() - start
+    pods, peak = map(int, output.split()[-2:])
     assert pods, "nothing was read"
     return seconds, peak

@@ -1,4 +1,4 @@
-"""One line of the benchmark's table, and the table."""
+"""Rows of the benchmark's table, and the table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A figure beside what it must be (*at_least*) and should become (*aim*), in the same unit."""
+    """A figure with its required value (*at_least*) and its goal (*aim*), in the same unit."""
 
     what: str
     ours: str
     peer: str
     figure: float
-    unit: str  #: "×" where larger is better, else what is spent
+    unit: str  #: "×" or "%": larger is better; otherwise a cost
     at_least: float
     aim: float
 
@@ -29,16 +29,16 @@ class Result:
 
 
 def faster(what: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
-    """How many times faster we are than the peer; seconds."""
+    """Return how many times faster we are than the peer; arguments in seconds."""
     return Result(what, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
 
 
 def markdown(results: Iterable[Result]) -> str:
-    """The table as it is printed and kept."""
+    """Return the table in Markdown."""
     lines = ["| what | ours | peer | figure | at least | aim | |", "|---|---|---|---|---|---|---|"]
-    for one in results:
-        verdict = "aim reached" if one.aimed else "held" if one.held else "**missed**"
-        figures = (f"{number:g} {one.unit}" for number in (one.at_least, one.aim))
-        cells = (one.what, one.ours, one.peer, f"{one.figure:.3g} {one.unit}", *figures, verdict)
+    for row in results:
+        verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
+        figures = (f"{number:g} {row.unit}" for number in (row.at_least, row.aim))
+        cells = (row.what, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

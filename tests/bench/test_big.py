@@ -1,4 +1,4 @@
-"""Big clusters are what they claim to be, shown on a small one."""
+"""Generated large clusters have the documented properties, tested on a small one."""
 
 import json
 from collections import Counter
@@ -18,16 +18,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Big]:
 
 
 def _pods(path: Path) -> list[Json]:
-    return [one for one in json.loads(path.read_text())["items"] if one["kind"] == "Pod"]
+    return [obj for obj in json.loads(path.read_text())["items"] if obj["kind"] == "Pod"]
 
 
-def test_a_seed_is_a_cluster(small: tuple[Path, Big], tmp_path: Path) -> None:
+def test_the_seed_determines_the_cluster(small: tuple[Path, Big], tmp_path: Path) -> None:
     again = tmp_path / "list.json"
-    made = big(again, on_demand=30, spot=60, pods_per_node=16, seed=3)
-    assert (made, again.read_bytes()) == (small[1], small[0].read_bytes())
+    cluster = big(again, on_demand=30, spot=60, pods_per_node=16, seed=3)
+    assert (cluster, again.read_bytes()) == (small[1], small[0].read_bytes())
 
 
-def test_every_node_has_its_pods_and_some_of_each_kind_have_wishes(small: tuple[Path, Big]) -> None:
+def test_every_node_has_its_pods_and_each_kind_has_constraints(small: tuple[Path, Big]) -> None:
     pods = _pods(small[0])
     on = Counter(pod["spec"]["nodeName"] for pod in pods)
     wishes = Counter(
@@ -39,17 +39,19 @@ def test_every_node_has_its_pods_and_some_of_each_kind_have_wishes(small: tuple[
     assert wishes.keys() >= {"podAntiAffinity", "podAffinity", "topologySpreadConstraints"}
 
 
-def test_every_pod_may_stand_where_it_stands(small: tuple[Path, Big]) -> None:
+def test_every_pod_satisfies_its_constraints(small: tuple[Path, Big]) -> None:
     given = json.loads(small[0].read_text())
     stands = {
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod["spec"]["nodeName"] for pod in _pods(small[0])
     }
     with Oracle() as oracle:
         verdicts = oracle.explain(given)
-    assert [one["pod"] for one in verdicts if one["nodes"][stands[one["pod"]]]] == []
+    assert [verdict["pod"] for verdict in verdicts if verdict["nodes"][stands[verdict["pod"]]]] == []
 
 
-def test_the_scheduler_can_empty_every_on_demand_node(small: tuple[Path, Big]) -> None:
+def test_every_on_demand_node_can_be_drained(small: tuple[Path, Big]) -> None:
     with Oracle() as oracle:
         answer = oracle.ask(firstfit_request(*small))
-    assert [(one["node"], one["unplaced"]) for one in answer["nodes"]] == [(node, None) for node in small[1].on_demand]
+    assert [(drain["node"], drain["unplaced"]) for drain in answer["nodes"]] == [
+        (node, None) for node in small[1].on_demand
+    ]

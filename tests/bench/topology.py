@@ -1,8 +1,7 @@
-"""What a question about other pods costs, with 1,000, 10,000 and 100,000 pods on the same 2,000 nodes.
+"""Cost of queries about other pods, with 1,000, 10,000 and 100,000 pods on the same 2,000 nodes.
 
-The same 96 apps of ten pods are asked about each time. Only the pods that stand around them grow in number: apps of
-the same kinds in the same namespaces, with their own terms. So each ratio says how a cost grows with the cluster's
-pods alone.
+The same 96 apps of ten pods are queried each time. Only the number of surrounding pods grows: apps of the same kinds
+in the same namespaces, with their own terms. Each ratio therefore shows how a cost grows with the number of pods.
 """
 
 import gc
@@ -32,36 +31,36 @@ _HOST: Final = "kubernetes.io/hostname"
 
 
 class Row(NamedTuple):
-    """One line: microseconds for each of :data:`PODS`, and how the cost grows from the fewest pods to the most."""
+    """Microseconds for each of :data:`PODS`, and the growth of the cost from the fewest pods to the most."""
 
     what: str
     microseconds: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """The cost with the most pods by the cost with the fewest."""
+        """Cost with the most pods divided by the cost with the fewest."""
         return self.microseconds[-1] / self.microseconds[0]
 
 
 def run() -> list[Row]:
-    """Measure everything; takes some seconds."""
-    found = []
+    """Run all measurements; takes some seconds."""
+    costs = []
     for pods in PODS:
         cluster = _Cluster(pods)
         gc.collect()
-        gc.disable()  # A collection costs what there is in memory, whatever is being measured.
+        gc.disable()  # The cost of a collection depends on all objects in memory.
         try:
-            found.append(dict(_measured(cluster)))
+            costs.append(dict(_measured(cluster)))
         finally:
             gc.enable()
-    return [Row(what, tuple(one[what] for one in found)) for what in found[0]]
+    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
 
 
 def table(rows: list[Row]) -> str:
-    """*rows* for people."""
+    """Return *rows* as text."""
     head = f"{'µs':48}" + "".join(f"{pods:>10,}" for pods in PODS) + f"{'ratio':>8}"
     lines = [
-        f"{one.what:48}" + "".join(f"{cost:>10.2f}" for cost in one.microseconds) + f"{one.ratio:>8.2f}" for one in rows
+        f"{row.what:48}" + "".join(f"{cost:>10.2f}" for cost in row.microseconds) + f"{row.ratio:>8.2f}" for row in rows
     ]
     return "\n".join([head, *lines])
 
@@ -87,7 +86,7 @@ def _terms(key: str, app: str) -> dict[str, Any]:
 
 
 class _Cluster:
-    """*pods* pods over all the nodes: apps of ten pods, of each kind in turn. ``asked`` are the first apps."""
+    """*pods* pods over all nodes, in apps of ten pods, of each kind in turn. ``asked`` are the first apps."""
 
     def __init__(self, pods: int) -> None:
         self.snapshot = Snapshot()
@@ -137,7 +136,7 @@ def _measured(cluster: _Cluster) -> Iterator[tuple[str, float]]:
 def _question(
     plugin: Plugin, classes: list[PodClass], snapshot: Snapshot, rows: npt.NDArray[np.intp], rounds: int
 ) -> float:
-    """The median class's best of *rounds*."""
+    """Return the best of *rounds* for the median class."""
     costs: list[float] = []
     for cls in classes:
         best = float("inf")
@@ -150,7 +149,7 @@ def _question(
 
 
 def _placement(index: TopologyIndex, classes: list[PodClass]) -> float:
-    """Of a hundred pods that come and go, the median class's best of some rounds."""
+    """Return the best of several rounds for the median class, each with a hundred pods that come and go."""
     costs: list[float] = []
     for cls in classes:
         best, route = float("inf"), index.watch(cls)
@@ -158,8 +157,8 @@ def _placement(index: TopologyIndex, classes: list[PodClass]) -> float:
             start = perf_counter()
             for row in range(100):
                 for by in (+1, -1):
-                    for told in route.callbacks:
-                        told(row, by)
+                    for callback in route.callbacks:
+                        callback(row, by)
             best = min(best, (perf_counter() - start) / 200)
         costs.append(best)
     return statistics.median(costs) * 1e6

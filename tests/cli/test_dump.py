@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from predicates.unreadable import Unreadable
-from rescheduler import dump
 from rescheduler.errors import InputError, UsageError
+from rescheduler.snapshot_file import reader
 from tests.planning.builders import budget, node, pod
 
 PODS = [pod("a", "n"), pod("b", "n")]
@@ -38,15 +38,15 @@ TORN: dict[str, bytes] = {
 @pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
-    monkeypatch.setattr(dump, "_CHUNK", chunk)
+    monkeypatch.setattr(reader, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(content)
-    assert list(dump.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
+    assert list(reader.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
 
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    assert list(dump.read("-").nodes.row) == ["n"]
+    assert list(reader.read("-").nodes.row) == ["n"]
 
 
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
@@ -54,10 +54,10 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes)
 def test_a_truncated_gzip_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
 ) -> None:
-    monkeypatch.setattr(dump, "_CHUNK", chunk)
+    monkeypatch.setattr(reader, "_CHUNK", chunk)
     (tmp_path / "list.gz").write_bytes(content)
-    with pytest.raises(InputError, match=r"list\.gz: not a whole gzip file: "):
-        dump.read(str(tmp_path / "list.gz"))
+    with pytest.raises(InputError, match=r"list\.gz: corrupt gzip file: "):
+        reader.read(str(tmp_path / "list.gz"))
 
 
 def _write(path: Path, *items: Any) -> str:
@@ -66,20 +66,20 @@ def _write(path: Path, *items: Any) -> str:
 
 
 def test_duplicate_objects_are_merged(tmp_path: Path) -> None:
-    assert len(dump.read(_write(tmp_path / "list", *PODS, *PODS, node("n"), node("n"))).pods) == 2
+    assert len(reader.read(_write(tmp_path / "list", *PODS, *PODS, node("n"), node("n"))).pods) == 2
 
 
 @pytest.mark.parametrize(
     ("items", "words"),
     [
-        ((PODS[0], pod("a", "elsewhere")), "Pod default/a is there twice, with different content"),
-        ((node("n"), node("n", labels={"other": "label"})), "Node n is there twice, with different content"),
+        ((PODS[0], pod("a", "elsewhere")), "Pod default/a occurs twice, with different content"),
+        ((node("n"), node("n", labels={"other": "label"})), "Node n occurs twice, with different content"),
     ],
 )
 def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
     path = _write(tmp_path / "list", *items)
     with pytest.raises(InputError, match=f"^{path}: {words}"):
-        dump.read(path)
+        reader.read(path)
 
 
 LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
@@ -119,11 +119,11 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
 def test_an_object_that_cannot_be_decoded_is_recorded_and_the_others_are_read(
     tmp_path: Path, item: dict[str, Any], expected: Unreadable
 ) -> None:
-    found = dump.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
+    found = reader.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
     assert (list(found.pods), found.unreadable) == (["default/a", "default/b"], (expected,))
 
 
 def test_missing_and_special_files_are_usage_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UsageError, match=f"^--snapshot {path}: "):
-            dump.read(str(path))
+            reader.read(str(path))

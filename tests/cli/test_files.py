@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rescheduler import files
+from rescheduler.net import files
 
 
 def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rescheduler.backends.externalgrpc import wire
-from rescheduler.backends.externalgrpc.channel import SERVICE
-from tests.backends import pki
+from rescheduler.providers.externalgrpc import wire
+from rescheduler.providers.externalgrpc.channel import SERVICE
+from tests.providers import pki
 
 SERVE = (sys.executable, "-m", "rescheduler", "provider", "serve")
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from rescheduler import app, cli
+from rescheduler import cli
+from rescheduler.housekeeping import composition
 from rescheduler.planning.original import original_policy
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
-    Address,
-    Connection,
+    ApiServerConnection,
+    ListenAddress,
     LogFormat,
     Logging,
     Provider,
@@ -24,7 +25,7 @@ from rescheduler.settings import (
     Timing,
 )
 
-Given = tuple[Connection, Policy, Running, Logging]
+Given = tuple[ApiServerConnection, Policy, Running, Logging]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
         found.append(arguments)
         return 0
 
-    monkeypatch.setattr(app, "run", run)
+    monkeypatch.setattr(composition, "run", run)
     return found
 
 
@@ -54,7 +55,7 @@ def status(*arguments: str) -> int:
     return int(caught.value.code or 0)
 
 
-DEFAULT: Given = (Connection(in_cluster=True), Policy(), Running(), Logging())
+DEFAULT: Given = (ApiServerConnection(in_cluster=True), Policy(), Running(), Logging())
 
 
 def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
@@ -86,7 +87,9 @@ OLD_ARGUMENTS = (
 
 def test_old_argument_lists_work_unchanged(given: list[Given]) -> None:
     assert status(*OLD_ARGUMENTS.split()) == 0
-    assert given == [(Connection(in_cluster=True), Policy(), Running(listen=Address("0.0.0.0", 9235)), Logging(2))]
+    assert given == [
+        (ApiServerConnection(in_cluster=True), Policy(), Running(listen=ListenAddress("0.0.0.0", 9235)), Logging(2))
+    ]
 
 
 CASES: dict[str, tuple[str, int, Any]] = {
@@ -118,11 +121,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(scheduler_names=("default-scheduler", "mine")),
     ),
     "one other scheduler": ("--scheduler-name=mine", 1, Policy(scheduler_names=("mine",))),
-    "a kubeconfig": ("--kubeconfig=k --context=c", 0, Connection("k", "c", in_cluster=False)),
-    "a context alone": ("--context=c", 0, Connection(None, "c", in_cluster=False)),
-    "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, Connection("k", in_cluster=False)),
-    "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, Connection(in_cluster=False)),
-    "JSON": (f"--kube-api-content-type={JSON}", 0, Connection(in_cluster=True, content_type=JSON)),
+    "a kubeconfig": ("--kubeconfig=k --context=c", 0, ApiServerConnection("k", "c", in_cluster=False)),
+    "a context alone": ("--context=c", 0, ApiServerConnection(None, "c", in_cluster=False)),
+    "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, ApiServerConnection("k", in_cluster=False)),
+    "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, ApiServerConnection(in_cluster=False)),
+    "JSON": (f"--kube-api-content-type={JSON}", 0, ApiServerConnection(in_cluster=True, content_type=JSON)),
     "a single dry-run round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
     "an election elsewhere": (
         "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
@@ -146,8 +149,8 @@ CASES: dict[str, tuple[str, int, Any]] = {
         2,
         Running(provider=Provider("stackpointio")),
     ),
-    "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=Address("::1", 80))),
-    "every interface": ("--listen-address=:9235", 2, Running(listen=Address("", 9235))),
+    "an IPv6 address": ("--listen-address=[::1]:80", 2, Running(listen=ListenAddress("::1", 80))),
+    "every interface": ("--listen-address=:9235", 2, Running(listen=ListenAddress("", 9235))),
     "times": (
         "--housekeeping-interval=1m --node-drain-delay=0 --pending-patience=0 --spot-settle=0",
         2,
@@ -193,7 +196,7 @@ def test_an_installation_is_identified_by_namespace_and_lease() -> None:
 
 def test_the_daemon_plans_with_its_timeouts() -> None:
     timing = Timing(pod_eviction_timeout=timedelta(minutes=5), max_graceful_termination=timedelta(seconds=45))
-    assert app.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
+    assert composition.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
         min_on_demand_nodes=3, budgets_in_steps=True, pod_eviction_timeout=300, max_graceful_termination=45
     )
 
@@ -311,7 +314,7 @@ COMPAT = Policy(
     scheduler_names=(),
 )
 COMPAT_TIMING = Timing(return_wait=timedelta(), max_moves_per_pod_per_day=0)
-COMPATIBLE: Given = (Connection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
+COMPATIBLE: Given = (ApiServerConnection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
 
 
 def test_no_argument_starts_the_daemon(given: list[Given]) -> None:
@@ -387,7 +390,7 @@ def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_bug_is_reported_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(app, "run", lambda *_: 1 / 0)
+    monkeypatch.setattr(composition, "run", lambda *_: 1 / 0)
     assert status("run") == 1
     error = capfd.readouterr().err
     assert error.startswith("rescheduler: internal error: ZeroDivisionError: division by zero (test_run.py:")
@@ -398,7 +401,7 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "run", interrupted)
+    monkeypatch.setattr(composition, "run", interrupted)
     assert status("run") == 130
     assert capfd.readouterr().err.strip() == "rescheduler: interrupted"
 

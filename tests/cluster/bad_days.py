@@ -1,12 +1,12 @@
-"""What the tests of bad days share: flags in a hurry, and scenes on two on-demand nodes."""
+"""Common parts of the failure tests: flags with short delays, and scenes with two on-demand nodes."""
 
 from collections.abc import Callable
 from typing import Final
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import START_AFTER
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.stages import START_AFTER
 from tests.cluster.daemon import NO_DELAY
 from tests.cluster.observer import Observer
 
@@ -14,7 +14,7 @@ ONE: Final = "on-demand-1"
 TWO: Final = "on-demand-2"
 NAMESPACE: Final = "default"  #: of the daemon's Lease and memory
 
-#: Failed drains are soon followed by the next try, so that a daemon that does harm does it within seconds.
+#: Short retry delays, so that a wrong action of the daemon becomes visible within seconds.
 FLAGS: Final = (
     f"--namespace={NAMESPACE}",
     NO_DELAY,
@@ -25,28 +25,28 @@ FLAGS: Final = (
     "--landing-timeout=20s",
 )
 
-#: A pod that takes so long to become Ready makes the steps of a drain visible.
+#: Slow pods, so that a test can act between the steps of a drain.
 SLOW: Final = {START_AFTER: "2s"}
 
 
 def next_node(observer: Observer) -> None:
-    """TWO runs two pods of `next` that can move; it is fuller than ONE of a few small pods."""
+    """Create two movable pods of `next` on TWO, so that TWO has more load than ONE and is drained after it."""
     observer.start_on(TWO, deployment("next", 2, cpu="1"), pods=2)
 
 
 def next_node_drained(observer: Observer, never: Callable[[], object] = lambda: None) -> None:
-    """Wait until TWO of `next_node` is drained and no node is marked; *never* as for `Observer.eventually`."""
+    """Wait until TWO is drained and no node is marked; *never* as for `Observer.eventually`."""
     observer.eventually(lambda: observer.kinds("next") == {"spot": 2}, f"{TWO} drained", never=never)
-    observer.opened()
+    observer.wait_unmarked()
 
 
 def others_touched(observer: Observer) -> set[str]:
-    """Owners of which a pod was evicted, and nodes that were marked, other than those of `next_node`."""
+    """Return owners with evicted pods and nodes that were marked, except those of `next_node`."""
     return {*observer.evicted(), *(marking.node for marking in observer.markings())} - {"default/next", TWO}
 
 
-def drained_well(observer: Observer) -> None:
-    """ONE was drained once and without a failure, then TWO."""
+def assert_both_drained(observer: Observer) -> None:
+    """Assert that ONE and then TWO were drained, once each and without a failure."""
     next_node_drained(observer)
     assert [marking.node for marking in observer.markings()] == [ONE, TWO]
     assert {"NodeDrained"} <= observer.events(ONE)
@@ -54,6 +54,6 @@ def drained_well(observer: Observer) -> None:
 
 
 def lease_holder(plane: ControlPlane, namespace: str = NAMESPACE) -> str:
-    """Who holds the daemon's Lease; "" for nobody."""
+    """Return the holder of the daemon's Lease, or ""."""
     leases: list[Json] = plane.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
     return next((lease["spec"].get("holderIdentity") or "" for lease in leases), "")

@@ -1,15 +1,15 @@
-"""Marks what is here."""
+"""The marker `cluster` for all tests in this folder, and the fixture `observer`."""
 
 from pathlib import Path
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.cluster.observer import Observer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs a control plane, and says so with its mark."""
+    """Mark all tests in this folder as tests that need a control plane."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -18,5 +18,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def observer(cluster: ControlPlane) -> Observer:
-    """Sees what happens on the control plane from the start of the test on."""
+    """An observer of the control plane from the start of the test."""
     return Observer(cluster)

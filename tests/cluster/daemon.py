@@ -1,4 +1,4 @@
-"""The daemon as a process of its own, on the local control plane; and what tests ask of the cluster."""
+"""The daemon as a process on the local control plane, and queries on the cluster."""
 
 import contextlib
 import json
@@ -12,27 +12,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
+import httpx2
 
-from deploy.local.api import Json
-from deploy.local.errors import ApiError
-from deploy.local.manifests import ON_DEMAND, deployment, mixed_nodes
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, TERMINATE_AFTER
+from devcluster.api import Json
+from devcluster.errors import ApiError
+from devcluster.manifests import ON_DEMAND, deployment, mixed_nodes
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.settings import LEASE
 
 ROOT = Path(__file__).parents[2]
 
-#: Quick enough for a test, and each one slower than what it is measured against.
+#: Short delays for tests.
 QUICK = (
     "--housekeeping-interval=200ms",
     "--node-drain-delay=1h",
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
     "--listen-address=127.0.0.1:0",
-    "--namespace=default",  # where its Lease is wiped between tests
+    "--namespace=default",  # the Lease there is deleted between tests
     "--log-format=json",
     "-v=3",
 )
@@ -47,9 +47,9 @@ LEASE_PATH = f"{LEASES}/{LEASE}"
 
 
 class Daemon:
-    """``rescheduler run`` with QUICK and *flags*; its log lines are read as they come.
+    """``rescheduler run`` with QUICK and *flags*, and its log lines.
 
-    *program*: what Python runs in place of ``-m rescheduler``.
+    *program* are the Python arguments that start it, by default ``-m rescheduler``.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            with contextlib.suppress(ApiError, httpx.TransportError):  # the API server may be away, or deny it
+            # The API server may be stopped or deny the request.
+            with contextlib.suppress(ApiError, httpx2.TransportError):
                 self.kill()
         self._reader.join()
         assert self._process.stderr is not None
@@ -84,8 +85,8 @@ class Daemon:
             except ValueError:
                 self.lines.append({"message": line, "level": "NOT JSON"})
 
-    def told(self, words: str, **fields: str) -> list[Json]:
-        """The lines so far whose message has *words*, with these fields."""
+    def logged(self, words: str, **fields: str) -> list[Json]:
+        """Return the log lines so far whose message contains *words* and that have the given fields."""
         return [
             line
             for line in list(self.lines)
@@ -94,17 +95,18 @@ class Daemon:
 
     @property
     def address(self) -> str:
-        """Where it serves its pages, once it does."""
-        found = self.told("serving on ")
-        return found[0]["message"].rpartition(" ")[2] if found else ""
+        """The URL of the status pages; "" before they are served."""
+        lines = self.logged("serving on ")
+        return lines[0]["message"].rpartition(" ")[2] if lines else ""
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self, *, keep_lease: bool = False) -> None:
-        """SIGKILL: nothing is taken back.
+        """Send SIGKILL, so that the daemon rolls back nothing.
 
-        The Lease in the namespace `default` is deleted, so that the next one need not wait until it runs out.
+        Delete the Lease in the namespace `default` unless *keep_lease*, so that the next daemon need not wait until it
+        expires.
         """
         self._process.kill()
         self._process.wait()
@@ -112,15 +114,15 @@ class Daemon:
             self._plane.api.delete(LEASE_PATH)
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """SIGCONT."""
+    def resume(self) -> None:
+        """Send SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
-        """Wait until it ends by itself; its exit code."""
+        """Wait until the process exits on its own and return its exit code."""
         code = self._process.wait(EXIT_SECONDS)
         self._reader.join()
         return code
@@ -135,26 +137,26 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours without what would set options of the daemon."""
+    """Return the environment without variables that set options of the daemon."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RESCHEDULER_", "KUBE"))}
 
 
 class Look:
-    """Questions to the cluster."""
+    """Setup of and queries on the cluster."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._api = plane.api
 
     def nodes(self, on_demand: int, spot: int) -> None:
-        """on-demand-1 …, spot-1 …; spot is cordoned until :meth:`open_spot`, so pods start on on-demand nodes.
+        """Create nodes on-demand-1 … and spot-1 …; spot nodes are cordoned until :meth:`open_spot`.
 
-        On-demand nodes carry a PreferNoSchedule taint, as the README asks for.
+        On-demand nodes have a PreferNoSchedule taint, as the README recommends.
         """
-        made = mixed_nodes(on_demand, spot)
-        for node in made[:on_demand]:
+        nodes = mixed_nodes(on_demand, spot)
+        for node in nodes[:on_demand]:
             node["spec"]["taints"] = [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]
-        self._plane.apply(made)
+        self._plane.apply(nodes)
         self.eventually(lambda: len(self._ready()) == on_demand + spot, "nodes Ready")
         self._cordon(unschedulable=True)
 
@@ -167,7 +169,7 @@ class Look:
             self._api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": unschedulable}})
 
     def _ready(self) -> list[Json]:
-        """Those that take pods: the taint of a new node goes a moment after it is Ready."""
+        """Return the schedulable nodes; the taint of a new node is removed after it becomes Ready."""
         return [
             node
             for node in self._api.items("/api/v1/nodes")
@@ -176,53 +178,53 @@ class Look:
         ]
 
     def pods(self, app: str = "") -> list[Json]:
-        """Pods that have not ended, of one app or of all."""
-        found = self._api.items("/api/v1/pods", labelSelector=f"app={app}" if app else "")
-        return [one for one in found if one["status"]["phase"] not in ("Succeeded", "Failed")]
+        """Return the pods that have not ended, of *app* or of all apps."""
+        items = self._api.items("/api/v1/pods", labelSelector=f"app={app}" if app else "")
+        return [entry for entry in items if entry["status"]["phase"] not in ("Succeeded", "Failed")]
 
     def running(self, count: int, app: str = "") -> None:
         """Wait until *count* pods are Ready."""
 
-        def there() -> bool:
-            found = self.pods(app)
-            return len(found) == count and all(_condition(one, "Ready") == "True" for one in found)
+        def all_ready() -> bool:
+            pods = self.pods(app)
+            return len(pods) == count and all(_condition(pod, "Ready") == "True" for pod in pods)
 
-        self.eventually(there, f"{count} pods {app} Ready")
+        self.eventually(all_ready, f"{count} pods {app} Ready")
 
     def places(self, app: str = "") -> dict[str, int]:
-        """How many pods there are on each node."""
-        return dict(Counter(one["spec"].get("nodeName", "") for one in self.pods(app)))
+        """Return the number of pods on each node; "" counts unbound pods."""
+        return dict(Counter(entry["spec"].get("nodeName", "") for entry in self.pods(app)))
 
     def kinds(self, app: str = "") -> dict[str, int]:
-        """How many pods there are on each kind of node: spot, on-demand, "" = no node yet."""
-        found = self.pods(app)
-        return dict(Counter(one["spec"].get("nodeName", "").rpartition("-")[0] for one in found))
+        """Return the number of pods on each kind of node: `spot`, `on-demand`, and "" for unbound pods."""
+        items = self.pods(app)
+        return dict(Counter(entry["spec"].get("nodeName", "").rpartition("-")[0] for entry in items))
 
     def marks(self) -> dict[str, str]:
-        """Nodes with our taint or annotation, and the annotation."""
-        found = {}
+        """Return the nodes with our taint or annotation, and the annotation."""
+        items = {}
         for node in self._api.items("/api/v1/nodes"):
-            tainted = any(one["key"] == DRAIN_TAINT.key for one in node["spec"].get("taints", ()))
+            tainted = any(entry["key"] == DRAIN_TAINT.key for entry in node["spec"].get("taints", ()))
             annotation = node["metadata"].get("annotations", {}).get(ANNOTATION)
             if tainted or annotation is not None:
-                found[node["metadata"]["name"]] = annotation or ""
-        return found
+                items[node["metadata"]["name"]] = annotation or ""
+        return items
 
     def events(self, name: str, by: str = "rescheduler") -> set[str]:
-        """Reasons of our Kubernetes Events about the object *name*."""
-        found = self._api.items("/api/v1/events")
+        """Return the reasons of our Kubernetes Events about the object *name*."""
+        items = self._api.items("/api/v1/events")
         return {
-            one["reason"]
-            for one in found
-            if one["involvedObject"]["name"] == name and one["source"].get("component") == by
+            entry["reason"]
+            for entry in items
+            if entry["involvedObject"]["name"] == name and entry["source"].get("component") == by
         }
 
     def eventually(self, predicate: Any, what: str, seconds: float = 180) -> Any:
         return self._plane.wait_for(predicate, what, seconds=seconds)
 
 
-def put_stuck(plane: ControlPlane, look: Look) -> None:
-    """An on-demand node that can be emptied but for a pod that does not end."""
+def create_stuck_pod(plane: ControlPlane, look: Look) -> None:
+    """Create an on-demand node that is drainable except for a pod that does not terminate."""
     look.nodes(1, 2)
     plane.apply([deployment("web", 2), deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})])
     look.running(3)
@@ -230,23 +232,23 @@ def put_stuck(plane: ControlPlane, look: Look) -> None:
 
 
 def terminating(plane: ControlPlane) -> list[str]:
-    found = plane.api.items("/api/v1/pods", labelSelector="app=stuck")
-    return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
+    items = plane.api.items("/api/v1/pods", labelSelector="app=stuck")
+    return [entry["metadata"]["name"] for entry in items if "deletionTimestamp" in entry["metadata"]]
 
 
-def let_go(plane: ControlPlane) -> None:
-    """The stuck pods that are being deleted end."""
+def delete_stuck_pods(plane: ControlPlane) -> None:
+    """Force the deletion of the stuck pods that are terminating."""
     for name in terminating(plane):
         plane.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
 
 
 def prefers(node: str) -> Json:
-    """An affinity that keeps pods on *node* while it takes any, and lets them go elsewhere."""
+    """Return an affinity that prefers *node*."""
     hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     term = {"weight": 100, "preference": {"matchExpressions": [hostname]}}
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _condition(item: Json, kind: str) -> str:
-    found = item["status"].get("conditions", ())
-    return next((one["status"] for one in found if one["type"] == kind), "")
+    items = item["status"].get("conditions", ())
+    return next((entry["status"] for entry in items if entry["type"] == kind), "")

@@ -1,4 +1,4 @@
-"""On-demand nodes that are machines of a cloudpool, and what became of them by the pool's own account."""
+"""On-demand nodes that are machines of a cloudpool, and queries on the pool."""
 
 import contextlib
 import json
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.faults import Request
-from deploy.local.cloudpool.server import Server
-from deploy.local.cloudpool.settings import Settings
-from deploy.local.manifests import ON_DEMAND, deployment
-from rescheduler.backends.config import Duration
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.faults import Request
+from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.settings import Settings
+from devcluster.manifests import ON_DEMAND, deployment
 from rescheduler.clock import SystemClock
-from tests.backends.cloudpools import document
+from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
 from tests.cluster.observer import Observer
+from tests.providers.cloudpools import document
 
-POOL: Final = "od"  #: the nodes are od-1 …
+POOL: Final = "od"  #: the nodes are named od-1 …
 FOREVER: Final = Duration(86400)
 
 
@@ -42,49 +42,49 @@ class Machines:
         self.flags = ("--cloud-provider=cloudpool", f"--cloud-config={config}")
 
     def fill(self, **pods: int) -> None:
-        """Start so many small pods of a Deployment `APP` on each node: `fill(web=2, api=3)` fills od-1 and od-2."""
+        """Start the pods of one Deployment per node: `fill(web=2, api=3)` starts 2 pods on od-1 and 3 on od-2."""
         for number, (app, count) in enumerate(pods.items(), start=1):
             self._observer.start_on(f"{POOL}-{number}", deployment(app, count), pods=count)
 
     def never_end(self, *nodes: str) -> None:
-        """The machines of *nodes* stay TERMINATING for ever once they are ordered away."""
+        """Let the machines of *nodes* stay TERMINATING after their termination is requested."""
         for machine in self._pool.machines():
             if machine.name in nodes:
                 self._pool.save(machine, pool=msgspec.structs.replace(machine.pool, termination_delay=FOREVER))
 
     def ordered(self) -> list[str]:
-        """Nodes whose machines the pool was told to end, and does or did."""
+        """Return the nodes whose machines are terminating or terminated."""
         return sorted(machine.name for machine in self._pool.machines() if machine.ending_at is not None)
 
     def end(self, node: str) -> None:
-        """Somebody else orders the machine of *node* away."""
+        """Terminate the machine of *node* without the daemon."""
         self._pool.terminate(self._ids()[node], decrement=True)
 
-    def told(self) -> set[str]:
-        """Nodes whose machines the pool was told to end, whatever came of it."""
+    def termination_requests(self) -> set[str]:
+        """Return the nodes for whose machines the pool received a termination request, successful or not."""
         names = {machine: node for node, machine in self._ids().items()}
         bodies = [json.loads(request.body) for request in self.orders() if request.path.endswith("/terminate")]
         return {names[body["machineId"]] for body in bodies}
 
     def _ids(self) -> dict[str, str]:
-        """The ids of the machines, by the names of their nodes."""
+        """Return the ids of the machines by node name."""
         now = SystemClock().now()
         return {machine.name: machine.id(now) for machine in self._pool.machines()}
 
     def orders(self) -> list[Request]:
-        """Every request to change the pool, whatever came of it."""
+        """Return all requests to change the pool, successful or not."""
         return [request for request in self.face.requests if request.method != "GET"]
 
 
 @contextlib.contextmanager
 def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Iterator[Machines]:
-    """Nodes od-1 … that are machines, and spot-1 …; their Nodes outlive them, as where no cloud controller runs."""
+    """Create machines with the nodes od-1 …, and nodes spot-1 …; Nodes of terminated machines are not deleted."""
     observer.nodes(0, spot)
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
-    made = document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint])
+    pool_document = document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint])
     settings = Settings(
-        pool=made,
+        pool=pool_document,
         desired_size=on_demand,
         refresh_interval=Duration(0.2),
         pool_update=Duration(0.4),

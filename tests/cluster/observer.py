@@ -1,4 +1,4 @@
-"""Judges a daemon from outside: by the API server's objects and audit log, never by what the daemon itself reports."""
+"""Checks of a daemon by the API server's objects and audit log, independent of what the daemon reports."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,27 +11,27 @@ from typing import Any, Final
 import pytest
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditEvent, AuditLog
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.audit import AuditEvent, AuditLog
+from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
 from tests.cluster.daemon import Look
 
-#: How the daemon's user agent begins, whoever it runs as.
+#: Prefix of the daemon's user agent.
 AGENT: Final = "spot-rescheduler/"
 
-#: Longer than a replacement may take to be bound, and everything else here.
+#: Longer than the time limit for binding a replacement pod.
 PATIENCE: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """A time for which a node carried our taint or our annotation."""
+    """A period in which a node had our taint or our annotation."""
 
     node: str
     since: datetime
-    until: datetime | None  #: None: it still does
+    until: datetime | None  #: None: it still has
 
     @property
     def seconds(self) -> float:
@@ -40,17 +40,17 @@ class Marking:
 
 
 class Observer(Look):
-    """What there is, and what was written since this observer was made."""
+    """Queries on the cluster and on the requests since this observer was created."""
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(plane)
         self.plane = plane
         self.audit = AuditLog(plane.layout.audit_log)
 
-    # -- the scene
+    # -- setup
 
     def start_on(self, node: str, *workloads: Json, pods: int) -> None:
-        """Apply *workloads*, which have so many *pods*; the scheduler can put them on *node* only."""
+        """Apply *workloads* while all nodes except *node* are cordoned, and wait until its *pods* are bound."""
         for name in self.node_names():
             self.cordon(name, off=name == node)
         before = len(self.bound_to(node))
@@ -58,7 +58,7 @@ class Observer(Look):
         self.eventually(lambda: len(self.bound_to(node)) == before + pods, f"{pods} more pods on {node}")
 
     def open_all(self) -> None:
-        """No node is cordoned any more."""
+        """Uncordon all nodes."""
         for name in self.node_names():
             self.cordon(name, off=True)
         self.open_spot()
@@ -70,29 +70,29 @@ class Observer(Look):
         return [node["metadata"]["name"] for node in self.plane.api.items("/api/v1/nodes")]
 
     def bound_to(self, node: str) -> list[Json]:
-        """Pods on *node* that have not ended."""
+        """Return the pods on *node* that have not ended."""
         return [pod for pod in self.pods() if pod["spec"].get("nodeName") == node]
 
     def uids(self, app: str = "") -> set[str]:
         return {pod["metadata"]["uid"] for pod in self.pods(app)}
 
-    # -- what the daemon did
+    # -- actions of the daemon
 
     def evictions(self, user: str = "") -> list[AuditEvent]:
-        """Pods that a daemon evicted; with *user*, the one that runs as that user."""
+        """Return the evictions by all daemons, or by the daemon that runs as *user*."""
         return self.audit.evictions(user=user, agent=AGENT)
 
     def evicted(self) -> Counter[str]:
-        """How many pods of each owner were evicted: `namespace/app`. An app's name has no dash."""
+        """Return the number of evicted pods of each owner `namespace/app`; app names must not contain dashes."""
         return Counter(f"{event.namespace}/{event.name.partition('-')[0]}" for event in self.evictions())
 
     def first_burst(self) -> int:
-        """How many pods were evicted within a second of the first one."""
+        """Return the number of evictions within one second after the first."""
         times = [event.received for event in self.evictions()]
         return sum(moment - min(times) < timedelta(seconds=1) for moment in times)
 
     def markings(self) -> list[Marking]:
-        """When nodes carried marks of ours, in the order in which they got them."""
+        """Return the periods in which nodes had our marks, by start time."""
         open_since: dict[str, datetime] = {}
         done = []
         for event in self.audit.writes("nodes"):
@@ -105,7 +105,7 @@ class Observer(Look):
         return sorted([*done, *still], key=lambda marking: marking.since)
 
     def messages(self, node: str, reason: str) -> list[str]:
-        """The texts of our Kubernetes Events with *reason* about *node*."""
+        """Return the messages of our Kubernetes Events with *reason* about *node*."""
         return [
             event["message"]
             for event in self.plane.api.items("/api/v1/events")
@@ -113,12 +113,12 @@ class Observer(Look):
             and event["source"].get("component") == "rescheduler"
         ]
 
-    # -- what must be
+    # -- assertions
 
     def eventually(
         self, predicate: Any, what: str, seconds: float = PATIENCE, *, never: Callable[[], object] = lambda: None
     ) -> Any:
-        """Wait until *predicate* is true; the test fails as soon as *never* returns something true."""
+        """Wait until *predicate* is true; fail the test as soon as *never* returns a true value."""
 
         def seen() -> Any:
             if harm := never():
@@ -128,7 +128,7 @@ class Observer(Look):
         return super().eventually(seen, what, seconds)
 
     def stays(self, value: Callable[[], object], expected: object, seconds: float = 5) -> None:
-        """*value* is *expected* now and for so many seconds."""
+        """Assert that *value* returns *expected* now and for *seconds*."""
         polling = Retrying(
             retry=retry_if_result(lambda seen: seen == expected), stop=stop_after_delay(seconds), wait=wait_fixed(0.1)
         )
@@ -136,15 +136,15 @@ class Observer(Look):
             seen = polling(value)
         except RetryError:
             return
-        pytest.fail(f"expected {expected!r} to stay so, got {seen!r}")
+        pytest.fail(f"expected {expected!r} for {seconds:g} s, got {seen!r}")
 
-    def opened(self, seconds: float = PATIENCE) -> None:
-        """Wait until no node carries a mark of ours."""
+    def wait_unmarked(self, seconds: float = PATIENCE) -> None:
+        """Wait until no node has our marks."""
         self.eventually(lambda: not self.marks(), "no node with our marks", seconds=seconds)
 
     @contextmanager
     def least_ready(self, app: str) -> Iterator[Callable[[], int]]:
-        """Inside, the call returns the lowest number of Ready pods of *app* that was seen so far."""
+        """Yield a function that returns the lowest number of Ready pods of *app* observed in the block so far."""
         least, ended = len(ready(self.pods(app))), Event()
 
         def watch() -> None:
@@ -165,13 +165,16 @@ def ready(pods: list[Json]) -> list[Json]:
     return [
         pod
         for pod in pods
-        if any((one["type"], one["status"]) == ("Ready", "True") for one in pod["status"].get("conditions", ()))
+        if any(
+            (condition["type"], condition["status"]) == ("Ready", "True")
+            for condition in pod["status"].get("conditions", ())
+        )
         and "deletionTimestamp" not in pod["metadata"]
     ]
 
 
 def is_marked(node: Json) -> bool:
-    """Whether a Node carries our taint or our annotation."""
+    """Return whether a Node has our taint or our annotation."""
     taints: list[Any] = node.get("spec", {}).get("taints") or []
     annotations: Json = node.get("metadata", {}).get("annotations") or {}
     return ANNOTATION in annotations or any(taint["key"] == DRAIN_TAINT.key for taint in taints)

@@ -1,7 +1,7 @@
-"""The real Cluster Autoscaler drives ``rescheduler provider serve`` on the local control plane: `make autoscaler`.
+"""Tests of ``rescheduler provider serve`` with the real Cluster Autoscaler: `make autoscaler`.
 
-Not collected by name: its first build takes minutes. CLUSTER_AUTOSCALER names a binary that is run instead. Machines
-are Nodes that kwok plays; pods are bound by the real scheduler.
+pytest does not collect this file by default, because the first build takes minutes. Set CLUSTER_AUTOSCALER to use an
+existing binary. kwok simulates the Nodes of machines; the real scheduler binds pods.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from typing import Any, Self
 
 import pytest
 
-from deploy.local.autoscaler import binary
-from deploy.local.cherry import nodes as cherry_nodes
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.faults import Fault
-from deploy.local.cloudpool.server import Server as CloudpoolServer
-from deploy.local.manifests import ON_DEMAND, SPOT, deployment, node
-from deploy.local.plane import ControlPlane
-from deploy.local.stackpoint import nodes as stackpoint_nodes
-from deploy.local.standin.nodes import Nodes
+from devcluster.autoscaler import binary
+from devcluster.cherry import nodes as cherry_nodes
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.faults import Fault
+from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.manifests import ON_DEMAND, SPOT, deployment, node
+from devcluster.plane import ControlPlane
+from devcluster.stackpoint import nodes as stackpoint_nodes
+from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
 from rescheduler.planning.candidates import DELETION_CANDIDATE
-from tests.backends import cherry, cloudpools, pki, stackpoints
-from tests.backends.served import CLIENT_FILES, SERVER_FILES, Service
 from tests.cluster.daemon import NO_DELAY, SOFT, Daemon, Look
 from tests.cluster.observer import Observer
+from tests.providers import cherry, cloudpools, pki, stackpoints
+from tests.providers.served import CLIENT_FILES, SERVER_FILES, Service
 
 CLOCK = SystemClock()
 FLAGS = (
@@ -53,7 +53,7 @@ FLAGS = (
 
 
 class Autoscaler:
-    """Cluster Autoscaler for the length of the block, in the folder of its configuration."""
+    """A context manager that runs Cluster Autoscaler in the folder of its configuration."""
 
     def __init__(self, program: Path, plane: ControlPlane, folder: Path, *flags: str) -> None:
         self._command = [str(program), f"--kubeconfig={plane.kubeconfig}", *FLAGS, *flags]
@@ -88,27 +88,27 @@ class Autoscaler:
         assert self._process.stderr is not None
         self.lines.extend(line.rstrip() for line in self._process.stderr)
 
-    def told(self, words: str) -> list[str]:
+    def logged(self, words: str) -> list[str]:
         return [line for line in list(self.lines) if words in line]
 
 
 @dataclass(frozen=True)
 class System:
-    """A stand-in whose machines are Nodes, two at the start, one at least, five at most."""
+    """A cloud stand-in with two initial machines, minimum size one, maximum size five."""
 
     flags: tuple[str, ...]
-    labels: dict[str, str]  #: of its Nodes and of its template
-    machines: Callable[[], int]  #: that run or will
+    labels: dict[str, str]  #: of the Nodes and of the template
+    machines: Callable[[], int]  #: returns the number of machines that run or will run
     environ: dict[str, str] = field(default_factory=dict)
-    inject: Callable[..., None] | None = None  #: faults of its API
-    expander: str = "least-waste"  #: that of prices gets nowhere with a system that has none
+    inject: Callable[..., None] | None = None  #: injects API faults
+    expander: str = "least-waste"  #: `price` does not work with a cloud that has no prices
 
 
 @contextlib.contextmanager
 def cloudpool(
     plane: ControlPlane, folder: Path, size: int = 2, minimum: int = 1, later: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[System]:
-    """Machines that are asked for later have the delays of *later*."""
+    """Run a cloudpool; machines that are requested later have the settings *later*."""
     labels = {"pool": "od"}
     document = cloudpools.document(
         requestDelay="500ms", launchDelay="500ms", bootDelay="500ms", terminationDelay="1s", labels=labels
@@ -150,7 +150,7 @@ def cherryservers(plane: ControlPlane, folder: Path) -> Iterator[System]:
             yield System(
                 ("--cloud-provider=cherryservers", "--cloud-config=cherry.ini", f"--nodes=1:5:{cherry.POOL}"),
                 {"pool": cherry.POOL},
-                lambda: sum(one.state(CLOCK.now()) != "terminating" for one in server.cloud.servers()),
+                lambda: sum(machine.state(CLOCK.now()) != "terminating" for machine in server.cloud.servers()),
                 {**cherry.ENVIRONMENT, "CHERRY_API_URL": server.url},
                 expander="price",
             )
@@ -166,7 +166,7 @@ def stackpoint(plane: ControlPlane, folder: Path) -> Iterator[System]:
             yield System(
                 ("--cloud-provider=stackpoint", "--cloud-config=spc.yaml", "--nodes=1:5:m4.xlarge:od"),
                 {"stackpoint.io/node_group": stackpoints.FIRST},
-                lambda: sum(one.deleted_at is None for one in server.cloud.nodes()),
+                lambda: sum(machine.deleted_at is None for machine in server.cloud.nodes()),
                 stackpoints.environment(server.url),
             )
 
@@ -182,9 +182,9 @@ def joined(nodes: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def two_pools(plane: ControlPlane, folder: Path) -> Iterator[tuple[System, System]]:
-    """An on-demand and a spot pool of two machines each, of which each must keep one, behind one service.
+    """Run an on-demand pool and a spot pool with two machines and minimum size one each, behind one service.
 
-    Cluster Autoscaler marks no node of a group that is at its minimum.
+    The minimum is below the size, because Cluster Autoscaler marks no node of a group at its minimum size.
     """
     kinds: dict[str, dict[str, Any]] = {
         "od": {"labels": {ON_DEMAND: ""}, "taints": [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]},
@@ -218,7 +218,7 @@ def two_pools(plane: ControlPlane, folder: Path) -> Iterator[tuple[System, Syste
 
 
 def allocated(pool: Any) -> int:
-    return sum(one.allocated(CLOCK.now()) for one in pool.machines())
+    return sum(machine.allocated(CLOCK.now()) for machine in pool.machines())
 
 
 SYSTEMS: dict[str, Callable[[ControlPlane, Path], AbstractContextManager[System]]] = {
@@ -242,7 +242,7 @@ def program(pytestconfig: pytest.Config) -> Path:
 def driven(
     program: Path, cluster: ControlPlane, folder: Path, system: System, *flags: str, mutual: bool = False
 ) -> Iterator[Autoscaler]:
-    """Cluster Autoscaler before our service before the system."""
+    """Run Cluster Autoscaler with our service for the cloud *system*."""
     pki.make(folder)
     files = SERVER_FILES if mutual else ()
     with Service(folder, *system.flags, *files, environ=system.environ) as service:
@@ -259,7 +259,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_it_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
-    """Pods that fill a machine each: four of them need two machines more, one needs three machines less."""
+    """Each pod fills a machine: four pods need two more machines, one pod needs three fewer."""
     look = Look(cluster)
     cluster.apply([node("elsewhere")])
     with SYSTEMS[name](cluster, folder) as system:
@@ -269,20 +269,20 @@ def test_it_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, 
             look.running(4)
             assert system.machines() == 4
             cluster.apply([deployment("web", 1, cpu="3", nodeSelector=system.labels)])
-            look.eventually(lambda: system.machines() == 1, "the machines to end")
-            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "their Nodes to go")
-        assert autoscaler.told("Error on gRPC call") == []
+            look.eventually(lambda: system.machines() == 1, "the termination of the machines")
+            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of their Nodes")
+        assert autoscaler.logged("Error on gRPC call") == []
 
 
 def test_a_node_without_a_provider_id_keeps_its_machine(program: Path, cluster: ControlPlane, folder: Path) -> None:
-    """Cluster Autoscaler takes such a machine for one that never joined, and wants it deleted after a while."""
+    """Cluster Autoscaler considers such a machine unregistered and requests its deletion after a timeout."""
     look = Look(cluster)
     with stackpoint(cluster, folder) as system:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 2, cpu="3", nodeSelector=system.labels)])
         look.running(2)
         with driven(program, cluster, folder, system, "--max-node-provision-time=2s") as autoscaler:
-            look.eventually(lambda: len(autoscaler.told("Starting main loop")) > 15, "rounds enough")
+            look.eventually(lambda: len(autoscaler.logged("Starting main loop")) > 15, "sufficient rounds")
         assert system.machines() == 2
 
 
@@ -294,28 +294,26 @@ def test_a_group_without_machines_grows_by_its_template(program: Path, cluster: 
             look.running(2)
             assert system.machines() == 2
             cluster.apply([deployment("web", 0, cpu="3", nodeSelector=system.labels)])
-            look.eventually(lambda: system.machines() == 0, "the machines to end")
-        assert autoscaler.told("Error on gRPC call") == []
+            look.eventually(lambda: system.machines() == 0, "the termination of the machines")
+        assert autoscaler.logged("Error on gRPC call") == []
 
 
-def test_a_machine_that_never_joins_is_given_back(program: Path, cluster: ControlPlane, folder: Path) -> None:
-    """And only that one."""
+def test_a_machine_that_never_joins_is_terminated(program: Path, cluster: ControlPlane, folder: Path) -> None:
+    """Other machines are kept."""
     look = Look(cluster)
     with cloudpool(cluster, folder, later={"bootDelay": "1h"}) as system:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 3, cpu="3", nodeSelector=system.labels)])
         with driven(program, cluster, folder, system, "--max-node-provision-time=5s") as autoscaler:
             look.eventually(lambda: system.machines() == 3, "a machine more")
-            look.eventually(lambda: autoscaler.told("Some unregistered nodes were removed"), "its end")
+            look.eventually(lambda: autoscaler.logged("Some unregistered nodes were removed"), "its removal")
             look.eventually(lambda: system.machines() == 2, "two machines")
         assert look.places() == {"pool-1": 1, "pool-2": 1, "": 1}
-        assert autoscaler.told("Error on gRPC call") == []
+        assert autoscaler.logged("Error on gRPC call") == []
 
 
-def test_a_system_that_is_down_for_a_while_costs_nothing_but_time(
-    program: Path, cluster: ControlPlane, folder: Path
-) -> None:
-    """No machine ends that pods need, and none is asked for twice."""
+def test_a_temporary_cloud_outage_only_causes_a_delay(program: Path, cluster: ControlPlane, folder: Path) -> None:
+    """No machine with pods is terminated, and no machine is requested twice."""
     look = Look(cluster)
     with cloudpool(cluster, folder) as system:
         look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
@@ -327,13 +325,13 @@ def test_a_system_that_is_down_for_a_while_costs_nothing_but_time(
         with driven(program, cluster, folder, system, *patience) as autoscaler:
             look.running(3)
             assert system.machines() == 3
-        assert autoscaler.told("Error on gRPC call NodeGroupIncreaseSize")
+        assert autoscaler.logged("Error on gRPC call NodeGroupIncreaseSize")
 
 
-def test_the_daemon_beside_it_moves_pods_to_spot_nodes_that_it_finds_underused(
+def test_the_daemon_moves_pods_to_spot_nodes_that_cluster_autoscaler_marks_as_unneeded(
     program: Path, cluster: ControlPlane, observer: Observer, folder: Path
 ) -> None:
-    """Both ask one service. At the pool's minimum the other node stays, which is a reason and no failed drain."""
+    """Both use the same service. At the pool's minimum, the other node is blocked without a failed drain."""
     with two_pools(cluster, folder) as (on_demand, spot):
         observer.eventually(lambda: len(observer.node_names()) == 4, "the machines' Nodes")
         observer.start_on("od-1", deployment("web", 1, cpu="300m"), pods=1)
@@ -346,16 +344,16 @@ def test_the_daemon_beside_it_moves_pods_to_spot_nodes_that_it_finds_underused(
             )
             client = folder / "client.yaml"
             with Daemon(cluster, NO_DELAY, "--cloud-provider=externalgrpc", f"--cloud-config={client}"):
-                observer.eventually(lambda: on_demand.machines() == 1, "the machine to end")
-                observer.eventually(lambda: "od-1" not in observer.node_names(), "its Node to go")
+                observer.eventually(lambda: on_demand.machines() == 1, "the termination of the machine")
+                observer.eventually(lambda: "od-1" not in observer.node_names(), "the deletion of its Node")
                 observer.eventually(
-                    lambda: any("below-minimum: " in told for told in observer.messages("od-2", "DrainBlocked")),
-                    "the reason why the other node stays",
+                    lambda: any("below-minimum: " in message for message in observer.messages("od-2", "DrainBlocked")),
+                    "the blocker of the other node",
                 )
         assert observer.kinds() == {"spot": 1, "od": 2}
         assert (on_demand.machines(), spot.machines()) == (1, 2)
         assert "DrainFailed" not in observer.events("od-1") | observer.events("od-2")
-        assert autoscaler.told("Error on gRPC call") == []
+        assert autoscaler.logged("Error on gRPC call") == []
 
 
 def taints(cluster: ControlPlane, name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What deploy/ ships, as Helm's and kustomize's own engines make it."""
+"""Rendering of deploy/ with the engines of Helm and kustomize."""
 
 import json
 import subprocess
@@ -6,24 +6,24 @@ from pathlib import Path
 
 import yaml
 
-from deploy.local import build
-from deploy.local.api import Json
+from devcluster import build
+from devcluster.api import Json
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "spot-rescheduler"
 
 
 class Refused(Exception):
-    """The engine's own words."""
+    """The engine rejected the input; the message is the engine's."""
 
 
 def kustomization(folder: str | Path) -> list[Json]:
-    """The objects of the kustomization in *folder*, below deploy/ or absolute."""
+    """Return the objects of the kustomization in *folder*, which is relative to deploy/ or absolute."""
     return _objects(["kustomization", str(DEPLOY / folder)])
 
 
 def composed(folder: Path, **layers: Json) -> list[Json]:
-    """The objects of the last of *layers*: kustomizations in *folder*, beside folders of deploy/."""
+    """Return the objects of the last of *layers*, kustomizations in *folder* next to the folders of deploy/."""
     for name in ("base", "components", "liqo"):
         (folder / name).symlink_to(DEPLOY / name)
     for name, layer in layers.items():
@@ -33,13 +33,13 @@ def composed(folder: Path, **layers: Json) -> list[Json]:
 
 
 def chart(values: Json | None = None, release: str = "spot-rescheduler", namespace: str = "kube-system") -> list[Json]:
-    """The objects of a release of the chart with *values*; Refused where the chart takes them for wrong."""
+    """Return the objects of a release of the chart. Raises Refused if the chart rejects *values*."""
     return _objects(["chart", str(CHART), release, namespace], json.dumps(values or {}))
 
 
-def one(objects: list[Json], kind: str) -> Json:
-    [found] = [each for each in objects if each["kind"] == kind]
-    return found
+def only_of_kind(objects: list[Json], kind: str) -> Json:
+    [item] = [each for each in objects if each["kind"] == kind]
+    return item
 
 
 def _objects(arguments: list[str], given: str = "") -> list[Json]:

@@ -1,4 +1,4 @@
-"""Replicas of the daemon under the shipped RBAC, each with the token of a pod of its own, with and without fencing."""
+"""Replicas of the daemon with the shipped RBAC and a pod-bound token each, with or without fencing."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditEvent
-from deploy.local.errors import ApiError
-from deploy.local.manifests import namespace, node, pod
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.audit import AuditEvent
+from devcluster.errors import ApiError
+from devcluster.manifests import namespace, node, pod
+from devcluster.plane import ControlPlane
 from rescheduler.settings import LEASE
 from tests.cluster.daemon import PROGRAM, Daemon
 
@@ -20,12 +20,12 @@ ACCOUNT: Final = "spot-rescheduler"
 FENCED: Final[Json] = {"resources": ["../base"], "components": ["../components/machines", "../components/fencing"]}
 BARE: Final[Json] = {"resources": ["../base"], "components": ["../components/machines"]}
 
-#: Of what a kustomization renders: what makes the rights and the fence. The replicas are processes of the test.
+#: The rendered objects that are installed: RBAC and fencing. The replicas are processes of the test.
 _RIGHTS: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _FENCE: Final = ("Lease", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
-#: It concerns nothing, and is never deleted. An API server that had a policy with a Lease as parameter, and has none
-#: for a second, reads Leases from a dead cache afterwards, until it is restarted (kubernetes/kubernetes#130887).
+#: A policy without effect that is never deleted. If the last policy with a Lease as parameter is deleted, the API
+#: server later reads Leases from a stopped cache until it is restarted (kubernetes/kubernetes#130887).
 _KEEPER: Final[tuple[Json, ...]] = (
     {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -64,7 +64,7 @@ _HOME: Final = "control-1"
 
 @dataclass(frozen=True)
 class Installation:
-    """An installation whose replicas run as the pods *names*, and as which user."""
+    """An installation: namespace, ServiceAccount and Lease of its replicas."""
 
     plane: ControlPlane
     namespace: str = NAMESPACE
@@ -81,7 +81,7 @@ class Installation:
 
     @property
     def leader(self) -> str:
-        """The pod that holds the Lease; "" for none."""
+        """The pod that holds the Lease, or ""."""
         try:
             holder: str = self.plane.api.get(self.lease_path).get("spec", {}).get("holderIdentity", "")
         except ApiError:
@@ -89,7 +89,7 @@ class Installation:
         return holder.partition("_")[0]
 
     def kubeconfig(self, replica: str | None) -> Path:
-        """With a token of the replica's pod, or of no pod."""
+        """Return a kubeconfig with a token that is bound to the replica's pod, or to no pod."""
         return self.plane.service_account_kubeconfig(self.namespace, self.account, pod=replica)
 
     def daemon(self, replica: str, *flags: str, program: Sequence[str] = PROGRAM) -> Daemon:
@@ -101,7 +101,7 @@ class Installation:
 def installed(
     installation: Installation, objects: Sequence[Json], replicas: Sequence[str] = ("a", "b")
 ) -> Iterator[Installation]:
-    """Rights and fence of *objects*, and pods for the *replicas*, for the length of the block."""
+    """Install RBAC and fencing of *objects* and the pods of *replicas* for the duration of the block."""
     plane = installation.plane
     rights = [item for item in objects if item["kind"] in _RIGHTS]
     fence = sorted((item for item in objects if item["kind"] in _FENCE), key=lambda item: _FENCE.index(item["kind"]))
@@ -113,7 +113,7 @@ def installed(
     finally:
         for item in [*reversed(fence), *rights]:
             path = plane.api.path(item)
-            plane.wait_for(partial(_deleted, plane, path), f"the end of {path}")
+            plane.wait_for(partial(_deleted, plane, path), f"the deletion of {path}")
 
 
 def _replica(installation: Installation, name: str) -> Json:
@@ -121,7 +121,7 @@ def _replica(installation: Installation, name: str) -> Json:
 
 
 def _deleted(plane: ControlPlane, path: str) -> bool:
-    """The fence's Lease can be deleted once the API server has forgotten the policy."""
+    """Delete the object at *path*; a Lease can be deleted only after the API server has dropped its policy."""
     try:
         plane.api.delete(path)
     except ApiError:
@@ -130,5 +130,5 @@ def _deleted(plane: ControlPlane, path: str) -> bool:
 
 
 def written_by(events: Sequence[AuditEvent], replica: str) -> list[AuditEvent]:
-    """What was written with the token of a replica's pod, and accepted."""
+    """Return the successful writes with the token of the replica's pod."""
     return [event for event in events if event.user.pod == replica and event.accepted and not event.dry_run]

@@ -1,7 +1,7 @@
-"""Objects that use every field that we read, as a real API server accepts them."""
+"""Valid objects that use every field that the daemon reads."""
 
-from deploy.local.api import Json
-from deploy.local.manifests import pod
+from devcluster.api import Json
+from devcluster.manifests import pod
 
 _SELECTOR = {
     "matchLabels": {"app": "web"},
@@ -29,15 +29,15 @@ def _cluster_wide(version: str, kind: str, name: str, **rest: object) -> Json:
 
 
 def _named(version: str, kind: str, name: str, **rest: object) -> Json:
-    made = _cluster_wide(version, kind, name, **rest)
-    made["metadata"]["namespace"] = "default"
-    return made
+    document = _cluster_wide(version, kind, name, **rest)
+    document["metadata"]["namespace"] = "default"
+    return document
 
 
 _STORAGE = "storage.k8s.io/v1"
 _DRA = "resource.k8s.io/v1"
 
-#: Some pods stay Pending, which is as good for reading.
+#: Some of the pods stay Pending, which does not matter for reading them.
 RICH: list[Json] = [
     _cluster_wide(
         _STORAGE,

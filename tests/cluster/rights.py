@@ -1,14 +1,15 @@
-"""The rights that a ServiceAccount is granted, one by one, as the shipped manifests have them."""
+"""The single permissions that the shipped manifests grant to a ServiceAccount."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import yaml
 
-from deploy.local.api import Json
-from deploy.local.plane import ControlPlane
+from devcluster.api import Api, Json
+from devcluster.plane import ControlPlane
 from tests.cluster.rendering import DEPLOY
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -17,7 +18,7 @@ ROLES = frozenset({"Role", "ClusterRole"})
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One verb on one resource; *resource* has the subresource behind a slash."""
+    """A verb on a resource; *resource* includes the subresource after a slash."""
 
     verb: str
     group: str
@@ -25,11 +26,11 @@ class Right:
 
     @property
     def words(self) -> str:
-        """How the API server names it where it is missing."""
+        """The API server's wording if the right is missing."""
         return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
 
     def named_in(self, text: str) -> bool:
-        """Whether *text* tells that it is missing: in the API server's words, or in those of the daemon's review."""
+        """Return whether *text* reports the right as missing, in the wording of the API server or the daemon."""
         return self.words in text or re.search(rf"missing right: {re.escape(str(self))}(?![\w./-])", text) is not None
 
     def __str__(self) -> str:
@@ -38,19 +39,19 @@ class Right:
 
 
 def shipped(*files: str) -> list[Right]:
-    """The rights of the roles in *files* below deploy/, sorted. They are read as they are: nothing has to be built."""
-    objects = [one for file in files for one in yaml.safe_load_all((DEPLOY / file).read_text())]
+    """Return the sorted rights of the roles in *files* below deploy/, read without rendering."""
+    objects = [item for file in files for item in yaml.safe_load_all((DEPLOY / file).read_text())]
     return sorted(set(rights(objects)))
 
 
 def rights(objects: Iterable[Json]) -> Iterator[Right]:
-    for one in objects:
-        for rule in one["rules"] if one["kind"] in ROLES else ():
+    for item in objects:
+        for rule in item["rules"] if item["kind"] in ROLES else ():
             yield from _of(rule)
 
 
 def without(role: Json, taken: Iterable[Right]) -> list[Json]:
-    """The rules of *role* but for *taken*; each of them grants one thing."""
+    """Return the rules of *role* without the rights *taken*, one rule per right."""
     gone = set(taken)
     return [
         {**rule, "apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
@@ -68,23 +69,51 @@ def _of(rule: Json) -> Iterator[Right]:
 
 
 class Granted:
-    """Roles, bindings and accounts of *objects* on a cluster; rights can be taken away and given back."""
+    """Installed roles, bindings and ServiceAccounts of *objects*, from which rights can be removed."""
 
     def __init__(self, plane: ControlPlane, objects: Sequence[Json]) -> None:
         self._plane = plane
         kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-        self._objects = [one for one in objects if one["kind"] in kinds]
+        self._objects = [item for item in objects if item["kind"] in kinds]
 
     def __enter__(self) -> Self:
         self._plane.apply(self._objects)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._objects:
-            self._plane.api.delete(self._plane.api.path(one))
+        for item in self._objects:
+            self._plane.api.delete(self._plane.api.path(item))
 
     def take(self, *taken: Right) -> None:
-        """Every role without *taken*."""
-        for one in self._objects:
-            if one["kind"] in ROLES:
-                self._plane.api.patch(self._plane.api.path(one), {"rules": without(one, taken)})
+        """Set the rules of all roles to their original rules without *taken*, and wait until this takes effect."""
+        for item in self._objects:
+            if item["kind"] in ROLES:
+                self._plane.api.patch(self._plane.api.path(item), {"rules": without(item, taken)})
+        for right in taken:
+            self._plane.wait_for(partial(self._is_forbidden, right), f"{right} to be forbidden")
+
+    def _is_forbidden(self, right: Right) -> bool:
+        accounts = [item["metadata"] for item in self._objects if item["kind"] == "ServiceAccount"]
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+        names = ((account["namespace"], account["name"]) for account in accounts)
+        return not any(
+            is_allowed(self._plane.api, user(namespace, name), {"namespace": namespace, **attributes})
+            for namespace, name in names
+        )
+
+
+def user(namespace: str, account: str) -> str:
+    """Return the user name of a ServiceAccount."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def is_allowed(api: Api, account: str, attributes: Json) -> bool:
+    """Ask the API server whether the user *account* may make the request with these resource *attributes*."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": account, "resourceAttributes": attributes},
+    }
+    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])

@@ -1,6 +1,7 @@
-"""A leader is stopped in the middle of a drain, and goes on after another replica took its Lease: what it still writes.
+"""Takeovers: a leader is stopped during a drain and resumed after another replica has acquired its Lease.
 
-``python -m tests.cluster.takeovers --runs 50 [--no-fencing]`` measures it, by the API server's audit log.
+``python -m tests.cluster.takeovers --runs 50 [--no-fencing]`` counts the late writes of the old leader in the API
+server's audit log.
 """
 
 import random
@@ -16,12 +17,12 @@ from typing import Final
 
 import click
 
-from deploy.local import cleaning
-from deploy.local.api import Json
-from deploy.local.audit import AuditEvent
-from deploy.local.manifests import deployment, pdb
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import START_AFTER, TERMINATE_AFTER
+from devcluster import cleaning
+from devcluster.api import Json
+from devcluster.audit import AuditEvent
+from devcluster.manifests import deployment, pdb
+from devcluster.plane import ControlPlane
+from devcluster.stages import START_AFTER, TERMINATE_AFTER
 from rescheduler.clock import SystemClock
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -36,42 +37,42 @@ APP: Final = "web"
 PODS: Final = 6
 SPOT: Final = ("spot-1", "spot-2")
 
-#: What the old leader has begun before the takeover may still come through for so long.
+#: Requests that the old leader sent before the takeover may complete this long after it.
 TOLERANCE: Final = timedelta(seconds=1)
 
-#: The old leader goes on so long after the takeover: later than what is tolerated.
+#: The old leader is resumed this long after the takeover; longer than TOLERANCE.
 STOPPED_SECONDS: Final = 1.5
 
-#: For so long its writes are looked at, at least.
+#: Minimum time for which its writes are observed.
 WATCHED_SECONDS: Final = 8.0
 
-#: One pod after the other, and each of them slowly: so the drain lasts.
+#: Slow pods, so that the drain takes long.
 SLOW: Final = {START_AFTER: "1s", TERMINATE_AFTER: "1s"}
 
 
-#: A replica that was stopped acts on what it saw before; the next leader is there after the Lease has run out.
+#: A stopped replica acts on old state; the next leader starts after the Lease has expired.
 RULES: Final = Rules(namespace=NAMESPACE, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
 
 
 @dataclass(frozen=True)
 class Takeover:
-    """What the old leader wrote and tried after the new one had the Lease."""
+    """The writes of the old leader after the new leader acquired the Lease."""
 
-    before: int  #: pods that it had evicted until then
-    soon: tuple[AuditEvent, ...]  #: accepted, within TOLERANCE
-    late: tuple[AuditEvent, ...]  #: accepted, later
-    denied: tuple[AuditEvent, ...]  #: refused by the API server
-    violations: tuple[Violation, ...]  #: of the invariants, by whomever
+    before: int  #: evictions before the takeover
+    soon: tuple[AuditEvent, ...]  #: successful, within TOLERANCE
+    late: tuple[AuditEvent, ...]  #: successful, later
+    denied: tuple[AuditEvent, ...]  #: denied by the API server
+    violations: tuple[Violation, ...]  #: of the invariants, by any replica
 
 
 def rendered(*, fenced: bool) -> list[Json]:
-    """The shipped manifests, with or without the fence."""
+    """Return the shipped manifests, with or without fencing."""
     with tempfile.TemporaryDirectory() as folder:
         return composed(Path(folder), ours=FENCED if fenced else BARE)
 
 
 def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Takeover:
-    """Let it happen on an empty cluster; the leader is stopped *pause* seconds after its first pod terminates."""
+    """Run a takeover on an empty cluster; stop the leader *pause* seconds after the first pod terminates."""
     observer = Observer(plane)
     observer.nodes(1, len(SPOT))
     plane.apply([deployment(APP, PODS, annotations=SLOW), pdb(APP, max_unavailable=1)])
@@ -84,14 +85,14 @@ def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Tak
             for name in SPOT:
                 observer.cordon(name, off=True)
             observer.eventually(lambda: _draining(observer), "the middle of a drain")
-            time.sleep(pause)  # noqa: TID251 - where it is stopped is what differs between the runs
+            time.sleep(pause)  # noqa: TID251 - the runs differ in the moment of the stop
             old.stop()
             observer.eventually(lambda: installation.leader == NEW, "the new leader")
             time.sleep(STOPPED_SECONDS)  # noqa: TID251
-            old.go_on()
+            old.resume()
             watched = time.monotonic() + WATCHED_SECONDS  # noqa: TID251
             observer.eventually(lambda: observer.kinds(APP) == {"spot": PODS}, "the end of the drain by the new leader")
-            observer.opened()
+            observer.wait_unmarked()
             time.sleep(max(0.0, watched - time.monotonic()))  # noqa: TID251
             _end(old, new)
     return _seen(observer, watchdog.violations)
@@ -121,17 +122,17 @@ def _seen(observer: Observer, violations: Sequence[Violation]) -> Takeover:
 
 
 def holder(event: AuditEvent) -> str:
-    """Whom a write of a Lease makes its holder."""
+    """Return the holder that a write of a Lease sets, or ""."""
     written: str = ((event.request_object or {}).get("spec") or {}).get("holderIdentity", "")
     return written if event.kind == "leases" else ""
 
 
 @click.command()
 @click.option("--runs", default=50, show_default=True)
-@click.option("--fencing/--no-fencing", default=True, help="With the fencing policy, or by the daemon's checks alone.")
-@click.option("--seed", default=1, show_default=True, help="Of the moments at which the leader is stopped.")
+@click.option("--fencing/--no-fencing", default=True, help="With the fencing policy, or only with the daemon's checks.")
+@click.option("--seed", default=1, show_default=True, help="Random seed of the moments at which the leader is stopped.")
 def main(runs: int, *, fencing: bool, seed: int) -> None:
-    """Count the writes of deposed leaders that succeed later than a second after the takeover."""
+    """Count the writes of old leaders that succeed more than a second after the takeover."""
     chance, objects, clock = random.Random(seed), rendered(fenced=fencing), SystemClock()
     late, violations, started = 0, 0, clock.monotonic()
     with ControlPlane() as plane:
@@ -140,13 +141,13 @@ def main(runs: int, *, fencing: bool, seed: int) -> None:
             late += len(seen.late)
             violations += len(seen.violations)
             click.echo(
-                f"run {run}: {seen.before} evictions before, accepted after the takeover: within a second "
-                f"{_counted(seen.soon)}, later {_counted(seen.late)}; refused {_counted(seen.denied)}"
+                f"run {run}: {seen.before} evictions before the takeover; successful within a second after it: "
+                f"{_counted(seen.soon)}, later: {_counted(seen.late)}; denied: {_counted(seen.denied)}"
             )
             plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
     fence = "with" if fencing else "without"
-    told = f"{late} late writes, {violations} violations"
-    click.echo(f"{runs} takeovers {fence} fencing in {clock.monotonic() - started:.0f} s: {told}")
+    summary = f"{late} late writes, {violations} violations"
+    click.echo(f"{runs} takeovers {fence} fencing in {clock.monotonic() - started:.0f} s: {summary}")
     sys.exit(bool(late and fencing) or bool(violations))
 
 

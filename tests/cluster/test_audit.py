@@ -1,12 +1,12 @@
-"""The audit log of the local control plane tells who wrote what, as the tests of bad days need it."""
+"""Tests of the audit log of the local control plane."""
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.audit import POD_NAME, AuditEvent, AuditLog, AuditUser
-from deploy.local.errors import ApiError
-from deploy.local.manifests import deployment, pdb, spot
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.audit import POD_NAME, AuditEvent, AuditLog, AuditUser
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment, pdb, spot
+from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from tests.cluster.observer import Observer
 
@@ -22,8 +22,8 @@ def short(event: AuditEvent) -> tuple[str, str, str, int, bool]:
     return event.verb, event.kind, event.name, event.code, event.dry_run
 
 
-def test_every_write_is_there_as_soon_as_it_is_answered(cluster: ControlPlane, observer: Observer) -> None:
-    """Reads, and what the control plane's components write, are not."""
+def test_every_write_is_logged_before_its_response(cluster: ControlPlane, observer: Observer) -> None:
+    """Reads, and writes of the control plane's components, are omitted."""
     observer.nodes(0, 1)
     observer.open_spot()
     cluster.apply([deployment("free", 1), deployment("kept", 1), pdb("kept", max_unavailable=0)])
@@ -42,12 +42,12 @@ def test_every_write_is_there_as_soon_as_it_is_answered(cluster: ControlPlane, o
         ("create", "pods/eviction", second, 429, False),
     ]
     assert [event.name for event in log.evictions()] == [first]
-    assert log.evictions(user="somebody") == log.evictions(agent="spot-rescheduler/") == []
+    assert log.evictions(user="other-user") == log.evictions(agent="spot-rescheduler/") == []
 
 
-def test_the_times_in_which_a_node_carried_our_marks(cluster: ControlPlane, observer: Observer) -> None:
+def test_the_periods_in_which_a_node_had_our_marks(cluster: ControlPlane, observer: Observer) -> None:
     cluster.apply([spot("a"), spot("b")])
-    ours = {"key": DRAIN_TAINT.key, "value": "somebody", "effect": DRAIN_TAINT.effect}
+    ours = {"key": DRAIN_TAINT.key, "value": "other-user", "effect": DRAIN_TAINT.effect}
     for taints in ([ours], [ours, {"key": "other", "effect": "NoSchedule"}], []):
         cluster.api.patch("/api/v1/nodes/a", {"spec": {"taints": taints}})
     cluster.api.patch("/api/v1/nodes/b", {"spec": {"taints": [ours]}})
@@ -58,6 +58,6 @@ def test_the_times_in_which_a_node_carried_our_marks(cluster: ControlPlane, obse
     assert [marking.until is None for marking in observer.markings()] == [False, False]
 
 
-def test_a_token_that_is_bound_to_a_pod_names_it() -> None:
+def test_a_bound_token_names_its_pod() -> None:
     assert AuditUser("system:serviceaccount:a:b", {POD_NAME: ("mover-1",)}).pod == "mover-1"
-    assert AuditUser("somebody").pod == ""
+    assert AuditUser("other-user").pod == ""

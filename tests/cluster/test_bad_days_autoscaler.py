@@ -1,13 +1,13 @@
-"""Cluster Autoscaler begins to remove the node that the daemon drains: its taint, its evictions, the Node deleted."""
+"""Cluster Autoscaler starts to remove the node that the daemon drains: taint, evictions, deletion of the Node."""
 
 from datetime import timedelta
 from typing import Final
 
 import pytest
 
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import START_AFTER
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.stages import START_AFTER
 from tests.cluster.bad_days import FLAGS, ONE, TWO, next_node, next_node_drained
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
@@ -16,16 +16,16 @@ NODE: Final = f"/api/v1/nodes/{ONE}"
 PODS: Final = 3
 DELAY: Final = 12  #: seconds between two drains
 
-#: How many pods the daemon has evicted when Cluster Autoscaler comes, and whether it deletes the Node at once.
+#: The number of evicted pods when Cluster Autoscaler starts, and whether it deletes the Node immediately.
 SCENES: Final = {
-    "when all pods are evicted": (PODS, False),
-    "when all pods are evicted, and the Node goes at once": (PODS, True),
-    "in the middle of the evictions": (1, False),
+    "all pods are evicted": (PODS, False),
+    "all pods are evicted and the Node is deleted immediately": (PODS, True),
+    "one pod is evicted": (1, False),
 }
 
 
 def taint(cluster: ControlPlane) -> None:
-    """As Cluster Autoscaler does before its first eviction."""
+    """Set the taint that Cluster Autoscaler sets before its first eviction."""
     taints = cluster.api.get(NODE)["spec"].get("taints", [])
     taints.append({"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"})
     cluster.api.patch(NODE, {"spec": {"taints": taints}})
@@ -42,7 +42,7 @@ def evict_the_others(cluster: ControlPlane, observer: Observer) -> None:
 def test_a_drain_that_cluster_autoscaler_finishes_is_no_failure(
     cluster: ControlPlane, observer: Observer, evicted: int, *, at_once: bool
 ) -> None:
-    """And the next one begins when the pods of this one run again and the drain delay has passed."""
+    """The next drain starts after the pods of this drain run again and the drain delay has passed."""
     observer.nodes(2, 2)
     observer.start_on(ONE, deployment("web", PODS, annotations={START_AFTER: "5s"}), pods=PODS)
     next_node(observer)
@@ -50,7 +50,7 @@ def test_a_drain_that_cluster_autoscaler_finishes_is_no_failure(
     observer.open_all()
 
     def early() -> bool:
-        """Whether the next drain begins while pods of this one do not run."""
+        """Return whether the next drain has started although pods of this drain are not Ready."""
         return TWO in observer.marks() and len(ready(observer.pods("web"))) < PODS
 
     with Daemon(cluster, *FLAGS, f"--node-drain-delay={DELAY}s"):
@@ -58,7 +58,7 @@ def test_a_drain_that_cluster_autoscaler_finishes_is_no_failure(
         taint(cluster)
         evict_the_others(cluster, observer)
         if not at_once:
-            observer.opened()
+            observer.wait_unmarked()
         cluster.api.delete(NODE)
         next_node_drained(observer, never=early)
     first, second = observer.markings()

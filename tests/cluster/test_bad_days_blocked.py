@@ -1,14 +1,14 @@
-"""Pods that must not be evicted, or cannot leave: their nodes stay, the reason is visible, the next node is drained."""
+"""Pods that must not be evicted or cannot terminate: their node is blocked with a reason, the next node is drained."""
 
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, job
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
+from devcluster.api import Json
+from devcluster.manifests import deployment, job
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
 from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -17,14 +17,14 @@ PODS: Final = "/api/v1/namespaces/default/pods"
 
 
 def unforgiving_job(cluster: ControlPlane, observer: Observer) -> None:
-    """One lost pod, and the whole Job has failed."""
+    """Create a Job that fails if one of its pods is lost."""
     strict = job("strict", 2, annotations={COMPLETE_AFTER: NEVER})
     strict["spec"]["backoffLimit"] = 0
     observer.start_on(ONE, strict, pods=2)
 
 
 def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
-    """Nobody here knows where the other scheduler would put the replacement."""
+    """Create a pod of another scheduler, whose placement of the replacement pod cannot be predicted."""
     cluster.apply([deployment("foreign", 1, schedulerName="other")])
     [pod] = observer.eventually(lambda: observer.pods("foreign"), "the pod")
     name = pod["metadata"]["name"]
@@ -33,7 +33,7 @@ def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
 
 
 def unreadable_pod(cluster: ControlPlane, observer: Observer) -> None:
-    """The API server takes a start before the year 1; Python has no such date."""
+    """Create a pod that started before the year 1, which the API server accepts but Python cannot represent."""
     observer.start_on(ONE, deployment("odd", 1), pods=1)
     observer.running(1, "odd")
     [pod] = observer.pods("odd")
@@ -48,7 +48,7 @@ BLOCKERS: Final[dict[str, Callable[[ControlPlane, Observer], None]]] = {
 
 
 @pytest.mark.parametrize("reason", BLOCKERS)
-def test_a_pod_that_must_stay_keeps_its_node(cluster: ControlPlane, observer: Observer, reason: str) -> None:
+def test_a_blocked_pod_blocks_its_node(cluster: ControlPlane, observer: Observer, reason: str) -> None:
     observer.nodes(2, 2)
     BLOCKERS[reason](cluster, observer)
     observer.start_on(ONE, deployment("web", 1), pods=1)
@@ -59,14 +59,14 @@ def test_a_pod_that_must_stay_keeps_its_node(cluster: ControlPlane, observer: Ob
     observer.open_all()
     with Daemon(cluster, *FLAGS):
         next_node_drained(observer, lambda: others_touched(observer))
-        told = observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the reason")
-    assert f"{reason}: " in told[-1]
+        messages = observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the reason")
+    assert f"{reason}: " in messages[-1]
     assert not others_touched(observer)
     assert {pod["metadata"]["uid"] for pod in observer.bound_to(ONE)} == before
 
 
-def test_a_pod_that_never_goes_keeps_its_node(cluster: ControlPlane, observer: Observer) -> None:
-    """First the pod may still leave in time, half a minute later it is stuck: nothing else is evicted in vain."""
+def test_a_stuck_pod_blocks_its_node(cluster: ControlPlane, observer: Observer) -> None:
+    """The pod first counts as terminating and half a minute later as stuck; no other pod of the node is evicted."""
     observer.nodes(2, 2)
     observer.start_on(ONE, deployment("web", 2), deployment("held", 1, annotations={TERMINATE_AFTER: NEVER}), pods=3)
     next_node(observer)
@@ -84,7 +84,7 @@ def test_a_pod_that_never_goes_keeps_its_node(cluster: ControlPlane, observer: O
 
 
 def hold(cluster: ControlPlane, pods: list[Json]) -> None:
-    """Delete *pods*, which a finalizer keeps."""
+    """Delete *pods* after adding a finalizer to them."""
     for pod in pods:
         path = f"{PODS}/{pod['metadata']['name']}"
         cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/held"]}})

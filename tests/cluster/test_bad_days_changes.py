@@ -1,15 +1,15 @@
-"""The owner of the evicted pods changes in the middle of a drain: what is no longer wanted is not waited for."""
+"""The owner of the evicted pods changes during a drain; the drain does not wait for pods that are no longer desired."""
 
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, job
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node, others_touched
+from devcluster.api import Json
+from devcluster.manifests import deployment, job
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, SLOW, assert_both_drained, next_node, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -33,7 +33,7 @@ NO_PODS: Final[Json] = {
     "spec": {"hard": {"pods": "0"}},
 }
 
-#: Evictions of the steps 1, 1 and 2 of a controller: the last of them may be under way when a quota comes.
+#: Steps of 1, 1 and 2 evictions; the last step may be in progress when the quota is created.
 MOST_BEFORE_THE_QUOTA: Final = 4
 
 
@@ -47,12 +47,12 @@ def start(observer: Observer, workload: Json, pods: int) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_deployment_changes_in_the_middle_of_a_drain(cluster: ControlPlane, observer: Observer, change: str) -> None:
-    """Pods take time to end, so those that the change deletes are still there when the next step is planned."""
+    """Pods terminate slowly, so pods that the change deletes still exist when the next step is planned."""
     start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         CHANGES[change](cluster)
-        drained_well(observer)
+        assert_both_drained(observer)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
@@ -61,20 +61,18 @@ def test_a_job_is_suspended_in_the_middle_of_a_drain(cluster: ControlPlane, obse
     with Daemon(cluster, *FLAGS, "--move-jobs=always"):
         observer.eventually(observer.evictions, "an eviction")
         cluster.api.patch(WORK, {"spec": {"suspend": True}})
-        drained_well(observer)
+        assert_both_drained(observer)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_a_deployment_leaves_its_pods_behind_and_they_cannot_be_replaced(
-    cluster: ControlPlane, observer: Observer
-) -> None:
-    """Its ReplicaSet goes on alone, and is owed what the Deployment was."""
+def test_a_deployment_is_orphaned_and_its_pods_cannot_be_replaced(cluster: ControlPlane, observer: Observer) -> None:
+    """The orphaned ReplicaSet continues, and the replacement pods of the Deployment are owed to it."""
     start(observer, deployment("web", 12, annotations=SLOW), pods=12)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         cluster.apply([NO_PODS])
         cluster.api.delete(WEB, propagationPolicy="Orphan")
         observer.eventually(lambda: observer.events(ONE) & {"DrainFailed"}, "the end of the drain")
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set())
     assert len(observer.evictions()) <= MOST_BEFORE_THE_QUOTA

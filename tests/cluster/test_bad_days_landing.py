@@ -1,17 +1,17 @@
-"""Replacement pods that land late, or in an order of their own: the drain ends well, and the next one begins."""
+"""Replacement pods that land late or in a fixed order: the drain succeeds, and the next drain starts."""
 
 from typing import Any
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, statefulset
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, START_AFTER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, drained_well, next_node
+from devcluster.api import Json
+from devcluster.manifests import deployment, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, START_AFTER, TERMINATE_AFTER
+from tests.cluster.bad_days import FLAGS, ONE, SLOW, assert_both_drained, next_node
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
 
-def test_a_pod_that_was_never_ready_owes_a_place_only(cluster: ControlPlane, observer: Observer) -> None:
+def test_a_pod_that_was_never_ready_needs_only_a_bound_replacement(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(2, 2)
     broken = deployment("broken", 1, annotations={START_AFTER: NEVER})
     observer.start_on(ONE, broken, deployment("web", 4, annotations=SLOW), pods=5)
@@ -19,13 +19,13 @@ def test_a_pod_that_was_never_ready_owes_a_place_only(cluster: ControlPlane, obs
     observer.running(4, "web")
     observer.open_all()
     with Daemon(cluster, *FLAGS), observer.least_ready("web") as least:
-        drained_well(observer)
+        assert_both_drained(observer)
         assert least() >= 2
     assert observer.kinds("broken") == {"spot": 1}
 
 
 def test_anti_affinity_that_counts_the_terminating_pod(cluster: ControlPlane, observer: Observer) -> None:
-    """All nodes are one domain, so that the replacement is unschedulable until the old pod is gone."""
+    """All nodes are in one topology domain, so the replacement pod is unschedulable until the old pod is gone."""
     observer.nodes(2, 2)
     term = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"app": "single"}}}
     alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -35,7 +35,7 @@ def test_anti_affinity_that_counts_the_terminating_pod(cluster: ControlPlane, ob
     observer.running(7)
     observer.open_all()
     with Daemon(cluster, *FLAGS), observer.least_ready("web") as least:
-        drained_well(observer)
+        assert_both_drained(observer)
         assert least() >= 2
     assert observer.kinds("single") == {"spot": 1}
 
@@ -43,7 +43,7 @@ def test_anti_affinity_that_counts_the_terminating_pod(cluster: ControlPlane, ob
 def test_an_ordered_stateful_set_whose_claims_serve_one_pod_at_a_time(
     cluster: ControlPlane, observer: Observer
 ) -> None:
-    """Of its pods one at a time is away, although each of them takes a while to end and to start."""
+    """At most one of its pods is unavailable at a time, although each takes some time to terminate and start."""
     observer.nodes(2, 2)
     cluster.apply(volume(number) for number in range(3))
     observer.start_on(ONE, ordered_database(3), pods=3)
@@ -51,13 +51,13 @@ def test_an_ordered_stateful_set_whose_claims_serve_one_pod_at_a_time(
     observer.running(5)
     observer.open_all()
     with Daemon(cluster, *FLAGS), observer.least_ready("db") as least:
-        drained_well(observer)
+        assert_both_drained(observer)
         assert least() == 2
     assert observer.kinds("db") == {"spot": 3}
 
 
 def volume(number: int) -> Json:
-    """A volume that every node reaches; nothing here mounts it."""
+    """Return a volume that is accessible from every node; it is never mounted."""
     spec: dict[str, Any] = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOncePod"],
@@ -68,14 +68,14 @@ def volume(number: int) -> Json:
 
 
 def ordered_database(replicas: int) -> Json:
-    made = statefulset("db", replicas, annotations={START_AFTER: "1s", TERMINATE_AFTER: "1s"})
+    database = statefulset("db", replicas, annotations={START_AFTER: "1s", TERMINATE_AFTER: "1s"})
     claim = {
         "accessModes": ["ReadWriteOncePod"],
         "storageClassName": "by-hand",
         "resources": {"requests": {"storage": "1Gi"}},
     }
-    made["spec"]["podManagementPolicy"] = "OrderedReady"
-    made["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
-    [container] = made["spec"]["template"]["spec"]["containers"]
+    database["spec"]["podManagementPolicy"] = "OrderedReady"
+    database["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
+    [container] = database["spec"]["template"]["spec"]["containers"]
     container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    return made
+    return database

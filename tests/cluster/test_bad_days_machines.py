@@ -1,4 +1,4 @@
-"""Machines that the cloud does not end, or that were never ordered away although a mark says so."""
+"""Machines that are never terminated, and marks for terminations that were never requested."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from deploy.local.cloudpool.faults import Fault
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.cloudpool.faults import Fault
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.drainability import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
@@ -19,10 +19,10 @@ from tests.cluster.observer import Observer
 NODE: Final = "od-1"
 
 
-def test_a_lost_order_is_not_repeated_once_protected_pods_came(
+def test_a_lost_termination_is_not_repeated_after_protected_pods_arrived(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
-    """The daemon is killed while the cloud has not taken its order; the order never arrives."""
+    """The daemon is killed during a termination request that never takes effect."""
     with machines(observer, tmp_path, 1, 1) as pool:
         pool.fill(web=2)
         observer.running(2)
@@ -42,7 +42,7 @@ def test_a_lost_order_is_not_repeated_once_protected_pods_came(
 
 
 def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: Machines) -> str:
-    """The daemon empties the node, and is killed while its order waits for an answer, which is lost; its identity."""
+    """Let a daemon drain the node, kill it during its termination request, and return its identity."""
     pool.face.inject(Fault(path="/pool/terminate", kind="hang"))
     with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
         observer.eventually(pool.orders, "the order")
@@ -55,7 +55,7 @@ def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: Machine
 
 
 def remove_taint(cluster: ControlPlane) -> None:
-    """By hand, as somebody does who does not know what it is for; the annotation stays."""
+    """Remove the drain taint but not the annotation, like a user might do."""
     taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
     kept = [taint for taint in taints if taint["key"] != DRAIN_TAINT.key]
     assert len(kept) < len(taints)
@@ -63,17 +63,17 @@ def remove_taint(cluster: ControlPlane) -> None:
 
 
 def never_terminated(pool: Machines) -> None:
-    """The first two machines stay TERMINATING."""
+    """Let the first two machines stay TERMINATING."""
     pool.never_end("od-1", "od-2")
 
 
 def never_terminating(pool: Machines) -> None:
-    """The cloud takes every order, and no machine's state changes."""
+    """Let the cloud accept all termination requests without any effect."""
     pool.face.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
 
 
 @pytest.mark.parametrize("trouble", [never_terminated, never_terminating])
-def test_machines_that_never_end_keep_no_other_node_waiting(
+def test_machines_that_never_terminate_do_not_block_other_nodes(
     cluster: ControlPlane, observer: Observer, tmp_path: Path, trouble: Callable[[Machines], None]
 ) -> None:
     with machines(observer, tmp_path, 3, 2) as pool:
@@ -82,16 +82,18 @@ def test_machines_that_never_end_keep_no_other_node_waiting(
         observer.running(6)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *pool.flags):
-            observer.eventually(lambda: "od-3" in pool.told(), "the turn of the third node", seconds=150)
-        assert pool.told() == {"od-1", "od-2", "od-3"}
+            observer.eventually(
+                lambda: "od-3" in pool.termination_requests(), "the turn of the third node", seconds=150
+            )
+        assert pool.termination_requests() == {"od-1", "od-2", "od-3"}
         observer.running(6)
         assert observer.kinds() == {"spot": 6}
 
 
-def test_the_minimum_holds_while_a_machine_is_ordered_away(
+def test_the_minimum_holds_while_a_machine_is_terminating(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
-    """The machine stays TERMINATING; neither this daemon nor the next one counts its node any more."""
+    """The machine stays TERMINATING; neither this daemon nor the next one counts its node."""
     flags = (*FLAGS, "--min-on-demand-nodes=2")
     with machines(observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)
@@ -99,7 +101,7 @@ def test_the_minimum_holds_while_a_machine_is_ordered_away(
         observer.running(6)
         observer.open_all()
         with Daemon(cluster, *flags, *pool.flags) as daemon:
-            observer.eventually(pool.ordered, "a machine ordered away")
+            observer.eventually(pool.ordered, "the termination of a machine")
             observer.stays(pool.ordered, [NODE], seconds=3)
             daemon.kill()
         with Daemon(cluster, *flags, *pool.flags):
@@ -107,10 +109,10 @@ def test_the_minimum_holds_while_a_machine_is_ordered_away(
         assert observer.evicted() == {"default/web": 1}
 
 
-def test_a_node_whose_machine_somebody_else_ordered_away_does_not_count(
+def test_a_node_whose_machine_another_client_terminates_does_not_count(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
-    """Its Node is still Ready, and runs pods."""
+    """The Node is still Ready and runs pods."""
     with machines(observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)
         pool.never_end("od-3")
@@ -118,6 +120,6 @@ def test_a_node_whose_machine_somebody_else_ordered_away_does_not_count(
         observer.open_all()
         pool.end("od-3")
         with Daemon(cluster, *FLAGS, "--min-on-demand-nodes=2", *pool.flags):
-            observer.eventually(lambda: observer.messages(NODE, "DrainBlocked"), "a verdict", never=observer.evicted)
+            observer.eventually(lambda: observer.messages(NODE, "DrainBlocked"), "the blocker", never=observer.evicted)
             observer.stays(lambda: dict(observer.evicted()), {})
         assert "min-on-demand-nodes: " in observer.messages(NODE, "DrainBlocked")[-1]

@@ -1,4 +1,4 @@
-"""What a restart must not forget, and what must not go on for ever: the drain delay, and pods that come back."""
+"""State that must survive a restart (drain delay, owed replacement pods), and pods that move back repeatedly."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS, ONE, lease_holder, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Marking, Observer
@@ -18,8 +18,8 @@ MOVES: Final = 3
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["terminated", "killed"])
-def test_the_drain_delay_outlives_a_restart(cluster: ControlPlane, observer: Observer, killed: bool) -> None:
-    """Each daemon is ended as soon as the node that it drained is open again."""
+def test_the_drain_delay_survives_restarts(cluster: ControlPlane, observer: Observer, killed: bool) -> None:
+    """Each daemon is stopped as soon as its drain has ended."""
     observer.nodes(3, 2)
     for number in (1, 2, 3):
         observer.start_on(f"on-demand-{number}", deployment(f"app{number}", number), pods=number)
@@ -43,7 +43,7 @@ def ended(observer: Observer) -> list[Marking]:
     return [marking for marking in observer.markings() if marking.until is not None]
 
 
-def test_pods_that_are_pushed_back_move_ever_more_rarely_and_then_no_more(
+def test_pods_that_move_back_are_moved_less_often_and_finally_not_at_all(
     cluster: ControlPlane, observer: Observer
 ) -> None:
     observer.nodes(1, 1)
@@ -54,7 +54,7 @@ def test_pods_that_are_pushed_back_move_ever_more_rarely_and_then_no_more(
     with Daemon(cluster, *FLAGS, *flags):
         for _ in range(MOVES):
             observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot")
-            observer.opened()
+            observer.wait_unmarked()
             push_back(observer)
         observer.stays(lambda: len(observer.evictions()), 2 * MOVES, seconds=5 * RETURN_WAIT)
     waits = waited(observer)
@@ -63,7 +63,7 @@ def test_pods_that_are_pushed_back_move_ever_more_rarely_and_then_no_more(
 
 
 def push_back(observer: Observer) -> None:
-    """Move the pods back to the on-demand node, as another controller would; then spot has room again."""
+    """Move the pods back to the on-demand node, like another controller would, and uncordon spot again."""
     observer.cordon("spot-1")
     for pod in observer.pods():
         observer.plane.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
@@ -73,7 +73,7 @@ def push_back(observer: Observer) -> None:
 
 
 def waited(observer: Observer) -> list[float]:
-    """Seconds from each time that the pods were pushed back to the next drain."""
+    """Return the seconds from each move back to the next drain."""
     deletions = [event.received for event in observer.audit.writes("pods") if event.verb == "delete"]
     drains = [marking.since for marking in observer.markings()]
     return [
@@ -83,10 +83,10 @@ def waited(observer: Observer) -> list[float]:
     ]
 
 
-def test_what_is_owed_is_known_even_if_the_node_is_lost_with_its_mark(
+def test_owed_pods_are_known_even_if_the_node_is_deleted_with_its_mark(
     cluster: ControlPlane, observer: Observer
 ) -> None:
-    """Killed after an eviction whose replacement pod finds no scheduler; then the Node goes."""
+    """The daemon is killed after an eviction while no scheduler runs; then the Node is deleted."""
     observer.nodes(2, 2)
     observer.start_on(ONE, deployment("web", 2), pods=2)
     next_node(observer)

@@ -1,10 +1,10 @@
-"""`--min-on-demand-nodes` counts nodes that could take over."""
+"""`--min-on-demand-nodes` counts only usable nodes."""
 
 from typing import Final
 
-from deploy.local.components import KWOK_NODE
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.components import KWOK_NODE
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -14,7 +14,7 @@ MINIMUM: Final = (*FLAGS, "--min-on-demand-nodes=2")
 
 
 def fill(observer: Observer) -> None:
-    """Each of three on-demand nodes runs pods, and spot nodes have room for all of them."""
+    """Start pods on three on-demand nodes; spot nodes have room for all of them."""
     observer.nodes(3, 2)
     for count, node in enumerate(NODES, start=1):
         observer.start_on(node, deployment(f"app{count}", count), pods=count)
@@ -22,11 +22,11 @@ def fill(observer: Observer) -> None:
     observer.open_all()
 
 
-def test_of_three_nodes_two_are_kept(cluster: ControlPlane, observer: Observer) -> None:
+def test_two_of_three_nodes_are_kept(cluster: ControlPlane, observer: Observer) -> None:
     fill(observer)
     with Daemon(cluster, *MINIMUM):
         observer.eventually(lambda: observer.kinds("app1") == {"spot": 1}, "one node drained")
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: dict(observer.evicted()), {"default/app1": 1})
 
 
@@ -35,23 +35,25 @@ def test_a_node_that_is_not_ready_does_not_count(cluster: ControlPlane, observer
     report(cluster, NODES[2], "False")
     observer.eventually(lambda: len(not_ready(cluster)) == 1, "the node not Ready")
     with Daemon(cluster, *MINIMUM):
-        observer.eventually(lambda: len(blocked(observer)) >= 2, "all nodes judged", never=observer.evicted)
+        observer.eventually(lambda: len(blocked(observer)) >= 2, "all nodes evaluated", never=observer.evicted)
         observer.stays(lambda: dict(observer.evicted()), {})
         report(cluster, NODES[2], "True")
         observer.eventually(lambda: observer.kinds("app1") == {"spot": 1}, "one node drained")
 
 
 def report(cluster: ControlPlane, node: str, status: str) -> None:
-    """What a kubelet reports; without the annotation kwok leaves the node's status alone."""
+    """Set the Ready condition like a kubelet, and remove the annotation so that kwok does not overwrite it."""
     path = f"/api/v1/nodes/{node}"
     cluster.api.patch(path, {"metadata": {"annotations": {KWOK_NODE: None}}})
     conditions = cluster.api.get(path)["status"]["conditions"]
-    changed = [{**one, "status": status} if one["type"] == "Ready" else one for one in conditions]
+    changed = [
+        {**condition, "status": status} if condition["type"] == "Ready" else condition for condition in conditions
+    ]
     cluster.api.patch(f"{path}/status", {"status": {"conditions": changed}})
 
 
 def not_ready(cluster: ControlPlane) -> list[str]:
-    """Nodes with the taint of nodes that are not Ready."""
+    """Return the nodes with the not-ready taint."""
     return [
         node["metadata"]["name"]
         for node in cluster.api.items("/api/v1/nodes")

@@ -1,14 +1,14 @@
-"""Replacement pods are refused, or never become Ready: a drain costs next to nothing, and no other one begins."""
+"""Replacement pods are rejected or never become Ready: few pods are evicted, and no other drain starts."""
 
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, namespace
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import READY_ON
+from devcluster.api import Json
+from devcluster.manifests import deployment, namespace
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON
 from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
@@ -17,13 +17,13 @@ TEAMS: Final = ("red", "blue")
 
 
 def quota(team: str) -> Json:
-    """No pod can be created any more; those that run are left alone."""
+    """Return a quota that prevents the creation of pods in the namespace; running pods are unaffected."""
     metadata = {"name": "none", "namespace": team}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
 
 
 def webhook(team: str) -> Json:
-    """Every new pod has to be approved by a webhook that nobody serves."""
+    """Return an unreachable webhook that must approve every new pod in the namespace."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -44,7 +44,7 @@ def webhook(team: str) -> Json:
 
 
 @pytest.mark.parametrize("refusal", [quota, webhook])
-def test_refused_replacements_cost_one_pod_a_namespace(
+def test_rejected_replacements_cost_one_pod_per_namespace(
     cluster: ControlPlane, observer: Observer, refusal: Callable[[str], Json]
 ) -> None:
     observer.nodes(1, 2)
@@ -56,7 +56,7 @@ def test_refused_replacements_cost_one_pod_a_namespace(
     observer.open_spot()
     with Daemon(cluster, *FLAGS):
         observer.eventually(observer.evictions, "an eviction")
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: [team for team in TEAMS if lost(observer, team) > 1], [])
         assert not observer.marks()
         for item in refused:
@@ -65,11 +65,11 @@ def test_refused_replacements_cost_one_pod_a_namespace(
 
 
 def lost(observer: Observer, team: str) -> int:
-    """Pods of *team* that were evicted."""
+    """Return the number of evicted pods of *team*."""
     return sum(event.namespace == team for event in observer.evictions())
 
 
-def test_replacements_that_never_become_ready_cost_one_pod_an_owner(cluster: ControlPlane, observer: Observer) -> None:
+def test_replacements_that_never_become_ready_cost_one_pod_per_owner(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 2)
     cluster.apply([namespace("red")])
     only_here = {READY_ON: "on-demand"}
@@ -81,13 +81,13 @@ def test_replacements_that_never_become_ready_cost_one_pod_an_owner(cluster: Con
     observer.open_spot()
     with Daemon(cluster, *FLAGS, "--landing-timeout=5s"):
         observer.eventually(observer.evictions, "an eviction")
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: [owner for owner, pods in observer.evicted().items() if pods > 1], [])
     assert len(ready(observer.pods())) >= 6
 
 
 def test_nothing_is_drained_while_a_replacement_is_owed(cluster: ControlPlane, observer: Observer) -> None:
-    """The first node's pods do not become Ready on spot; the second one's pods would."""
+    """The first node's pods do not become Ready on spot nodes; the second node's pods would."""
     observer.nodes(2, 2)
     observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
     next_node(observer)
@@ -95,18 +95,18 @@ def test_nothing_is_drained_while_a_replacement_is_owed(cluster: ControlPlane, o
     observer.open_all()
     with Daemon(cluster, *FLAGS, "--landing-timeout=3s", "--node-cooldown=1h", "--node-cooldown-max=1h"):
         observer.eventually(observer.evictions, "an eviction")
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: set(observer.evicted()), {"default/web"})
         make_ready(cluster, observer.pods("web"))
         next_node_drained(observer)
 
 
 def make_ready(cluster: ControlPlane, pods: list[Json]) -> None:
-    """What a kubelet reports once the readiness probe succeeds."""
+    """Set the conditions that a kubelet reports when the readiness probe succeeds."""
     conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")]
     for pod in pods:
         status = {"phase": "Running", "conditions": conditions}
         cluster.api.patch(f"{cluster.api.path(pod | POD)}/status", {"status": status})
 
 
-POD: Final = {"apiVersion": "v1", "kind": "Pod"}  #: items of a list lack it
+POD: Final = {"apiVersion": "v1", "kind": "Pod"}  #: missing in items of a list

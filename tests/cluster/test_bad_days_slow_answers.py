@@ -1,4 +1,4 @@
-"""The API server takes its time to answer an eviction, and the daemon is told to stop meanwhile."""
+"""The API server responds slowly to an eviction, and the daemon is stopped meanwhile."""
 
 import contextlib
 import socket
@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import READY_ON
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON
 from tests.cluster.bad_days import FLAGS, ONE
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -20,24 +20,24 @@ PODS = 2
 
 @contextlib.contextmanager
 def slow_evictions(cluster: ControlPlane) -> Iterator[list[Any]]:
-    """Each eviction is accepted after 3 s: its webhook does not answer. The list has its connections so far."""
+    """Delay each eviction by 3 s with a webhook that does not respond; yield the webhook's connections so far."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        asked: list[Any] = []
+        connections: list[Any] = []
 
         def accept() -> None:
             with contextlib.suppress(OSError):  # closed at the end
                 while True:
-                    asked.append(server.accept())
+                    connections.append(server.accept())
 
         threading.Thread(target=accept, name="webhook", daemon=True).start()
-        made = on_evictions(webhook("default"), server.getsockname()[1])
-        cluster.apply([made])
+        configuration = on_evictions(webhook("default"), server.getsockname()[1])
+        cluster.apply([configuration])
         try:
-            yield asked
+            yield connections
         finally:
-            cluster.api.delete(cluster.api.path(made))
+            cluster.api.delete(cluster.api.path(configuration))
             server.shutdown(socket.SHUT_RDWR)
-            for connection, _ in asked:
+            for connection, _ in connections:
                 connection.close()
 
 
@@ -48,18 +48,16 @@ def on_evictions(configuration: Json, port: int) -> Json:
     return configuration
 
 
-def test_an_eviction_that_is_accepted_after_the_node_was_opened_is_owed(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def test_an_eviction_accepted_after_the_rollback_is_owed(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 2)
     observer.start_on(ONE, deployment("web", PODS, annotations={READY_ON: "on-demand"}), pods=PODS)
     observer.running(PODS)
     before = observer.uids()
     observer.open_all()
-    with slow_evictions(cluster) as asked, Daemon(cluster, *FLAGS) as daemon:
-        observer.eventually(lambda: len(asked) > PODS, "an eviction after the dry runs of all")
+    with slow_evictions(cluster) as connections, Daemon(cluster, *FLAGS) as daemon:
+        observer.eventually(lambda: len(connections) > PODS, "an eviction after the dry runs of all")
         daemon.terminate()
-        observer.opened()
+        observer.wait_unmarked()
         assert observer.uids() == before, "the eviction was answered too early"
         assert daemon.end() == 0
         observer.eventually(lambda: len(before & observer.uids()) == PODS - 1, "the eviction accepted")

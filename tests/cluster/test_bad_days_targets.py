@@ -1,12 +1,12 @@
-"""The only spot node stops taking pods in the middle of a drain."""
+"""The only spot node becomes unusable during a drain."""
 
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from deploy.local.manifests import deployment, pod
-from deploy.local.plane import ControlPlane
+from devcluster.manifests import deployment, pod
+from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS, SLOW
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -16,12 +16,14 @@ SPOT: Final = "spot-1"
 LOSSES: Final[dict[str, Callable[[ControlPlane], object]]] = {
     "deleted": lambda cluster: cluster.api.delete(f"/api/v1/nodes/{SPOT}"),
     "cordoned": lambda cluster: cluster.api.patch(f"/api/v1/nodes/{SPOT}", {"spec": {"unschedulable": True}}),
-    "filled by somebody else": lambda cluster: cluster.apply([pod("filler", cpu="4", nodeName=SPOT)]),
+    "filled by other pods": lambda cluster: cluster.apply([pod("filler", cpu="4", nodeName=SPOT)]),
 }
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_target_that_is_lost_costs_one_more_pod_at_most(cluster: ControlPlane, observer: Observer, loss: str) -> None:
+def test_after_a_lost_target_at_most_one_more_pod_is_evicted(
+    cluster: ControlPlane, observer: Observer, loss: str
+) -> None:
     observer.nodes(1, 1)
     cluster.apply([deployment("web", 8, annotations=SLOW)])
     observer.running(8)
@@ -30,7 +32,7 @@ def test_a_target_that_is_lost_costs_one_more_pod_at_most(cluster: ControlPlane,
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         LOSSES[loss](cluster)
         before = len(observer.evictions())
-        observer.opened()
+        observer.wait_unmarked()
         observer.stays(lambda: len(observer.evictions()) - before in (0, 1), expected=True)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
     assert not observer.marks()

@@ -1,4 +1,4 @@
-"""The chart is the kustomization with values: by Helm's engine, taken by the API server, refusing what cannot work."""
+"""Tests of the chart with Helm's engine: same objects as the kustomization, accepted by the API server, validation."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local.api import Json
-from deploy.local.plane import ControlPlane
-from rescheduler.backends import BACKENDS
+from devcluster.api import Json
+from devcluster.plane import ControlPlane
+from rescheduler.providers import BACKENDS
 from rescheduler.settings import MEMORY_NAME
-from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, one
+from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, only_of_kind
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 EVERYTHING: Json = {
@@ -41,12 +41,12 @@ EVERYTHING: Json = {
 
 
 def container(objects: list[Json]) -> Json:
-    [found] = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    [spec] = only_of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(spec)
 
 
 def without_names(pod: Json) -> Json:
-    """A pod's spec without what names the release, and with flags in one spelling and order."""
+    """Return a pod's spec without release names, and with normalized flags."""
     [only] = pod["containers"]
     args = sorted(arg if "=" in arg or arg == "run" else f"{arg}=true" for arg in only["args"])
     spread = [
@@ -58,24 +58,24 @@ def without_names(pod: Json) -> Json:
     return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
 
 
-def test_untouched_it_is_the_kustomization() -> None:
+def test_default_values_give_the_kustomization() -> None:
     ours, base = chart(), kustomization("base")
     assert sorted(each["kind"] for each in ours) == sorted(each["kind"] for each in base)
-    pods = [one(objects, "Deployment")["spec"]["template"]["spec"] for objects in (ours, base)]
+    pods = [only_of_kind(objects, "Deployment")["spec"]["template"]["spec"] for objects in (ours, base)]
     assert without_names(pods[0]) == without_names(pods[1])
     for kind in ("ClusterRole", "Role"):
-        assert one(ours, kind)["rules"] == one(base, kind)["rules"]
+        assert only_of_kind(ours, kind)["rules"] == only_of_kind(base, kind)["rules"]
     for kind in ("ClusterRoleBinding", "RoleBinding"):
-        assert one(ours, kind)["subjects"] == one(base, kind)["subjects"]
+        assert only_of_kind(ours, kind)["subjects"] == only_of_kind(base, kind)["subjects"]
 
 
 def test_the_role_is_for_the_lease_of_the_options() -> None:
-    made = chart({"options": {"lease-name": "mover"}})
-    assert ["mover"] in [rule.get("resourceNames") for rule in one(made, "Role")["rules"]]
-    assert "--lease-name=mover" in container(made)["args"]
+    objects = chart({"options": {"lease-name": "mover"}})
+    assert ["mover"] in [rule.get("resourceNames") for rule in only_of_kind(objects, "Role")["rules"]]
+    assert "--lease-name=mover" in container(objects)["args"]
 
 
-def test_every_flag_has_its_value() -> None:
+def test_flags_and_their_values() -> None:
     args = container(chart({"options": {"dry-run": False, "min-on-demand-nodes": 10_000_000, "nodes": ["1:2:a", "b"]}}))
     assert {"--dry-run=false", "--min-on-demand-nodes=10000000", "--nodes=1:2:a", "--nodes=b", "-v=2"} <= set(
         args["args"]
@@ -94,31 +94,37 @@ def test_the_memory_is_named_after_the_release(values: Json, release: str, name:
     objects = chart(values, release)
     env = {each["name"]: each.get("value") for each in container(objects)["env"]}
     [rule] = [
-        each for each in one(objects, "Role")["rules"] if each["resources"] == ["configmaps"] and "get" in each["verbs"]
+        each
+        for each in only_of_kind(objects, "Role")["rules"]
+        if each["resources"] == ["configmaps"] and "get" in each["verbs"]
     ]
     assert (env["RESCHEDULER_MEMORY_NAME"], rule["resourceNames"]) == (name, [name])
 
 
-def test_the_old_charts_options_win() -> None:
+def test_options_of_the_old_chart_take_precedence() -> None:
     args = container(chart({"cmdOptions": {"on-demand-node-label": "a=b"}}))["args"]
     assert [arg for arg in args if arg.startswith("--on-demand")] == ["--on-demand-node-label=a=b"]
 
 
 def test_a_cloud_provider_gets_its_configuration_its_secrets_and_the_right_to_delete_nodes() -> None:
-    made = chart(EVERYTHING)
-    assert one(made, "ClusterRole")["rules"][-1] == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]}
+    objects = chart(EVERYTHING)
+    assert only_of_kind(objects, "ClusterRole")["rules"][-1] == {
+        "apiGroups": [""],
+        "resources": ["nodes"],
+        "verbs": ["delete"],
+    }
     assert {"--cloud-provider=cloudpool", "--cloud-config=/etc/spot-rescheduler/cloud-config"} <= set(
-        container(made)["args"]
+        container(objects)["args"]
     )
-    config = next(each for each in made if each["kind"] == "ConfigMap" and "cloud-config" in each["data"])
+    config = next(each for each in objects if each["kind"] == "ConfigMap" and "cloud-config" in each["data"])
     assert config["data"]["cloud-config"] == "pools: []\n"
-    mounts = {each["mountPath"] for each in container(made)["volumeMounts"]}
+    mounts = {each["mountPath"] for each in container(objects)["volumeMounts"]}
     assert mounts == {"/etc/spot-rescheduler/cloud-config", "/etc/spot-rescheduler/secrets", "/more"}
 
 
 def test_a_changed_configuration_makes_new_pods() -> None:
     sums = [
-        one(chart({"cloudProvider": {"name": "cloudpool", "config": text}}), "Deployment")["spec"]["template"][
+        only_of_kind(chart({"cloudProvider": {"name": "cloudpool", "config": text}}), "Deployment")["spec"]["template"][
             "metadata"
         ]["annotations"]["checksum/cloud-config"]
         for text in ("a", "b", "a")
@@ -127,19 +133,19 @@ def test_a_changed_configuration_makes_new_pods() -> None:
 
 
 def test_the_alerts_are_those_of_the_component() -> None:
-    made = chart({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}, "podMonitor": {"enabled": True}})
+    objects = chart({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}, "podMonitor": {"enabled": True}})
     shipped = yaml.safe_load((DEPLOY / "components" / "alerts" / "rules.yaml").read_text())
-    assert one(made, "PrometheusRule")["spec"] == shipped["spec"]
-    selector = one(made, "PodMonitor")["spec"]["selector"]["matchLabels"]
-    assert selector.items() <= one(made, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    assert only_of_kind(objects, "PrometheusRule")["spec"] == shipped["spec"]
+    selector = only_of_kind(objects, "PodMonitor")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= only_of_kind(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["untouched", "everything"])
-def test_the_api_server_takes_all_of_it(values: Json, cluster: ControlPlane) -> None:
-    made = cluster.apply(chart(values))
-    for each in made:
+def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane) -> None:
+    objects = cluster.apply(chart(values))
+    for each in objects:
         cluster.api.delete(cluster.api.path(each))
-    assert {each["kind"] for each in made} >= {"Deployment", "ClusterRole", "PodDisruptionBudget", "ServiceAccount"}
+    assert {each["kind"] for each in objects} >= {"Deployment", "ClusterRole", "PodDisruptionBudget", "ServiceAccount"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_the_api_server_takes_all_of_it(values: Json, cluster: ControlPlane) -> 
         ({"replicaCount": "two"}, "replicaCount"),
     ],
 )
-def test_what_cannot_work_is_refused(values: Json, says: str) -> None:
+def test_invalid_values_are_rejected(values: Json, says: str) -> None:
     with pytest.raises(Refused, match=says):
         chart(values)
 
@@ -165,18 +171,18 @@ def test_one_replica_needs_no_election() -> None:
     assert "--leader-elect=false" in container(chart({"replicaCount": 1, "options": {"leader-elect": False}}))["args"]
 
 
-def test_it_knows_every_cloud_provider() -> None:
+def test_all_cloud_providers_are_allowed() -> None:
     schema: Any = yaml.safe_load((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]["cloudProvider"]["properties"]["name"]["enum"]) >= set(BACKENDS)
 
 
-def test_every_value_has_a_rule() -> None:
+def test_every_value_is_in_the_schema() -> None:
     schema: Any = yaml.safe_load((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(VALUES)
 
 
 @pytest.mark.parametrize("component", sorted(each.name for each in (DEPLOY / "components").iterdir()))
-def test_a_component_goes_on_top_of_the_base(component: str, tmp_path: Path) -> None:
+def test_components_can_be_added_to_the_base(component: str, tmp_path: Path) -> None:
     folder = tmp_path / "ours"
     folder.mkdir()
     for name in ("base", "components"):
@@ -196,11 +202,11 @@ def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> No
     (folder / "kustomization.yaml").write_text(local)
     for name in ("cloudpool.yaml", "ca.pem", "password"):
         (folder / name).write_text(file)
-    made = kustomization(folder)
-    [mount] = container(made)["volumeMounts"]
-    assert f"--cloud-config={mount['mountPath']}/cloudpool.yaml" in container(made)["args"]
-    [volume] = one(made, "Deployment")["spec"]["template"]["spec"]["volumes"]
-    secret = one(made, "Secret")
+    objects = kustomization(folder)
+    [mount] = container(objects)["volumeMounts"]
+    assert f"--cloud-config={mount['mountPath']}/cloudpool.yaml" in container(objects)["args"]
+    [volume] = only_of_kind(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    secret = only_of_kind(objects, "Secret")
     assert (volume["name"], volume["secret"]["secretName"]) == (mount["name"], secret["metadata"]["name"])
     assert set(secret["data"]) == {"cloudpool.yaml", "ca.pem", "password"}
-    assert "spot-rescheduler-machines" in {each["metadata"]["name"] for each in made}
+    assert "spot-rescheduler-machines" in {each["metadata"]["name"] for each in objects}

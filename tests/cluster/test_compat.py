@@ -1,13 +1,13 @@
-"""Users of k8s-spot-rescheduler: what it drained, and what it did with the control plane."""
+"""Compatibility with k8s-spot-rescheduler: nodes that it drained, and control plane nodes."""
 
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from rescheduler.planning.candidates import CONTROL_PLANE
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
@@ -17,16 +17,18 @@ from tests.cluster.observer import Observer
 CACHE: Final[Json] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 COMPAT: Final = "--compat=k8s-spot-rescheduler"
 
-#: A pod that we leave alone by default → the guard that keeps it.
+#: A workload that is not moved by default, and its blocker.
 KEPT: Final[dict[str, tuple[Json, str]]] = {
     "local storage": (deployment("web", 2, **CACHE), "2 local-storage"),
     "a system pod": (deployment("dns", 1, namespace="kube-system"), "1 kube-system-pod"),
 }
 
 
-@pytest.mark.parametrize(("workload", "told"), KEPT.values(), ids=KEPT)
-def test_nodes_that_only_our_guards_keep(cluster: ControlPlane, observer: Observer, workload: Json, told: str) -> None:
-    """They are told once, in one line, and drained with --compat."""
+@pytest.mark.parametrize(("workload", "expected"), KEPT.values(), ids=KEPT)
+def test_nodes_that_only_additional_guards_block(
+    cluster: ControlPlane, observer: Observer, workload: Json, expected: str
+) -> None:
+    """They are logged once, in one line, and drained with --compat."""
     count = workload["spec"]["replicas"]
     observer.nodes(count, 2)
     cluster.apply([workload])
@@ -34,17 +36,17 @@ def test_nodes_that_only_our_guards_keep(cluster: ControlPlane, observer: Observ
     nodes = len({node for node in observer.places() if node})
     observer.open_all()
     with Daemon(cluster, *FLAGS) as daemon:
-        observer.eventually(lambda: daemon.told("would drain"), "the line")
+        observer.eventually(lambda: daemon.logged("would drain"), "the line")
         observer.stays(observer.evictions, [])
-        [line] = daemon.told("would drain")
-    reason = told.partition(" ")[2]
+        [line] = daemon.logged("would drain")
+    reason = expected.partition(" ")[2]
     assert line["message"].startswith(
         f"k8s-spot-rescheduler would drain {nodes} more on-demand nodes ({nodes} {reason})"
     )
     with Daemon(cluster, *FLAGS, COMPAT) as daemon:
         observer.eventually(lambda: observer.kinds() == {"spot": count}, "the pods on spot")
-        observer.opened()
-        assert daemon.told("would drain") == []
+        observer.wait_unmarked()
+        assert daemon.logged("would drain") == []
 
 
 def test_control_plane_nodes_are_drained_when_asked_for_and_their_machines_stay(
@@ -61,6 +63,6 @@ def test_control_plane_nodes_are_drained_when_asked_for_and_their_machines_stay(
             daemon.kill()
         with Daemon(cluster, *FLAGS, *pool.flags, "--allow-control-plane"):
             observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot")
-            observer.opened()
+            observer.wait_unmarked()
             observer.stays(lambda: (pool.orders(), observer.marks()), ([], {}))
     assert "od-1" in observer.node_names()

@@ -1,4 +1,4 @@
-"""The local control plane does what a cluster does, and leaves nothing behind."""
+"""The local control plane behaves like a cluster and cleans up after itself."""
 
 import functools
 import json
@@ -6,21 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local import components, manifests, stages
-from deploy.local.api import Api, Json
-from deploy.local.errors import ApiError, PlaneError
-from deploy.local.plane import ControlPlane
+from devcluster import components, manifests, stages
+from devcluster.api import Api, Json
+from devcluster.errors import ApiError, PlaneError
+from devcluster.plane import ControlPlane
 from tests.cluster.waiting import alive, children, eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 
-#: runs a control plane in the folder it is given, prints its processes, and stays
+#: Runs a control plane in the given folder, prints its processes, and waits.
 OWNER = """
 import pathlib, sys, time
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 with ControlPlane(pathlib.Path(sys.argv[1])) as plane:
     print(*plane.processes.values(), flush=True)
     time.sleep(600)
@@ -32,14 +32,14 @@ def pods(cluster: ControlPlane, app: str) -> list[Json]:
 
 
 def running(cluster: ControlPlane, app: str, count: int = 1) -> list[Json]:
-    """The pods of *app*, once there are *count* and all of them are Running."""
+    """Wait until *app* has *count* pods, all Running, and return them."""
 
-    def found() -> list[Json]:
+    def all_running() -> list[Json]:
         items = pods(cluster, app)
         phases = [item["status"]["phase"] for item in items]
         return items if phases == ["Running"] * count else []
 
-    return cluster.wait_for(found, f"{count} running pods of {app}")
+    return cluster.wait_for(all_running, f"{count} running pods of {app}")
 
 
 def evict(cluster: ControlPlane, pod: Json) -> Json:
@@ -75,15 +75,15 @@ def allowed(api: Api, path: str) -> bool:
 
 
 def read_kubeconfig(path: Path) -> tuple[str, str]:
-    """The server and the token."""
+    """Return the server and the token."""
     config = json.loads(path.read_text())
     return config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]["token"]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m deploy.local ARGUMENTS…`."""
+    """Run `python -m devcluster ARGUMENTS…`."""
     return subprocess.run(
-        [sys.executable, "-m", "deploy.local", *arguments],
+        [sys.executable, "-m", "devcluster", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -92,7 +92,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_workloads_run_where_the_scheduler_puts_them(cluster: ControlPlane) -> None:
-    """Every kind of workload, each on the one node that its constraints leave."""
+    """All kinds of workloads run on the only nodes that their constraints allow."""
     tainted = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
     cluster.apply(
         [
@@ -121,7 +121,7 @@ def test_workloads_run_where_the_scheduler_puts_them(cluster: ControlPlane) -> N
         "bare": {"batch"},
         "mirror": {"plain"},
     }
-    conditions = cluster.wait_for(lambda: pods(cluster, "stuck")[0]["status"].get("conditions"), "a verdict")
+    conditions = cluster.wait_for(lambda: pods(cluster, "stuck")[0]["status"].get("conditions"), "the blocker")
     assert conditions[0]["reason"] == "Unschedulable"
     status = cluster.api.get("/api/v1/nodes/big")["status"]
     assert status["allocatable"] == {"cpu": "8", "memory": "16Gi", "pods": "110"}
@@ -135,14 +135,14 @@ def test_mixed_nodes_are_ready_and_spread_over_zones(cluster: ControlPlane) -> N
         return sorted(
             node["metadata"]["labels"]["topology.kubernetes.io/zone"][-1]
             for node in cluster.api.items("/api/v1/nodes", labelSelector=label)
-            if "taints" not in node["spec"]  # the controller manager took off the one for nodes not ready
+            if "taints" not in node["spec"]  # the controller manager has removed the not-ready taint
         )
 
     cluster.wait_for(lambda: zones_of_ready(manifests.ON_DEMAND) == list("aabbc"), "5 on-demand nodes")
     cluster.wait_for(lambda: zones_of_ready(manifests.SPOT) == list("aaabbbcc"), "8 spot nodes")
 
 
-def test_a_budget_refuses_an_eviction_with_429(cluster: ControlPlane) -> None:
+def test_a_budget_rejects_an_eviction_with_429(cluster: ControlPlane) -> None:
     cluster.apply([manifests.spot("n1"), manifests.deployment("guarded", 2), manifests.deployment("free", 2)])
     cluster.apply([manifests.pdb("guarded", max_unavailable=0), manifests.pdb("free", min_available=1)])
     guarded, free = running(cluster, "guarded", 2), running(cluster, "free", 2)
@@ -158,7 +158,7 @@ def test_a_budget_refuses_an_eviction_with_429(cluster: ControlPlane) -> None:
 
 
 def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
-    """Of two alike, the one that is told `never` stays where it is when the other has moved on."""
+    """Of two similar workloads, the one with `never` stays in its phase while the other proceeds."""
     grace = {stages.TERMINATE_AFTER: stages.GRACE}
     cluster.apply(
         [
@@ -187,7 +187,7 @@ def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
     assert ["deletionTimestamp" in pod["metadata"] for pod in left] == [True, True]
 
 
-def test_a_pod_becomes_ready_on_the_nodes_that_it_names(cluster: ControlPlane) -> None:
+def test_a_pod_becomes_ready_on_the_named_nodes(cluster: ControlPlane) -> None:
     only = {stages.READY_ON: "good-"}
     cluster.apply([manifests.spot("good-1"), manifests.spot("bad-1")])
     cluster.apply(manifests.pod(f"on-{name}", annotations=only, nodeName=name) for name in ("bad-1", "good-1"))
@@ -212,7 +212,7 @@ def test_a_stopped_api_server_comes_back_with_its_data(cluster: ControlPlane) ->
     cluster.apply([manifests.spot("n1"), manifests.deployment("before")])
     running(cluster, "before")
     cluster.stop_component("kube-apiserver")
-    with pytest.raises(httpx.TransportError):
+    with pytest.raises(httpx2.TransportError):
         cluster.api.get("/readyz")
     cluster.start_component("kube-apiserver")
     running(cluster, "before")
@@ -220,12 +220,12 @@ def test_a_stopped_api_server_comes_back_with_its_data(cluster: ControlPlane) ->
     running(cluster, "after", 2)
 
 
-def test_waiting_in_vain_says_for_what(cluster: ControlPlane) -> None:
-    with pytest.raises(PlaneError, match=r"^waited 0\.2 s for a miracle, in vain$"):
+def test_a_timeout_names_the_condition(cluster: ControlPlane) -> None:
+    with pytest.raises(PlaneError, match=r"^timed out after 0\.2 s waiting for a miracle$"):
         cluster.wait_for(lambda: False, "a miracle", seconds=0.2)
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(PlaneError, match="is not empty"):
         ControlPlane(tmp_path).start()
@@ -246,15 +246,15 @@ def test_no_process_outlives_a_killed_owner(tmp_path: Path) -> None:
     assert eventually(lambda: not any(alive(pid) for pid in [*guards, *started]))
 
 
-def test_up_and_down_beside_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
-    """A plane in the background has its own cluster and ports, and `down` leaves nothing of it."""
+def test_up_and_down_next_to_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
+    """A plane in the background has its own cluster and ports, and `down` removes it completely."""
     folder = tmp_path / "second"
-    made = command("up", "--dir", str(folder), "--on-demand", "1", "--spot", "2")
+    first = command("up", "--dir", str(folder), "--on-demand", "1", "--spot", "2")
     try:
         again = command("up", "--dir", str(folder))
         config = folder / "plane" / "kubeconfig"
-        assert (made.returncode, made.stdout) == (0, f"export KUBECONFIG={config}\n")
-        assert (again.returncode, again.stdout) == (0, made.stdout)
+        assert (first.returncode, first.stdout) == (0, f"export KUBECONFIG={config}\n")
+        assert (again.returncode, again.stdout) == (0, first.stdout)
         server, token = read_kubeconfig(config)
         assert server != cluster.server
         with Api(server, ca=folder / "plane" / "certificates" / "apiserver.crt", token=token) as api:
@@ -264,8 +264,8 @@ def test_up_and_down_beside_another_plane(cluster: ControlPlane, tmp_path: Path)
     finally:
         down = command("down", "--dir", str(folder))
     assert (down.returncode, down.stderr) == (0, "")
-    with pytest.raises(httpx.TransportError):
-        httpx.get(server, verify=False)
+    with pytest.raises(httpx2.TransportError):
+        httpx2.get(server, verify=False)
     assert not folder.exists()
 
 

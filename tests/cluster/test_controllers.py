@@ -1,13 +1,13 @@
-"""Controllers of pods as a real controller manager runs them."""
+"""Reading of the controllers of pods, with a real controller manager."""
 
 from collections.abc import Iterable
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, job, node, statefulset
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER, START_AFTER
+from devcluster.api import Json
+from devcluster.manifests import deployment, job, node, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER
 from predicates.objects import OwnerReference
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Forbidden
@@ -33,28 +33,28 @@ def reader(cluster: ControlPlane) -> ControllerReader:
 
 
 def pods(cluster: ControlPlane, app: str, count: int, phase: str = "Running") -> list[Json]:
-    """The pods of *app*, once there are *count* of them in *phase*."""
+    """Wait until *app* has *count* pods, all in *phase*, and return them."""
 
-    def there() -> list[Json]:
-        found = cluster.api.items(PODS, labelSelector=f"app={app}")
-        return found if [one["status"]["phase"] for one in found] == [phase] * count else []
+    def in_phase() -> list[Json]:
+        items = cluster.api.items(PODS, labelSelector=f"app={app}")
+        return items if [item["status"]["phase"] for item in items] == [phase] * count else []
 
-    return cluster.wait_for(there, f"{count} {phase} pods of {app}")
+    return cluster.wait_for(in_phase, f"{count} {phase} pods of {app}")
 
 
 def owners(pods: Iterable[Json]) -> list[tuple[str, OwnerReference]]:
     return [
         (
             pod["metadata"]["namespace"],
-            OwnerReference(kind=one["kind"], name=one["name"], uid=one["uid"], api_version=one["apiVersion"]),
+            OwnerReference(kind=item["kind"], name=item["name"], uid=item["uid"], api_version=item["apiVersion"]),
         )
         for pod in pods
-        for one in pod["metadata"]["ownerReferences"]
+        for item in pod["metadata"]["ownerReferences"]
     ]
 
 
 def topmost(reader: ControllerReader, pods: Iterable[Json]) -> Controller:
-    """The one topmost controller of *pods*."""
+    """Return the only topmost controller of *pods*."""
     [controller] = set(reader.topmost_of(owners(pods)).values())
     return controller
 
@@ -64,7 +64,7 @@ def only_state(reader: ControllerReader, controller: Controller, *, words: bool 
 
 
 def uids(pods: Iterable[Json]) -> frozenset[str]:
-    """UIDs of the controllers that *pods* name."""
+    """Return the UIDs of the controllers in the owner references of *pods*."""
     return frozenset(reference.uid for _, reference in owners(pods))
 
 
@@ -95,7 +95,7 @@ def test_a_deployment_whose_replacement_pods_a_quota_refuses(cluster: ControlPla
     eventually(lambda: not only_state(reader, web).refusal)
 
 
-def test_a_paused_deployment_has_its_words_from_its_replica_set(
+def test_the_failure_of_a_paused_deployment_is_read_from_its_replica_set(
     cluster: ControlPlane, reader: ControllerReader
 ) -> None:
     cluster.apply([deployment("web", 2)])
@@ -108,7 +108,7 @@ def test_a_paused_deployment_has_its_words_from_its_replica_set(
     assert not only_state(reader, web).suspended
 
 
-def test_a_stateful_set_has_its_words_from_events(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_the_failure_of_a_stateful_set_is_read_from_events(cluster: ControlPlane, reader: ControllerReader) -> None:
     cluster.apply([statefulset("db", 2)])
     running = pods(cluster, "db", 2)
     db = topmost(reader, running)
@@ -126,7 +126,7 @@ def test_a_stateful_set_has_its_words_from_events(cluster: ControlPlane, reader:
     assert only_state(reader, db).refusal == ""
 
 
-def test_in_the_middle_of_a_roll_out_both_replica_sets_are_of_the_deployment(
+def test_during_a_rollout_both_replica_sets_belong_to_the_deployment(
     cluster: ControlPlane, reader: ControllerReader
 ) -> None:
     cluster.apply([deployment("web", 2)])
@@ -135,7 +135,7 @@ def test_in_the_middle_of_a_roll_out_both_replica_sets_are_of_the_deployment(
     before = only_state(reader, web)
     cluster.apply([deployment("web", 2, annotations={START_AFTER: NEVER})])
     both = cluster.wait_for(
-        lambda: found if len(uids(found := cluster.api.items(PODS, labelSelector="app=web"))) == 2 else [], "both"
+        lambda: items if len(uids(items := cluster.api.items(PODS, labelSelector="app=web"))) == 2 else [], "both"
     )
     assert topmost(reader, both) == web
     during = only_state(reader, web)
@@ -159,13 +159,13 @@ def test_scaled_down_and_deleted(cluster: ControlPlane, reader: ControllerReader
 
 
 def test_a_job_that_counts_failures_and_restarts(cluster: ControlPlane, reader: ControllerReader) -> None:
-    made = job("backup", 2, annotations={COMPLETE_AFTER: NEVER}, restartPolicy="OnFailure")
-    made["spec"]["backoffLimit"] = 4
-    cluster.apply([made])
+    workload = job("backup", 2, annotations={COMPLETE_AFTER: NEVER}, restartPolicy="OnFailure")
+    workload["spec"]["backoffLimit"] = 4
+    cluster.apply([workload])
     running = pods(cluster, "backup", 2)
     backup = topmost(reader, running)
     assert (str(backup), only_state(reader, backup).wanted) == ("default/Job/backup", 2)
-    statuses = [one | {"restartCount": 2} for one in running[0]["status"]["containerStatuses"]]
+    statuses = [item | {"restartCount": 2} for item in running[0]["status"]["containerStatuses"]]
     path = f"{PODS}/{running[0]['metadata']['name']}"
     cluster.api.patch(f"{path}/status", {"status": {"containerStatuses": statuses}})
     facts = only_state(reader, backup).job
@@ -177,14 +177,14 @@ def test_a_job_that_counts_failures_and_restarts(cluster: ControlPlane, reader: 
 
 
 def test_a_suspended_job_and_one_that_ignores_disruptions(cluster: ControlPlane, reader: ControllerReader) -> None:
-    made = job("backup", 2, annotations={COMPLETE_AFTER: NEVER})
-    made["spec"]["podFailurePolicy"] = {
+    workload = job("backup", 2, annotations={COMPLETE_AFTER: NEVER})
+    workload["spec"]["podFailurePolicy"] = {
         "rules": [
             {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}},
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
         ]
     }
-    cluster.apply([made])
+    cluster.apply([workload])
     backup = topmost(reader, pods(cluster, "backup", 2))
     facts = only_state(reader, backup).job
     assert facts is not None
@@ -195,16 +195,16 @@ def test_a_suspended_job_and_one_that_ignores_disruptions(cluster: ControlPlane,
 
 
 def test_a_job_that_is_half_done_and_done(cluster: ControlPlane, reader: ControllerReader) -> None:
-    made = job("work", 2, annotations={COMPLETE_AFTER: NEVER})
-    made["spec"]["parallelism"] = 1
-    cluster.apply([made])
+    workload = job("work", 2, annotations={COMPLETE_AFTER: NEVER})
+    workload["spec"]["parallelism"] = 1
+    cluster.apply([workload])
     [first] = pods(cluster, "work", 1)
     work = topmost(reader, [first])
     succeed(cluster, first)
     eventually(lambda: cluster.api.get("/apis/batch/v1/namespaces/default/jobs/work")["status"].get("succeeded") == 1)
     assert only_state(reader, work).wanted == 1
-    for one in cluster.wait_for(lambda: running(cluster, "work"), "the second pod"):
-        succeed(cluster, one)
+    for item in cluster.wait_for(lambda: running(cluster, "work"), "the second pod"):
+        succeed(cluster, item)
     eventually(lambda: only_state(reader, work).wanted == 0)
 
 
@@ -218,9 +218,9 @@ def succeed(cluster: ControlPlane, pod: Json) -> None:
 
 def test_pods_of_a_controller_of_an_unknown_kind(cluster: ControlPlane, reader: ControllerReader) -> None:
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "11", "controller": True}
-    made = deployment("web", 2) | {"kind": "ReplicaSet"}
-    made["metadata"]["ownerReferences"] = [rollout]
-    cluster.apply([made])
+    workload = deployment("web", 2) | {"kind": "ReplicaSet"}
+    workload["metadata"]["ownerReferences"] = [rollout]
+    cluster.apply([workload])
     first, _ = pods(cluster, "web", 2)
     web = topmost(reader, [first])
     assert web == Controller("default", "Rollout", "web", "11")

@@ -1,12 +1,12 @@
-"""The daemon empties nodes of a real cluster. Pods start on on-demand nodes, then spot nodes open."""
+"""The daemon drains nodes of a real cluster. Pods start on on-demand nodes, then spot nodes are uncordoned."""
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import daemonset, deployment, job, pdb, pod, statefulset
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
+from devcluster.api import Json
+from devcluster.manifests import daemonset, deployment, job, pdb, pod, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION
 from tests.cluster.daemon import NO_DELAY, Daemon, Look, prefers
@@ -20,7 +20,7 @@ def look(cluster: ControlPlane) -> Look:
 
 
 def uids(pods: list[Json]) -> set[str]:
-    return {one["metadata"]["uid"] for one in pods}
+    return {item["metadata"]["uid"] for item in pods}
 
 
 def drained_once(cluster: ControlPlane, *flags: str) -> Daemon:
@@ -29,7 +29,7 @@ def drained_once(cluster: ControlPlane, *flags: str) -> Daemon:
     return daemon
 
 
-def test_a_node_is_emptied_and_its_pods_run_on_spot(cluster: ControlPlane, look: Look) -> None:
+def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
     look.running(3)
@@ -42,48 +42,48 @@ def test_a_node_is_emptied_and_its_pods_run_on_spot(cluster: ControlPlane, look:
     assert look.events(ONE) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
 
 
-def test_nodes_are_emptied_one_by_one_the_emptiest_first(cluster: ControlPlane, look: Look) -> None:
+def test_nodes_are_drained_one_by_one_by_increasing_load(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 2)
     cluster.apply([deployment("few", 1, affinity=prefers(TWO)), deployment("many", 3, affinity=prefers(ONE))])
     look.running(4)
     assert look.places() == {ONE: 3, TWO: 1}
     look.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
-        look.eventually(lambda: len(daemon.told("drained after")) == 2, "two drains")
-        assert [line["node"] for line in daemon.told("drained after")] == [TWO, ONE]
+        look.eventually(lambda: len(daemon.logged("drained after")) == 2, "two drains")
+        assert [line["node"] for line in daemon.logged("drained after")] == [TWO, ONE]
     look.running(4)
     assert look.kinds() == {"spot": 4}
 
 
-def test_the_drain_delay_keeps_the_next_node_waiting(cluster: ControlPlane, look: Look) -> None:
+def test_the_drain_delay_delays_the_next_drain(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 2)
     cluster.apply([deployment("few", 1, affinity=prefers(TWO)), deployment("many", 3, affinity=prefers(ONE))])
     look.running(4)
     look.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.told("nothing is drained", reason="drain-delay"), "the delay")
-        assert [line["node"] for line in daemon.told("drained after")] == [TWO]
+        look.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the delay")
+        assert [line["node"] for line in daemon.logged("drained after")] == [TWO]
     assert look.kinds("many") == {"on-demand": 3}
 
 
-def test_a_budget_that_never_allows_keeps_the_node(cluster: ControlPlane, look: Look) -> None:
+def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 2), pdb("web", max_unavailable=0)])
     look.running(2)
     before = uids(look.pods())
     look.open_spot()
     with Daemon(cluster) as daemon:
-        stays = look.eventually(lambda: daemon.told("not drained", reason="pod-disruption-budget"), "the node judged")
+        stays = look.eventually(lambda: daemon.logged("not drained", reason="pod-disruption-budget"), "the blocker")
         assert {(line["node"], line["pod"].partition("-")[0]) for line in stays} == {(ONE, "default/web")}
-        rounds = len(daemon.told("planned 1 of 1"))
-        look.eventually(lambda: len(daemon.told("planned 1 of 1")) > rounds + 2, "more rounds")
-        assert not daemon.told("eviction evicted") + daemon.told("eviction refused")
+        rounds = len(daemon.logged("planned 1 of 1"))
+        look.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
+        assert not daemon.logged("eviction evicted") + daemon.logged("eviction refused")
     assert uids(look.pods()) == before
     assert look.marks() == {}
     assert look.events(ONE) == {"DrainBlocked"}
 
 
-def test_a_budget_that_allows_one_at_a_time_is_drained_in_steps(cluster: ControlPlane, look: Look) -> None:
+def test_a_budget_of_one_is_drained_in_steps(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     slow = {START_AFTER: "1s"}
     cluster.apply([deployment("web", 3, annotations=slow), pdb("web", max_unavailable=1)])
@@ -93,7 +93,7 @@ def test_a_budget_that_allows_one_at_a_time_is_drained_in_steps(cluster: Control
     daemon = drained_once(cluster)
     look.running(3)
     assert look.kinds() == {"spot": 3}
-    assert len(daemon.told("eviction evicted")) == 3
+    assert len(daemon.logged("eviction evicted")) == 3
 
 
 def _allowed(cluster: ControlPlane) -> int:
@@ -101,7 +101,7 @@ def _allowed(cluster: ControlPlane) -> int:
     return int(budget.get("status", {}).get("disruptionsAllowed", -1))
 
 
-def test_a_pod_that_does_not_end_fails_the_drain_and_the_next_node_has_its_turn(
+def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drained(
     cluster: ControlPlane, look: Look
 ) -> None:
     look.nodes(2, 2)
@@ -111,20 +111,20 @@ def test_a_pod_that_does_not_end_fails_the_drain_and_the_next_node_has_its_turn(
     assert look.places() == {ONE: 1, TWO: 2}
     look.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
-        look.eventually(lambda: daemon.told("drain failed", node=ONE), "the failed drain")
-        failed = daemon.told("drain failed", node=ONE)[0]
+        look.eventually(lambda: daemon.logged("drain failed", node=ONE), "the failed drain")
+        failed = daemon.logged("drain failed", node=ONE)[0]
         assert failed["reason"] == "termination-timeout"
         assert failed["pod"].startswith("default/stuck-")
         assert "the taint was removed" in failed["message"]
-        look.eventually(lambda: daemon.told("drained after", node=TWO), "the other node")
-        assert daemon.told("no new attempt before", node=ONE)
-        assert not daemon.told("draining", node=ONE)[1:]
+        look.eventually(lambda: daemon.logged("drained after", node=TWO), "the other node")
+        assert daemon.logged("no new attempt before", node=ONE)
+        assert not daemon.logged("draining", node=ONE)[1:]
     assert look.marks() == {}
     assert look.kinds("web") == {"spot": 2}
     assert look.events(ONE) >= {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
 
 
-def test_daemonset_mirror_and_ended_pods_are_left_alone(cluster: ControlPlane, look: Look) -> None:
+def test_daemonset_mirror_and_ended_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     kept = [daemonset("agent"), pod("static", mirror=True, nodeName=ONE), job("done", affinity=prefers(ONE))]
     cluster.apply([*kept, deployment("web", 2)])
@@ -147,11 +147,11 @@ def test_a_bare_pod_keeps_its_node(cluster: ControlPlane, look: Look) -> None:
     before = uids(look.pods())
     look.open_spot()
     daemon = drained_once(cluster)
-    assert daemon.told("not drained", node=ONE, pod="default/bare", reason="no-controller")
+    assert daemon.logged("not drained", node=ONE, pod="default/bare", reason="no-controller")
     assert uids(look.pods()) == before
 
 
-def test_a_bare_pod_is_evicted_where_that_is_wanted(cluster: ControlPlane, look: Look) -> None:
+def test_a_bare_pod_is_evicted_if_allowed(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     cluster.apply([pod("bare"), deployment("web", 1)])
     look.running(2)
@@ -161,7 +161,7 @@ def test_a_bare_pod_is_evicted_where_that_is_wanted(cluster: ControlPlane, look:
     assert look.places() == {"spot-1": 1}
 
 
-def test_a_pod_that_comes_back_under_its_own_name_has_left(cluster: ControlPlane, look: Look) -> None:
+def test_a_replacement_pod_with_the_same_name_is_a_new_pod(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     cluster.apply([statefulset("db", 2, annotations={TERMINATE_AFTER: "500ms"})])
     look.running(2)
@@ -170,11 +170,11 @@ def test_a_pod_that_comes_back_under_its_own_name_has_left(cluster: ControlPlane
     drained_once(cluster)
     look.running(2)
     assert look.places() == {"spot-1": 2}
-    assert {one["metadata"]["name"] for one in look.pods()} == {"db-0", "db-1"}
+    assert {item["metadata"]["name"] for item in look.pods()} == {"db-0", "db-1"}
     assert not uids(look.pods()) & before
 
 
-def test_a_jobs_pod_moves_as_well(cluster: ControlPlane, look: Look) -> None:
+def test_a_pod_of_a_job_is_moved(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     cluster.apply([job("work", annotations={COMPLETE_AFTER: NEVER})])
     look.running(1)
@@ -189,57 +189,57 @@ def test_dry_run_changes_nothing(cluster: ControlPlane, look: Look) -> None:
     cluster.apply([deployment("web", 2)])
     look.running(2)
     look.open_spot()
-    annotate(cluster, ONE, "left by somebody")
+    annotate(cluster, ONE, "left by another program")
     before = versions(cluster)
     daemon = drained_once(cluster, "--dry-run")
-    assert daemon.told("can be drained: 2 pods", node=ONE)
+    assert daemon.logged("can be drained: 2 pods", node=ONE)
     assert versions(cluster) == before
 
 
 def versions(cluster: ControlPlane) -> dict[str, str]:
-    """What any write would change."""
+    """Return the versions of all objects that a write of the daemon would change."""
     kinds = ("/api/v1/pods", "/api/v1/events", "/apis/coordination.k8s.io/v1/namespaces/default/leases")
-    found = {
-        one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for kind in kinds for one in items(cluster, kind)
+    objects = {
+        item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for kind in kinds for item in items(cluster, kind)
     }
     nodes = {
-        one["metadata"]["name"]: repr((one["spec"], one["metadata"]["annotations"]))
-        for one in cluster.api.items("/api/v1/nodes")
+        item["metadata"]["name"]: repr((item["spec"], item["metadata"]["annotations"]))
+        for item in cluster.api.items("/api/v1/nodes")
     }
-    return found | nodes
+    return objects | nodes
 
 
 def items(cluster: ControlPlane, kind: str) -> list[Json]:
-    """All but what the control plane itself tells of."""
-    found = cluster.api.items(kind)
-    return [one for one in found if _component(one) == "rescheduler"]
+    """Return the objects of a kind, without Events of the control plane's components."""
+    objects = cluster.api.items(kind)
+    return [item for item in objects if _component(item) == "rescheduler"]
 
 
 def _component(event: Json) -> str:
-    """Who wrote an Event, in its old or its new form; any other object may be ours."""
+    """Return the reporting component of an Event, in old or new format; other objects count as ours."""
     return str(event.get("source", {}).get("component") or event.get("reportingComponent") or "rescheduler")
 
 
 def annotate(cluster: ControlPlane, node: str, text: str) -> None:
-    taint = intent.taint("somebody")
+    taint = intent.taint("other-holder")
     spec = {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect}]}
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}, "spec": spec})
 
 
-def test_marks_that_nobody_can_read_are_taken_off_at_start(cluster: ControlPlane, look: Look) -> None:
+def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 1)
     annotate(cluster, ONE, "{broken")
     assert look.marks() == {ONE: "{broken"}
     daemon = drained_once(cluster)
-    assert daemon.told("found marks", node=ONE, reason="rolled-back")
+    assert daemon.logged("found marks", node=ONE, reason="rolled-back")
     assert look.marks() == {}
 
 
 @pytest.mark.parametrize(
     ("cpu", "held"),
     [
-        pytest.param("3500m", True, id="a pod that fits an empty spot node holds drains back"),
-        pytest.param("64", False, id="a pod that fits no spot node ever does not"),
+        pytest.param("3500m", True, id="a pod that fits an empty spot node delays drains"),
+        pytest.param("64", False, id="a pod that fits no spot node does not delay drains"),
     ],
 )
 def test_pending_pods(cluster: ControlPlane, look: Look, cpu: str, *, held: bool) -> None:
@@ -249,19 +249,19 @@ def test_pending_pods(cluster: ControlPlane, look: Look, cpu: str, *, held: bool
     cluster.apply(
         [deployment("big", 1, cpu=cpu, memory="64Mi", nodeSelector={"node-role.kubernetes.io/spot-worker": "true"})]
     )
-    look.eventually(lambda: any(_unschedulable(one) for one in look.pods("big")), "the pod refused")
+    look.eventually(lambda: any(_unschedulable(item) for item in look.pods("big")), "the unschedulable pod")
     cluster.apply([deployment("filler", 1, cpu="1", nodeName="spot-1")])
     look.running(1, "filler")
     look.open_spot()
     with Daemon(cluster) as daemon:
         words = "nothing is drained" if held else "drained after"
-        look.eventually(lambda: daemon.told(words), words)
-        assert bool(daemon.told("draining")) is not held
+        look.eventually(lambda: daemon.logged(words), words)
+        assert bool(daemon.logged("draining")) is not held
     assert look.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
 
 
 def _unschedulable(item: Json) -> bool:
-    return any(one.get("reason") == "Unschedulable" for one in item["status"].get("conditions", ()))
+    return any(item.get("reason") == "Unschedulable" for item in item["status"].get("conditions", ()))
 
 
 def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, look: Look) -> None:
@@ -270,21 +270,21 @@ def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, look: Look) ->
     look.running(1)
     look.open_spot()
     daemon = drained_once(cluster, "--min-on-demand-nodes=1")
-    assert daemon.told("not drained", node=ONE, reason="min-on-demand-nodes")
+    assert daemon.logged("not drained", node=ONE, reason="min-on-demand-nodes")
     assert look.kinds() == {"on-demand": 1}
 
 
-def page(daemon: Daemon, name: str) -> httpx.Response:
-    return httpx.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
+def page(daemon: Daemon, name: str) -> httpx2.Response:
+    return httpx2.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
 
 
-def test_what_it_serves(cluster: ControlPlane, look: Look) -> None:
+def test_status_pages(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
     look.running(2)
     look.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.told("nothing is drained", reason="drain-delay"), "the drain")
+        look.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the drain")
         expected = {
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/worker"} 1.0',
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/spot-worker"} 2.0',
@@ -294,7 +294,7 @@ def test_what_it_serves(cluster: ControlPlane, look: Look) -> None:
             'spot_rescheduler_cooldown_active{kind="drain-delay"} 1.0',
         }
         look.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
-        assert [page(daemon, one).status_code for one in ("healthz", "readyz", "statusz")] == [200] * 3
+        assert [page(daemon, item).status_code for item in ("healthz", "readyz", "statusz")] == [200] * 3
         status = page(daemon, "statusz").json()
-        assert [(one["node"], one["succeeded"]) for one in status["drains"]] == [(ONE, True)]
+        assert [(item["node"], item["succeeded"]) for item in status["drains"]] == [(ONE, True)]
         assert status["waiting"]["reason"] == "drain-delay"

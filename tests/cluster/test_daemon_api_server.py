@@ -1,33 +1,33 @@
-"""The API server goes away. Each test has a control plane of its own: the others need one that is well."""
+"""The API server is stopped. Each test has its own control plane, because other tests need a healthy one."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from tests.cluster.daemon import NO_DELAY, Daemon, Look, let_go, put_stuck, terminating
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from tests.cluster.daemon import NO_DELAY, Daemon, Look, create_stuck_pod, delete_stuck_pods, terminating
 
 ONE = "on-demand-1"
 
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as made:
-        yield made
+    with ControlPlane() as control_plane:
+        yield control_plane
 
 
-def test_the_api_server_away_at_the_start_is_waited_for(plane: ControlPlane) -> None:
+def test_the_daemon_waits_for_the_api_server_at_start(plane: ControlPlane) -> None:
     look = Look(plane)
     look.nodes(1, 1)
     plane.apply([deployment("web", 1)])
     look.running(1)
     look.open_spot()
     plane.stop_component("kube-apiserver")
-    # A drain that begins before the controllers are back fails: its replacement pod is not created.
+    # A drain fails if it starts before the controllers run again, because its replacement pod is not created.
     with Daemon(plane, "--node-cooldown=1s", "--failure-pause=1s", NO_DELAY) as daemon:
         try:
-            look.eventually(lambda: daemon.told("cannot read"), "the refusal told")
+            look.eventually(lambda: daemon.logged("cannot read"), "the logged error")
         finally:
             plane.start_component("kube-apiserver")
         look.eventually(lambda: look.kinds() == {"spot": 1} and look.marks() == {}, "the pod on spot")
@@ -35,16 +35,18 @@ def test_the_api_server_away_at_the_start_is_waited_for(plane: ControlPlane) -> 
     look.running(1)
 
 
-def test_an_api_server_that_goes_away_in_the_middle_of_a_drain(plane: ControlPlane) -> None:
+def test_the_api_server_stops_during_a_drain(plane: ControlPlane) -> None:
     look = Look(plane)
-    put_stuck(plane, look)
+    create_stuck_pod(plane, look)
     with Daemon(plane) as daemon:
         look.eventually(lambda: terminating(plane), "the drain under way")
         plane.stop_component("kube-apiserver")
-        look.eventually(lambda: daemon.told("cannot read"), "the loss noticed")
+        look.eventually(lambda: daemon.logged("cannot read"), "the logged error")
         plane.start_component("kube-apiserver")
-        let_go(plane)
-        look.eventually(lambda: daemon.told("drained after", node=ONE) or daemon.told("drain failed"), "its end")
-        look.eventually(lambda: look.marks() == {}, "the taint taken off")
+        delete_stuck_pods(plane)
+        look.eventually(
+            lambda: daemon.logged("drained after", node=ONE) or daemon.logged("drain failed"), "the end of the drain"
+        )
+        look.eventually(lambda: look.marks() == {}, "the removal of the taint")
         assert daemon.running
     look.running(3)

@@ -1,13 +1,13 @@
-"""The daemon is stopped, killed, cut off and replaced: what it began is finished or taken back."""
+"""The daemon is stopped, killed, disconnected or replaced: its drain is finished or rolled back."""
 
 import json
 from typing import Any
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import LEASE_PATH, Daemon, Look, let_go, put_stuck, terminating
+from tests.cluster.daemon import LEASE_PATH, Daemon, Look, create_stuck_pod, delete_stuck_pods, terminating
 
 ONE = "on-demand-1"
 
@@ -19,67 +19,67 @@ def look(cluster: ControlPlane) -> Look:
 
 @pytest.fixture
 def stuck(cluster: ControlPlane, look: Look) -> None:
-    """An on-demand node that can be emptied but for a pod that does not end."""
-    put_stuck(cluster, look)
+    """An on-demand node that is drainable except for a pod that does not terminate."""
+    create_stuck_pod(cluster, look)
 
 
 def holder(annotation: str) -> str:
-    said: dict[str, Any] = json.loads(annotation)
-    return str(said["holder"])
+    mark: dict[str, Any] = json.loads(annotation)
+    return str(mark["holder"])
 
 
 @pytest.mark.usefixtures("stuck")
-def test_sigterm_in_the_middle_of_a_drain_takes_it_back(cluster: ControlPlane, look: Look) -> None:
+def test_sigterm_during_a_drain_rolls_it_back(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         assert set(look.marks()) == {ONE}
         daemon.terminate()
         assert daemon.end() == 0
-        assert daemon.told("drain failed", node=ONE, reason="stopped")
+        assert daemon.logged("drain failed", node=ONE, reason="stopped")
     assert look.marks() == {}
     assert "DrainFailed" in look.events(ONE)
 
 
 @pytest.mark.usefixtures("stuck")
-def test_after_a_kill_the_next_one_finishes(cluster: ControlPlane, look: Look) -> None:
+def test_after_a_kill_the_next_daemon_finishes_the_drain(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as killed:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         killed.kill()
     assert set(look.marks()) == {ONE}
-    let_go(cluster)
+    delete_stuck_pods(cluster)
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.told("drained after", node=ONE), "the end of the drain")
-        assert daemon.told("found marks", node=ONE, reason="resumed")
+        look.eventually(lambda: daemon.logged("drained after", node=ONE), "the end of the drain")
+        assert daemon.logged("found marks", node=ONE, reason="resumed")
     assert look.marks() == {}
     look.running(3)
     assert look.kinds() == {"spot": 3}
 
 
 @pytest.mark.usefixtures("stuck")
-def test_after_a_kill_what_cannot_go_on_is_rolled_back(cluster: ControlPlane, look: Look) -> None:
+def test_after_a_kill_a_drain_that_cannot_continue_is_rolled_back(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as killed:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         killed.kill()
     annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
     cluster.api.patch(f"/api/v1/nodes/{ONE}", {"metadata": {"annotations": annotations}})
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.told("drain failed", node=ONE, reason="plan-changed"), "the drain given up")
+        look.eventually(lambda: daemon.logged("drain failed", node=ONE, reason="plan-changed"), "the aborted drain")
     assert look.marks() == {}
-    let_go(cluster)
+    delete_stuck_pods(cluster)
 
 
 @pytest.mark.usefixtures("stuck")
-def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane, look: Look) -> None:
+def test_only_one_of_two_replicas_acts_and_the_other_takes_over(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as first:
-        look.eventually(lambda: terminating(cluster), "the first one's drain")
+        look.eventually(lambda: terminating(cluster), "the first replica's drain")
         with Daemon(cluster) as second:
-            look.eventually(lambda: second.told("is not the leader"), "the second one waiting")
+            look.eventually(lambda: second.logged("is not the leader"), "the second replica waiting")
             before = holder(look.marks()[ONE])
             first.kill(keep_lease=True)
-            look.eventually(lambda: second.told("found marks", node=ONE, reason="resumed"), "the change of leader")
+            look.eventually(lambda: second.logged("found marks", node=ONE, reason="resumed"), "the change of leader")
             look.eventually(lambda: holder(look.marks()[ONE]) != before, "the new holder's name on the node")
-            let_go(cluster)
-            look.eventually(lambda: second.told("drained after", node=ONE), "the end of the drain")
+            delete_stuck_pods(cluster)
+            look.eventually(lambda: second.logged("drained after", node=ONE), "the end of the drain")
     assert look.marks() == {}
     look.running(3)
     assert look.kinds() == {"spot": 3}
@@ -89,19 +89,21 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ControlPlane
 def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
-        # Somebody else holds the Lease for long; our daemon's next renewal finds that out.
-        spec = {"holderIdentity": "somebody else", "leaseDurationSeconds": 3600}
+        # Another holder takes the Lease for a long time; the daemon detects it at its next renewal.
+        spec = {"holderIdentity": "another holder", "leaseDurationSeconds": 3600}
         cluster.api.patch(LEASE_PATH, {"spec": spec})
-        look.eventually(lambda: daemon.told("drain failed", node=ONE, reason="leadership-lost"), "the loss noticed")
+        look.eventually(
+            lambda: daemon.logged("drain failed", node=ONE, reason="leadership-lost"), "the loss of the Lease"
+        )
         assert daemon.running
         assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{ONE}")["metadata"]["annotations"]
-    let_go(cluster)
+    delete_stuck_pods(cluster)
 
 
-def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look) -> None:
+def test_sigterm_while_idle(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     with Daemon(cluster, "--housekeeping-interval=1h") as daemon:
-        look.eventually(lambda: daemon.told("planned "), "the first round")
+        look.eventually(lambda: daemon.logged("planned "), "the first round")
         assert cluster.api.get(LEASE_PATH)["spec"]["holderIdentity"]
         daemon.terminate()
         assert daemon.end() == 0
@@ -109,11 +111,11 @@ def test_sigterm_while_there_is_nothing_to_do(cluster: ControlPlane, look: Look)
         assert all(line["level"] != "NOT JSON" for line in daemon.lines)
 
 
-def test_refused_credentials_are_tried_again(cluster: ControlPlane, look: Look) -> None:
+def test_rejected_credentials_are_retried(cluster: ControlPlane, look: Look) -> None:
     kubeconfig = cluster.token_kubeconfig("nobody", "expired")
     with Daemon(cluster, kubeconfig=kubeconfig) as daemon:
-        look.eventually(lambda: daemon.told("cannot read"), "the refusal told")
-        assert all("401" in line["message"] for line in daemon.told("cannot read"))
+        look.eventually(lambda: daemon.logged("cannot read"), "the logged error")
+        assert all("401" in line["message"] for line in daemon.logged("cannot read"))
         assert daemon.running
         daemon.terminate()
         assert daemon.end() == 0

@@ -1,4 +1,4 @@
-"""The fencing policy on a real API server: in a second namespace, under another name, with another Lease."""
+"""The fencing policy on a real API server, with another namespace, name and Lease."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,21 +8,21 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from deploy.local.api import Api, Json
-from deploy.local.errors import ApiError
-from deploy.local.manifests import namespace, node, pod
-from deploy.local.plane import ControlPlane
+from devcluster.api import Api, Json
+from devcluster.errors import ApiError
+from devcluster.manifests import namespace, node, pod
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import Answer
+from rescheduler.kube.answers import ApiResponse
 from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.guard import denied_by_fencing
-from tests.cluster.rendering import chart, composed, kustomization, one
+from tests.cluster.rendering import chart, composed, kustomization, only_of_kind
 from tests.cluster.replicas import FENCED, Installation, installed
 
-#: A kustomization with a namespace and a Lease of its own, and the fence in one above it.
+#: A kustomization with its own namespace and Lease, and one on top of it that adds fencing.
 LAYERS: Final[dict[str, Json]] = {
     "ours": {
         "resources": ["../base"],
@@ -47,7 +47,7 @@ RELEASE: Final[Json] = {
 NODE: Final = "/api/v1/nodes/n1"
 MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory"
 
-#: What the memory needs, for any ServiceAccount of the namespace.
+#: RBAC for the memory, for all ServiceAccounts of the namespace.
 MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
     {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -67,39 +67,39 @@ MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
 
 
 class Writers:
-    """The pods a and b of an installation, and what they and others may write to."""
+    """Clients with the tokens of an installation's pods a and b."""
 
-    def __init__(self, made: Installation, opened: contextlib.ExitStack) -> None:
-        self.made, self.plane, self._opened = made, made.plane, opened
+    def __init__(self, installation: Installation, opened: contextlib.ExitStack) -> None:
+        self.installation, self.plane, self._opened = installation, installation.plane, opened
 
     def api(self, replica: str | None) -> Api:
-        """As the replica's pod, or with a token that was made for no pod."""
-        config = yaml.safe_load(self.made.kubeconfig(replica).read_text())
+        """Return a client with a token that is bound to the replica's pod, or to no pod."""
+        config = yaml.safe_load(self.installation.kubeconfig(replica).read_text())
         token = config["users"][0]["user"]["token"]
         return self._opened.enter_context(Api(self.plane.server, ca=self.plane.ca, token=token))
 
     def lead(self, holder: str) -> None:
-        self.plane.api.patch(self.made.lease_path, {"spec": {"holderIdentity": holder}})
+        self.plane.api.patch(self.installation.lease_path, {"spec": {"holderIdentity": holder}})
 
 
 @pytest.fixture(params=["kustomization", "chart"])
 def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Writers]:
-    """Pod a leads."""
+    """Clients of an installation in which pod a leads."""
     cluster.apply([node("n1"), pod("moved", nodeName="n1")])
     objects, account = composed(tmp_path, **LAYERS), "spot-rescheduler-eu"
     if request.param == "chart":
         objects, account = chart(RELEASE, "spot-rescheduler", "ours"), "spot-rescheduler"
     cluster.apply([namespace("ours"), *MEMORY_RIGHTS])
     with (
-        installed(Installation(cluster, "ours", account, "mover"), objects) as made,
+        installed(Installation(cluster, "ours", account, "mover"), objects) as installation,
         contextlib.ExitStack() as opened,
     ):
-        found = Writers(made, opened)
-        found.lead("a_0b0fd9a2-32c5-43b7-8d09-3c6a0c3f3c19")
-        leader, other = found.api("a"), found.api("b")
-        cluster.wait_for(lambda: DENIED["b"] in attempt(other, "patch a Node"), "the policy at work")
-        cluster.wait_for(lambda: attempt(leader, "patch a Node") == "", "pod a known as the leader's")
-        yield found
+        writers = Writers(installation, opened)
+        writers.lead("a_0b0fd9a2-32c5-43b7-8d09-3c6a0c3f3c19")
+        leader, other = writers.api("a"), writers.api("b")
+        cluster.wait_for(lambda: DENIED["b"] in attempt(other, "patch a Node"), "the policy")
+        cluster.wait_for(lambda: attempt(leader, "patch a Node") == "", "pod a accepted as the leader")
+        yield writers
 
 
 EVICTION: Final = {
@@ -119,7 +119,7 @@ WRITES: Final[dict[str, Callable[[Api], Any]]] = {
 
 
 def attempt(api: Api, write: str) -> str:
-    """What the API server says against it, after the status; "" for nothing."""
+    """Return the API server's error message, or "" if the write succeeds."""
     try:
         WRITES[write](api)
     except ApiError as error:
@@ -129,7 +129,7 @@ def attempt(api: Api, write: str) -> str:
 
 DENIED: Final = {
     "b": "denied request: spot-rescheduler fencing: pod b does not hold the Lease ours/mover, a does",
-    None: "denied request: spot-rescheduler fencing: the token was made for no pod",
+    None: "denied request: spot-rescheduler fencing: the token is not bound to a pod",
 }
 
 
@@ -144,22 +144,22 @@ def test_only_the_leader_s_pod_may_write(writers: Writers, replica: str | None) 
     assert {write: attempt(leader, write) for write in WRITES} == dict.fromkeys(WRITES, "")
 
 
-def test_when_nobody_leads_nobody_writes(writers: Writers) -> None:
+def test_without_a_leader_all_writes_are_denied(writers: Writers) -> None:
     writers.lead("")
     leader = writers.api("a")
-    writers.plane.wait_for(lambda: "nobody does" in attempt(leader, "patch a Node"), "the Lease known as given back")
+    writers.plane.wait_for(lambda: "no pod does" in attempt(leader, "patch a Node"), "the released Lease")
     for write in WRITES:
-        assert "pod a does not hold the Lease ours/mover, nobody does" in attempt(leader, write), write
+        assert "pod a does not hold the Lease ours/mover, no pod does" in attempt(leader, write), write
 
 
-def test_others_are_not_concerned(writers: Writers) -> None:
+def test_other_users_are_not_restricted(writers: Writers) -> None:
     assert {write: attempt(writers.plane.api, write) for write in WRITES} == dict.fromkeys(WRITES, "")
 
 
-def test_the_lease_stays_as_long_as_the_policy_needs_it(writers: Writers) -> None:
-    """Without it, everybody's evictions and changes of Nodes would be denied."""
-    collection = writers.made.lease_path.rpartition("/")[0]
-    for path in (writers.made.lease_path, collection):
+def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers) -> None:
+    """Without it, evictions and changes of Nodes by all users would be denied."""
+    collection = writers.installation.lease_path.rpartition("/")[0]
+    for path in (writers.installation.lease_path, collection):
         with pytest.raises(ApiError, match="delete the ValidatingAdmissionPolicyBinding first"):
             writers.plane.api.request("DELETE", path)
     elsewhere = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "mover"}}
@@ -167,20 +167,20 @@ def test_the_lease_stays_as_long_as_the_policy_needs_it(writers: Writers) -> Non
     writers.plane.api.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/mover")
 
 
-def test_a_denial_is_known_as_one(writers: Writers) -> None:
-    client = Client(Kubeconfig(str(writers.made.kubeconfig("b"))), SystemClock())
+def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
+    client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock())
     answer = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
     assert denied_by_fencing(answer)
 
 
-def test_so_is_that_of_a_policy_whose_lease_is_missing(cluster: ControlPlane, tmp_path: Path) -> None:
-    """It is denied to everybody, which is why the Lease is shipped."""
+def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The policy then denies the requests of all users, which is why the manifests contain the Lease."""
     cluster.apply([node("n1")])
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
     with installed(Installation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects, replicas=()):
         client = Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
 
-        def patched() -> Answer:
+        def patched() -> ApiResponse:
             body = {"metadata": {"annotations": {"mark": "x"}}}
             return client.send("patch node", "PATCH", NODE, body=body, content_type=MERGE_PATCH)
 
@@ -190,17 +190,20 @@ def test_so_is_that_of_a_policy_whose_lease_is_missing(cluster: ControlPlane, tm
     cluster.wait_for(lambda: patched().ok, "the end of the policy")
 
 
-def test_the_api_server_finds_no_mistake_in_the_policy(writers: Writers) -> None:
-    name = f"spot-rescheduler-fencing.ours.{writers.made.account}"
+def test_the_policy_passes_type_checking(writers: Writers) -> None:
+    name = f"spot-rescheduler-fencing.ours.{writers.installation.account}"
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
     status = writers.plane.wait_for(lambda: writers.plane.api.get(path).get("status"), "the types checked")
     assert status == {"observedGeneration": 1, "typeChecking": {}}
 
 
 def fence(objects: list[Json]) -> Json:
-    """What has to agree."""
-    policy, binding = one(objects, "ValidatingAdmissionPolicy"), one(objects, "ValidatingAdmissionPolicyBinding")
-    account, lease = one(objects, "ServiceAccount")["metadata"], one(objects, "Lease")["metadata"]
+    """Assert that the names in *objects* agree, and return them."""
+    policy, binding = (
+        only_of_kind(objects, "ValidatingAdmissionPolicy"),
+        only_of_kind(objects, "ValidatingAdmissionPolicyBinding"),
+    )
+    account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], only_of_kind(objects, "Lease")["metadata"]
     assert binding["spec"]["policyName"] == policy["metadata"]["name"] == binding["metadata"]["name"]
     assert binding["spec"]["paramRef"] == {
         "name": lease["name"],
@@ -210,7 +213,7 @@ def fence(objects: list[Json]) -> Json:
     [condition] = policy["spec"]["matchConditions"]
     assert f'string(params.metadata.namespace), "{account["name"]}"]' in condition["expression"]
     assert lease["namespace"] == account["namespace"]
-    role, rules = one(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
+    role, rules = only_of_kind(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
     assert role[1]["resourceNames"] == [lease["name"]]
     assert role[3]["resourceNames"] == rules[2]["resourceNames"][:1]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
@@ -222,14 +225,14 @@ RENDERED: Final[dict[str, tuple[Callable[[Path], list[Json]], str, str]]] = {
         "kube-system.spot-rescheduler",
         "kube-system/k8s-spot-rescheduler",
     ),
-    "on a kustomization with names of its own": (
+    "on a kustomization with its own names": (
         lambda folder: composed(folder, **LAYERS),
         "ours.spot-rescheduler-eu",
         "ours/mover",
     ),
     "in the kustomization that sets the namespace": (
         lambda folder: composed(folder, ours={**FENCED, "namespace": "ours"}),
-        "kube-system.spot-rescheduler",  # names stay, and are nothing but names
+        "kube-system.spot-rescheduler",  # the policy's name has no meaning and is not changed
         "ours/k8s-spot-rescheduler",
     ),
     "by the chart": (
@@ -237,7 +240,7 @@ RENDERED: Final[dict[str, tuple[Callable[[Path], list[Json]], str, str]]] = {
         "kube-system.spot-rescheduler",
         "kube-system/k8s-spot-rescheduler",
     ),
-    "by the chart, with names of its own": (
+    "by the chart, with its own names": (
         lambda _: chart({**RELEASE, "serviceAccount": {"name": "moving"}}, "blue", "ours"),
         "ours.moving",
         "ours/mover",
@@ -252,13 +255,13 @@ def test_names_agree(tmp_path: Path, render: Callable[[Path], list[Json]], name:
 
 def test_component_and_chart_have_the_same_policy(tmp_path: Path) -> None:
     ours, shipped = (
-        one(objects, "ValidatingAdmissionPolicy")["spec"]
+        only_of_kind(objects, "ValidatingAdmissionPolicy")["spec"]
         for objects in (chart({"fencing": {"enabled": True}}), composed(tmp_path, ours=FENCED))
     )
     assert ours == shipped
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_fencing_is_disabled_by_default() -> None:
     for objects in (kustomization("base"), chart()):
         assert not [item for item in objects if "Admission" in item["kind"] or item["kind"] == "Lease"]
 
@@ -270,6 +273,6 @@ def test_a_leader_s_client_raises_not_leading_for_a_denial(writers: Writers) -> 
         def seconds_left(self) -> float:
             return 10.0
 
-    client = Client(Kubeconfig(str(writers.made.kubeconfig("b"))), SystemClock()).guarded(Leads())
+    client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock()).guarded(Leads())
     with pytest.raises(NotLeading, match="does not hold the Lease ours/mover"):
-        Cluster(client).evict("default", "moved", "x", dry_run=True)
+        KubeCluster(client).evict("default", "moved", "x", dry_run=True)

@@ -1,16 +1,16 @@
-"""Consistent reads of a real API server agree with what is watched, once the watch has caught up."""
+"""Consistent reads of a real API server agree with the watched state after the watch has caught up."""
 
 import dataclasses
 from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.manifests import deployment, node, pdb, pod
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import NEVER, TERMINATE_AFTER
+from devcluster.manifests import deployment, node, pdb, pod
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import ClusterState
 from rescheduler.planning.freshness import Fresh, lag
@@ -21,8 +21,8 @@ MANY = tuple(f"n{number}" for number in range(12))
 
 
 @pytest.fixture
-def kube(cluster: ControlPlane) -> Cluster:
-    return Cluster(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()))
+def kube(cluster: ControlPlane) -> KubeCluster:
+    return KubeCluster(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()))
 
 
 @pytest.fixture(params=[JSON, PROTOBUF], ids=["json", "protobuf"])
@@ -35,9 +35,9 @@ def state(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Clu
 
 
 def agreed(
-    kube: Cluster, state: ClusterState, targets: tuple[str, ...], namespaces: tuple[str, ...] = ("default",)
+    kube: KubeCluster, state: ClusterState, targets: tuple[str, ...], namespaces: tuple[str, ...] = ("default",)
 ) -> Fresh:
-    """A read for a drain of n0 that the watched state agrees with."""
+    """Return a read for a drain of n0 that agrees with the watched state."""
 
     def read() -> Fresh | None:
         fresh = kube.read_fresh("n0", targets, namespaces)
@@ -47,8 +47,8 @@ def agreed(
 
 
 @pytest.mark.parametrize("targets", [MANY[1:3], MANY[1:]], ids=["few", "many"])
-def test_the_watched_state_comes_to_agree(
-    cluster: ControlPlane, kube: Cluster, state: ClusterState, targets: tuple[str, ...]
+def test_the_watched_state_catches_up(
+    cluster: ControlPlane, kube: KubeCluster, state: ClusterState, targets: tuple[str, ...]
 ) -> None:
     cluster.apply([node(name) for name in MANY])
     cluster.apply([deployment("web", 6), pdb("web", max_unavailable=1), pod("bare", nodeName="n1")])
@@ -59,18 +59,18 @@ def test_the_watched_state_comes_to_agree(
     )
     fresh = agreed(kube, state, targets)
     assert set(fresh.nodes) == {"n0", *targets}
-    by_key = {one.key: one.node for one in fresh.pods.values()}
+    by_key = {pod.key: pod.node for pod in fresh.pods.values()}
     assert (by_key["default/bare"], by_key["default/pending"]) == ("n1", "")
-    there = {
-        one["metadata"]["uid"]
-        for one in cluster.api.items("/api/v1/pods")
-        if one["spec"].get("nodeName", "") in {"", "n0", *targets}
+    expected = {
+        pod["metadata"]["uid"]
+        for pod in cluster.api.items("/api/v1/pods")
+        if pod["spec"].get("nodeName", "") in {"", "n0", *targets}
     }
-    assert set(fresh.pods) == there
+    assert set(fresh.pods) == expected
     assert fresh.budgets["default/web"].status.disruptions_allowed == 1
 
 
-def test_what_changes_is_a_lag_until_it_is_watched(cluster: ControlPlane, kube: Cluster, state: ClusterState) -> None:
+def test_a_change_is_a_lag_until_it_is_watched(cluster: ControlPlane, kube: KubeCluster, state: ClusterState) -> None:
     cluster.apply([node("n0"), node("n1"), pod("p", nodeName="n0", annotations={TERMINATE_AFTER: NEVER})])
     eventually(lambda: cluster.api.get("/api/v1/namespaces/default/pods/p")["status"]["phase"] == "Running")
     before = agreed(kube, state, ("n1",))

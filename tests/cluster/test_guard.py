@@ -1,4 +1,4 @@
-"""A guarded command ends with its owner, with its guard, or by itself."""
+"""A guarded command ends with its owner, with its guard, or on its own."""
 
 import signal
 import subprocess
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import guard
+from devcluster import guard
 from tests.cluster.waiting import alive, children, eventually
 
-#: starts a guarded `sleep`, prints the guard's process id, and stays
+#: Starts a guarded `sleep`, prints the guard's process id, and waits.
 OWNER = f"""
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
@@ -48,7 +48,7 @@ def test_the_command_ends_with_its_guard(number: signal.Signals) -> None:
         pytest.param(["/does/not/exist"], 127, id="no such program"),
     ],
 )
-def test_the_guard_hands_on_the_exit_code(command: list[str], code: int) -> None:
+def test_the_guard_returns_the_exit_code(command: list[str], code: int) -> None:
     with guarded(*command) as process:
         assert process.wait(120) == code
 
@@ -61,6 +61,6 @@ def test_a_guard_whose_owner_is_gone_starts_nothing() -> None:
 
 
 def guarded(*command: str) -> subprocess.Popen[bytes]:
-    """*command* under a guard whose owner is this process."""
+    """Start *command* with a guard whose owner is this process."""
     me = str(Path("/proc/self").readlink())
     return subprocess.Popen([sys.executable, guard.__file__, me, *command], stderr=subprocess.DEVNULL)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.manifests import deployment, namespace, node, pdb, pod
-from deploy.local.plane import ControlPlane
+from devcluster.manifests import deployment, namespace, node, pdb, pod
+from devcluster.plane import ControlPlane
 from predicates.objects import Object, Pod, PodClass
 from predicates.snapshot import key_of
 from predicates.wire import Interner
@@ -44,7 +44,7 @@ def reading(cluster: ControlPlane, content_type: str, page_size: int = 500) -> I
 
 
 @CONTENT_TYPES
-def test_what_is_there_and_what_changes_afterwards_is_in_the_snapshot(cluster: ControlPlane, content_type: str) -> None:
+def test_existing_and_changed_objects_are_in_the_snapshot(cluster: ControlPlane, content_type: str) -> None:
     cluster.apply([node("n1"), node("n2"), *(namespace(f"team-{number}") for number in range(5))])
     cluster.apply([pod(f"before-{number}", nodeName="n1") for number in range(5)])
     with reading(cluster, content_type, page_size=2) as state:
@@ -65,37 +65,37 @@ def test_what_is_there_and_what_changes_afterwards_is_in_the_snapshot(cluster: C
 
 def all_objects(cluster: ControlPlane, content_type: str) -> dict[tuple[str, str], object]:
     client, interner, clock = connect(cluster.kubeconfig), Interner(), SystemClock()
-    found: dict[tuple[str, str], object] = {}
+    objects: dict[tuple[str, str], object] = {}
     for resource in RESOURCES:
         lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
         listing = lister.list()
         assert listing.unreadable == {}
-        found |= {(resource.kind, key_of(one)): plain(one) for one in listing.objects}
-    return found
+        objects |= {(resource.kind, key_of(item)): plain(item) for item in listing.objects}
+    return objects
 
 
-def plain(one: Object) -> object:
-    """An object by its fields, pods with those of their class: classes themselves compare by identity."""
-    if isinstance(one, Pod):
-        fields = {name: getattr(one, name) for name in Pod.__struct_fields__ if name != "cls"}
-        return fields, {name: getattr(one.cls, name) for name in PodClass.__struct_fields__}
-    return one
+def plain(item: Object) -> object:
+    """Return a comparable form of an object; for pods, the fields of their class, which compares by identity."""
+    if isinstance(item, Pod):
+        fields = {name: getattr(item, name) for name in Pod.__struct_fields__ if name != "cls"}
+        return fields, {name: getattr(item.cls, name) for name in PodClass.__struct_fields__}
+    return item
 
 
 @pytest.fixture
 def rich(cluster: ControlPlane) -> Iterator[set[str]]:
-    """The kinds of the rich objects, which are there; emptying the cluster does not know all of them."""
-    yield {one["kind"] for one in cluster.apply([node("n1"), *RICH])}
-    for one in RICH:
-        if one["kind"] in ("VolumeAttachment", "CSIStorageCapacity", "ResourceClaim", "DeviceClass"):
-            cluster.api.delete(cluster.api.path(one))
+    """The kinds of the rich objects, which are created; the cluster's cleanup does not delete all of them."""
+    yield {item["kind"] for item in cluster.apply([node("n1"), *RICH])}
+    for item in RICH:
+        if item["kind"] in ("VolumeAttachment", "CSIStorageCapacity", "ResourceClaim", "DeviceClass"):
+            cluster.api.delete(cluster.api.path(item))
 
 
 def test_json_and_protobuf_of_a_real_server_give_equal_objects(cluster: ControlPlane, rich: set[str]) -> None:
     cluster.apply([node("n2", ready=False, taints=[{"key": "a", "effect": "NoExecute"}])])
     cluster.apply([deployment("web", 3), pdb("web", max_unavailable="34%")])
     eventually(lambda: len(cluster.api.items("/api/v1/pods", fieldSelector="status.phase=Running")) >= 3)
-    for _ in range(20):  # heartbeats come in between
+    for _ in range(20):  # heartbeats may change nodes in between
         as_json, as_protobuf = all_objects(cluster, JSON), all_objects(cluster, PROTOBUF)
         if as_json == as_protobuf:
             break
@@ -106,15 +106,15 @@ def test_json_and_protobuf_of_a_real_server_give_equal_objects(cluster: ControlP
 
 
 @CONTENT_TYPES
-def test_a_restarted_server_forgets_the_past_and_nothing_is_missed(cluster: ControlPlane, content_type: str) -> None:
-    """The watch is too old for the new process (410); what went while it was down goes from the snapshot."""
+def test_no_change_is_missed_when_the_server_restarts(cluster: ControlPlane, content_type: str) -> None:
+    """The new process rejects the watch as too old (410); objects deleted meanwhile are removed from the snapshot."""
     cluster.apply([namespace("stays"), namespace("goes")])
     with reading(cluster, content_type) as state:
         eventually(lambda: {"stays", "goes"} <= set(state.snapshot().of("Namespace")))
         cluster.stop_component("kube-apiserver")
         etcd = f"http://127.0.0.1:{cluster._setting.etcd_port}"
         key = base64.b64encode(b"/registry/namespaces/goes").decode()
-        assert httpx.post(f"{etcd}/v3/kv/deleterange", json={"key": key}, timeout=60).json()["deleted"] == "1"
+        assert httpx2.post(f"{etcd}/v3/kv/deleterange", json={"key": key}, timeout=60).json()["deleted"] == "1"
         eventually(lambda: state.errors)
         cluster.start_component("kube-apiserver")
         cluster.apply([namespace("comes")])
@@ -136,29 +136,29 @@ def test_a_custom_resource_is_answered_in_json_although_protobuf_was_asked_for(c
         },
     }
     path = "/apis/example.test/v1/things"
-    [made] = cluster.apply([crd])
+    [stored] = cluster.apply([crd])
     try:
         client, reader = connect(cluster.kubeconfig), codecs("Namespace", PROTOBUF, Interner())
         eventually(lambda: client.send("list things", "GET", path).ok)
         cluster.api.post(path, {"apiVersion": "example.test/v1", "kind": "Thing", "metadata": {"name": "one"}})
         answer = client.request("list things", "GET", path, accept=reader.accept)
         assert answer.content_type.startswith(JSON)
-        assert [key_of(one) for one in reader.of(answer.content_type).page(answer.body).objects] == ["one"]
+        assert [key_of(item) for item in reader.of(answer.content_type).page(answer.body).objects] == ["one"]
     finally:
-        cluster.api.delete(cluster.api.path(made))
+        cluster.api.delete(cluster.api.path(stored))
 
 
-def test_reading_once_is_the_same_as_watching(cluster: ControlPlane) -> None:
+def test_reading_once_gives_the_same_snapshot_as_watching(cluster: ControlPlane) -> None:
     cluster.apply([node("n1"), pod("p", nodeName="n1")])
     snapshot = read_cluster(connect(cluster.kubeconfig), SystemClock(), PROTOBUF)
     assert "default/p" in snapshot.pods_on["n1"]
 
 
-def test_a_service_account_without_permissions_is_told_what_it_may_not_do(cluster: ControlPlane) -> None:
+def test_missing_permissions_are_named_in_the_error(cluster: ControlPlane) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
     cluster.apply([account])
     client = connect(cluster.service_account_kubeconfig("default", "nobody"))
-    for content_type in (JSON, PROTOBUF):  # refusals come in the content type that was asked for
+    for content_type in (JSON, PROTOBUF):  # errors have the requested content type
         with pytest.raises(Forbidden) as caught:
             read_cluster(client, SystemClock(), content_type)
         assert str(caught.value) == (
@@ -167,13 +167,13 @@ def test_a_service_account_without_permissions_is_told_what_it_may_not_do(cluste
         )
 
 
-def test_a_token_of_nobody_is_refused(cluster: ControlPlane) -> None:
+def test_an_unknown_token_is_rejected(cluster: ControlPlane) -> None:
     client = connect(cluster.token_kubeconfig("stranger", "not-a-token"))
     with pytest.raises(Unauthorized, match="the token may have expired"):
         read_cluster(client, SystemClock(), PROTOBUF)
 
 
-def test_a_server_that_we_have_no_reason_to_trust_is_not_spoken_to(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_an_untrusted_server_is_not_contacted(cluster: ControlPlane, tmp_path: Path) -> None:
     stranger = tmp_path / "kubeconfig"
     trusted = cluster.kubeconfig.read_text()
     stranger.write_text(

@@ -6,18 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment, node, pdb, pod
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.manifests import deployment, node, pdb, pod
+from devcluster.plane import ControlPlane
 from predicates.objects import Taint
 from rescheduler.clock import SystemClock
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
 from rescheduler.errors import NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.correlation import Subject
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.eviction import Evicted, Failed, Gone, Refused
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.kube.recorder import Recorder
 from tests.cluster.waiting import eventually
@@ -32,48 +32,50 @@ def client(cluster: ControlPlane) -> Client:
 
 
 @pytest.fixture
-def kube(client: Client) -> Cluster:
-    return Cluster(client)
+def kube(client: Client) -> KubeCluster:
+    return KubeCluster(client)
 
 
-def uid(made: Json) -> str:
-    found: str = made["metadata"]["uid"]
-    return found
+def uid(stored: Json) -> str:
+    value: str = stored["metadata"]["uid"]
+    return value
 
 
 def own(node: Json) -> list[Json]:
-    """The taints that are not the node lifecycle controller's."""
-    return [one for one in node["spec"]["taints"] if not one["key"].startswith("node.kubernetes.io/")]
+    """Return the taints except those of the node lifecycle controller."""
+    return [item for item in node["spec"]["taints"] if not item["key"].startswith("node.kubernetes.io/")]
 
 
-def test_a_taint_and_an_annotation_come_and_go_in_one_write_each(cluster: ControlPlane, kube: Cluster) -> None:
+def test_taint_and_annotation_are_set_and_removed_in_one_write_each(cluster: ControlPlane, kube: KubeCluster) -> None:
     theirs = {"key": "theirs", "effect": "NoExecute", "value": "1"}
-    [made] = cluster.apply([node("n1", ready=False, taints=[theirs])])
+    [stored] = cluster.apply([node("n1", ready=False, taints=[theirs])])
     version = int(cluster.api.get("/api/v1/nodes/n1")["metadata"]["resourceVersion"])
-    kube.edit_node("n1", uid(made), NodeEdit(taint=(Taint(key="ours", effect="NoSchedule"),), annotate={"intent": "x"}))
+    kube.edit_node(
+        "n1", uid(stored), NodeEdit(taint=(Taint(key="ours", effect="NoSchedule"),), annotate={"intent": "x"})
+    )
     marked = cluster.api.get("/api/v1/nodes/n1")
     assert own(marked) == [theirs, {"key": "ours", "effect": "NoSchedule"}]
     assert marked["metadata"]["annotations"]["intent"] == "x"
     assert int(marked["metadata"]["resourceVersion"]) > version
-    kube.edit_node("n1", uid(made), NodeEdit(untaint=("ours",), annotate={"intent": None}))
+    kube.edit_node("n1", uid(stored), NodeEdit(untaint=("ours",), annotate={"intent": None}))
     released = cluster.api.get("/api/v1/nodes/n1")
     assert own(released) == [theirs]
     assert "intent" not in released["metadata"].get("annotations", {})
 
 
-def test_writers_in_parallel_lose_nobody_s_taint(cluster: ControlPlane, kube: Cluster) -> None:
-    [made] = cluster.apply([node("n1", ready=False)])
+def test_parallel_writers_keep_all_taints(cluster: ControlPlane, kube: KubeCluster) -> None:
+    [stored] = cluster.apply([node("n1", ready=False)])
     keys = {f"key-{number}" for number in range(4)}
 
     def mark(key: str) -> None:
-        kube.edit_node("n1", uid(made), NodeEdit(taint=(Taint(key=key, effect="NoSchedule"),)))
+        kube.edit_node("n1", uid(stored), NodeEdit(taint=(Taint(key=key, effect="NoSchedule"),)))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(mark, keys))
-    assert {one["key"] for one in own(cluster.api.get("/api/v1/nodes/n1"))} >= keys
+    assert {item["key"] for item in own(cluster.api.get("/api/v1/nodes/n1"))} >= keys
 
 
-def test_a_node_that_was_replaced_is_neither_marked_nor_deleted(cluster: ControlPlane, kube: Cluster) -> None:
+def test_a_node_that_was_replaced_is_neither_marked_nor_deleted(cluster: ControlPlane, kube: KubeCluster) -> None:
     [old] = cluster.apply([node("n1", ready=False)])
     cluster.api.delete("/api/v1/nodes/n1")
     [new] = cluster.apply([node("n1", ready=False)])
@@ -87,23 +89,23 @@ def test_a_node_that_was_replaced_is_neither_marked_nor_deleted(cluster: Control
 
 
 def running(cluster: ControlPlane, app: str, count: int) -> list[Json]:
-    def found() -> list[Json]:
+    def all_running() -> list[Json]:
         items = cluster.api.items(PODS, labelSelector=f"app={app}")
-        return items if [one["status"]["phase"] for one in items] == ["Running"] * count else []
+        return items if [item["status"]["phase"] for item in items] == ["Running"] * count else []
 
-    return cluster.wait_for(found, f"{count} running pods of {app}")
+    return cluster.wait_for(all_running, f"{count} running pods of {app}")
 
 
-def test_an_eviction_is_of_the_very_pod(cluster: ControlPlane, kube: Cluster) -> None:
+def test_an_eviction_requires_the_uid(cluster: ControlPlane, kube: KubeCluster) -> None:
     cluster.apply([node("n1"), pod("p")])
     [seen] = running(cluster, "p", 1)
-    assert kube.evict("default", "p", uid(seen), dry_run=True) == Evicted()
-    assert kube.evict("default", "p", "of-another-pod") == Gone()
+    assert kube.evict("default", "p", uid(seen), dry_run=True) == EvictionAccepted(uid(seen))
+    assert kube.evict("default", "p", "of-another-pod") == PodGone("of-another-pod")
     [unharmed] = running(cluster, "p", 1)
     assert uid(unharmed) == uid(seen)
-    assert kube.evict("default", "p", uid(seen), 0) == Evicted()
+    assert kube.evict("default", "p", uid(seen), 0) == EvictionAccepted(uid(seen))
     eventually(lambda: cluster.api.items(PODS) == [])
-    assert kube.evict("default", "p", uid(seen)) == Gone()
+    assert kube.evict("default", "p", uid(seen)) == PodGone(uid(seen))
 
 
 DRY_RUNS_ONLY: list[Json] = [
@@ -132,46 +134,48 @@ DRY_RUNS_ONLY: list[Json] = [
 
 @pytest.fixture
 def dry_runs_only(cluster: ControlPlane) -> Iterator[None]:
-    """Admission denies every eviction that it does not take for a dry run."""
-    made = cluster.apply(DRY_RUNS_ONLY)
+    """An admission policy that denies every eviction except dry runs."""
+    stored = cluster.apply(DRY_RUNS_ONLY)
     yield
-    for one in made:
-        cluster.api.delete(cluster.api.path(one))
+    for item in stored:
+        cluster.api.delete(cluster.api.path(item))
 
 
 @pytest.mark.usefixtures("dry_runs_only")
-def test_admission_sees_that_an_eviction_is_a_dry_run(cluster: ControlPlane, kube: Cluster) -> None:
+def test_admission_sees_that_an_eviction_is_a_dry_run(cluster: ControlPlane, kube: KubeCluster) -> None:
     cluster.apply([node("n1"), pod("p")])
     [seen] = running(cluster, "p", 1)
 
-    def denied() -> bool:  # a new policy takes effect after a moment; until then no such pod is evicted
+    def denied() -> bool:  # a new policy takes effect with a delay; no pod has this UID
         outcome = kube.evict("default", "p", "of-another-pod")
-        return isinstance(outcome, Failed) and not outcome.retryable and "only dry runs are allowed" in outcome.message
+        return (
+            isinstance(outcome, EvictionFailed) and not outcome.retryable and "only dry runs are allowed" in outcome.why
+        )
 
     eventually(denied)
     before = cluster.api.get(f"{PODS}/p")["metadata"]["resourceVersion"]
-    assert kube.evict("default", "p", uid(seen), dry_run=True) == Evicted()
+    assert kube.evict("default", "p", uid(seen), dry_run=True) == EvictionAccepted(uid(seen))
     assert cluster.api.get(f"{PODS}/p")["metadata"]["resourceVersion"] == before
-    assert isinstance(kube.evict("default", "p", uid(seen)), Failed)
+    assert isinstance(kube.evict("default", "p", uid(seen)), EvictionFailed)
     assert uid(running(cluster, "p", 1)[0]) == uid(seen)
 
 
-def test_a_dry_run_is_refused_as_the_eviction_would_be(cluster: ControlPlane, kube: Cluster) -> None:
+def test_a_dry_run_is_rejected_like_the_eviction(cluster: ControlPlane, kube: KubeCluster) -> None:
     cluster.apply([node("n1"), deployment("web", 2), pdb("web", min_available=2)])
     first, _ = running(cluster, "web", 2)
     eventually(lambda: healthy(cluster) == 2)
     outcome = kube.evict("default", first["metadata"]["name"], uid(first), dry_run=True)
-    assert isinstance(outcome, Refused)
-    assert outcome.budgets == ("web",)
+    assert isinstance(outcome, EvictionRefused)
+    assert "disruption budget web " in outcome.why
 
 
 def healthy(cluster: ControlPlane) -> int:
-    """The pods that the only budget counts as healthy."""
+    """Return the number of healthy pods of the only budget."""
     [budget] = cluster.api.items("/apis/policy/v1/poddisruptionbudgets")
     return int(budget["status"].get("currentHealthy", 0))
 
 
-def test_a_budget_refuses_by_name(cluster: ControlPlane, kube: Cluster) -> None:
+def test_a_rejected_eviction_names_the_budget(cluster: ControlPlane, kube: KubeCluster) -> None:
     cluster.apply([node("n1"), deployment("web", 2), pdb("web", min_available=2)])
     first, _ = running(cluster, "web", 2)
     cluster.wait_for(
@@ -179,33 +183,32 @@ def test_a_budget_refuses_by_name(cluster: ControlPlane, kube: Cluster) -> None:
         "a budget that counts its pods",
     )
     outcome = kube.evict("default", first["metadata"]["name"], uid(first))
-    assert isinstance(outcome, Refused)
-    assert outcome.budgets == ("web",)
-    assert outcome.message == "The disruption budget web needs 2 healthy pods and has 2 currently"
+    assert isinstance(outcome, EvictionRefused)
+    assert outcome.why == "The disruption budget web needs 2 healthy pods and has 2 currently"
 
 
-def test_a_pod_under_two_budgets_cannot_be_evicted_ever(cluster: ControlPlane, kube: Cluster) -> None:
+def test_a_pod_with_two_budgets_can_never_be_evicted(cluster: ControlPlane, kube: KubeCluster) -> None:
     cluster.apply([node("n1"), deployment("web", 1), pdb("web", max_unavailable=1)])
     cluster.apply([pdb("web-too", app="web", max_unavailable=1)])
     [only] = running(cluster, "web", 1)
     outcome = kube.evict("default", only["metadata"]["name"], uid(only))
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, EvictionFailed)
     assert not outcome.retryable
-    assert "more than one PodDisruptionBudget" in outcome.message
+    assert "more than one PodDisruptionBudget" in outcome.why
     assert uid(running(cluster, "web", 1)[0]) == uid(only)
 
 
-def test_without_permission_an_eviction_fails_for_good_and_says_why(cluster: ControlPlane) -> None:
+def test_without_permission_an_eviction_fails_permanently(cluster: ControlPlane) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
     cluster.apply([account])
     kubeconfig = cluster.service_account_kubeconfig("default", "nobody")
-    outcome = Cluster(Client(Kubeconfig(str(kubeconfig)), SystemClock())).evict("default", "p", "u")
-    assert isinstance(outcome, Failed)
+    outcome = KubeCluster(Client(Kubeconfig(str(kubeconfig)), SystemClock())).evict("default", "p", "u")
+    assert isinstance(outcome, EvictionFailed)
     assert not outcome.retryable
-    assert 'cannot create resource "pods/eviction"' in outcome.message
+    assert 'cannot create resource "pods/eviction"' in outcome.why
 
 
-def test_one_leads_and_the_other_takes_over_when_the_lease_is_given_back(cluster: ControlPlane, client: Client) -> None:
+def test_the_second_replica_takes_over_when_the_lease_is_released(cluster: ControlPlane, client: Client) -> None:
     first, second = (Elector(client, SystemClock(), "default", "spot-rescheduler", identity()) for _ in range(2))
     first.start()
     eventually(lambda: first.leading)
@@ -234,7 +237,7 @@ def test_a_dead_holder_s_lease_is_taken_over(cluster: ControlPlane, client: Clie
 
 
 class ForwardClock(SystemClock):
-    """Ten minutes pass when told to."""
+    """A clock that tests can advance."""
 
     ahead = 0.0
 
@@ -242,31 +245,31 @@ class ForwardClock(SystemClock):
         return super().monotonic() + self.ahead
 
 
-def test_events_are_told_of_nodes_and_pods_and_repeats_are_counted(cluster: ControlPlane, client: Client) -> None:
-    made, bare = cluster.apply([node("n1"), pod("p", nodeName="n1")])
+def test_events_are_recorded_for_nodes_and_pods_and_repeats_are_counted(cluster: ControlPlane, client: Client) -> None:
+    stored, bare = cluster.apply([node("n1"), pod("p", nodeName="n1")])
     clock = ForwardClock()
     recorder = Recorder(client, clock)
     recorder.start()
-    subject = Subject("Node", "n1", uid(made))
+    subject = Subject("Node", "n1", uid(stored))
 
-    def told(**fields: str) -> list[Json]:
+    def events(**fields: str) -> list[Json]:
         selector = ",".join(f"{name}={value}" for name, value in fields.items())
         return cluster.api.items("/api/v1/events", fieldSelector=selector)
 
     recorder.record(subject, "DrainBlocked", "first")
     recorder.record(Subject("Pod", "p", uid(bare), "default"), "Rescheduler", "evicted", "Warning")
-    eventually(lambda: told(reason="DrainBlocked"))
+    eventually(lambda: events(reason="DrainBlocked"))
     clock.ahead = 600.0
     recorder.record(subject, "DrainBlocked", "first")
     recorder.record(subject, "DrainBlocked", "second")
     recorder.close(60.0)
-    both = told(reason="DrainBlocked", **{"involvedObject.uid": uid(made)})
+    both = events(reason="DrainBlocked", **{"involvedObject.uid": uid(stored)})
     blocked, other = sorted(both, key=lambda event: event["message"])
     assert (blocked["count"], blocked["message"], blocked["type"]) == (2, "first", "Normal")
     assert (other["count"], other["message"]) == (1, "second")
     assert (blocked["source"]["component"], blocked["metadata"]["namespace"]) == ("rescheduler", "default")
     assert blocked["firstTimestamp"] <= blocked["lastTimestamp"]
-    [evicted] = told(reason="Rescheduler", **{"involvedObject.name": "p"})
+    [evicted] = events(reason="Rescheduler", **{"involvedObject.name": "p"})
     assert (evicted["type"], evicted["message"]) == ("Warning", "evicted")
 
 
@@ -276,8 +279,8 @@ def test_a_request_in_a_thread_of_its_own_shares_the_connection_pool(client: Cli
         threading.Thread(target=lambda: answers.append(client.request("get version", "GET", "/version").code))
         for _ in range(16)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for item in threads:
+        item.start()
+    for item in threads:
+        item.join()
     assert answers == [200] * 16

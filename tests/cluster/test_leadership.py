@@ -1,4 +1,4 @@
-"""One leader: replicas as processes under the shipped RBAC, each with the token of a pod of its own."""
+"""Leader election between replicas, which are processes with the shipped RBAC and pod-bound tokens."""
 
 import subprocess
 import sys
@@ -9,40 +9,40 @@ from typing import Final
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditEvent
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.audit import AuditEvent
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import ONE
-from tests.cluster.daemon import LEASE_PATH, LEASES, ROOT, environment, let_go, put_stuck, terminating
+from tests.cluster.daemon import LEASE_PATH, LEASES, ROOT, create_stuck_pod, delete_stuck_pods, environment, terminating
 from tests.cluster.observer import Observer
 from tests.cluster.replicas import Installation, installed, written_by
 from tests.cluster.takeovers import holder, rendered, take_over
 
-#: The Lease that the fence reads in place of the real one, so that the test says how far it lags behind.
+#: The Lease that the fencing policy reads instead of the real one, so that the test controls its lag.
 SHADOW: Final = "shadow"
 
-#: Longer than a new leader sends a write again that the fence denies.
+#: Longer than a new leader retries a write that the fencing policy denies.
 LAG: Final = timedelta(seconds=6)
 
 
 @pytest.fixture
 def bare(observer: Observer) -> Iterator[Installation]:
-    """A node that can be emptied, and the replicas a and b without a fence."""
+    """A drainable node, and the replicas a and b without fencing."""
     observer.nodes(1, 2)
     observer.plane.apply([deployment("web", 3)])
     observer.running(3, "web")
-    with installed(Installation(observer.plane), rendered(fenced=False)) as made:
+    with installed(Installation(observer.plane), rendered(fenced=False)) as installation:
         observer.open_spot()
-        yield made
+        yield installation
 
 
 def moved(observer: Observer) -> None:
     observer.eventually(lambda: observer.kinds("web") == {"spot": 3}, "the pods on spot nodes")
-    observer.opened()
+    observer.wait_unmarked()
 
 
-def test_of_two_replicas_without_a_flag_one_acts(bare: Installation, observer: Observer) -> None:
+def test_only_one_of_two_replicas_acts_by_default(bare: Installation, observer: Observer) -> None:
     with bare.daemon("a"), bare.daemon("b"):
         moved(observer)
         leader = bare.leader
@@ -50,7 +50,7 @@ def test_of_two_replicas_without_a_flag_one_acts(bare: Installation, observer: O
     assert {event.user.pod for event in observer.audit.writes("nodes", "pods/eviction", user=bare.user)} == {leader}
 
 
-def test_a_single_round_holds_the_lease_and_gives_it_back_at_its_end(bare: Installation, observer: Observer) -> None:
+def test_a_single_round_holds_the_lease_and_releases_it_at_the_end(bare: Installation, observer: Observer) -> None:
     with bare.daemon("a", "--once") as daemon:
         assert daemon.end() == 0
     moved(observer)
@@ -60,7 +60,7 @@ def test_a_single_round_holds_the_lease_and_gives_it_back_at_its_end(bare: Insta
     assert [event.kind for event in written].count("pods/eviction") == 3
 
 
-def test_whatever_the_leader_writes_has_a_deadline_before_its_lease_ends(
+def test_all_writes_of_the_leader_have_a_deadline_before_its_lease_expires(
     bare: Installation, observer: Observer
 ) -> None:
     with bare.daemon("a", "--once") as daemon:
@@ -71,9 +71,9 @@ def test_whatever_the_leader_writes_has_a_deadline_before_its_lease_ends(
 
 
 def seconds(event: AuditEvent) -> int:
-    """What a write asked the API server to end within."""
-    _, _, asked = event.request_uri.partition("timeout=")
-    return int(asked.removesuffix("s"))
+    """Return the timeout in seconds that a write requested from the API server."""
+    _, _, value = event.request_uri.partition("timeout=")
+    return int(value.removesuffix("s"))
 
 
 def test_a_single_round_does_nothing_while_another_replica_leads(cluster: ControlPlane, observer: Observer) -> None:
@@ -87,17 +87,18 @@ def test_a_single_round_does_nothing_while_another_replica_leads(cluster: Contro
     cluster.api.post(LEASES, lease)
     ended = once(cluster.kubeconfig, patience=3)
     waited = "lease default/k8s-spot-rescheduler was not ours within 0:00:03"
-    told = f"rescheduler: gave up: {waited}: another replica leads: another_1"
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, told)
+    message = f"rescheduler: gave up: {waited}: another replica leads: another_1"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, message)
     assert observer.audit.writes("nodes", "pods/eviction", "events", "leases", agent="spot-rescheduler/") == []
     assert cluster.api.get(LEASE_PATH)["spec"]["holderIdentity"] == "another_1"
 
 
 def once(kubeconfig: Path, *, patience: int) -> subprocess.CompletedProcess[str]:
-    """``rescheduler run --once`` with less patience than its two minutes."""
+    """Run ``rescheduler run --once`` with a shorter timeout than the default of two minutes."""
     program = (
-        "from datetime import timedelta; from rescheduler import app, cli; "
-        f"app.ONCE_PATIENCE = timedelta(seconds={patience}); cli.main()"
+        "from datetime import timedelta; from rescheduler import cli; "
+        "from rescheduler.housekeeping import composition; "
+        f"composition.ONCE_PATIENCE = timedelta(seconds={patience}); cli.main()"
     )
     flags = ("run", "--once", "--namespace=default", "--listen-address=127.0.0.1:0", "-v=0")
     command = [sys.executable, "-c", program, *flags, f"--kubeconfig={kubeconfig}"]
@@ -106,17 +107,15 @@ def once(kubeconfig: Path, *, patience: int) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_when_the_leader_is_told_to_stop_its_lease_is_the_last_that_it_writes(
-    cluster: ControlPlane, observer: Observer
-) -> None:
-    """So all that it tells of the drain is told before another one may act."""
-    put_stuck(cluster, observer)
-    with installed(Installation(cluster), rendered(fenced=True)) as made, made.daemon("a") as daemon:
+def test_the_lease_is_the_last_write_of_a_stopped_leader(cluster: ControlPlane, observer: Observer) -> None:
+    """All other writes of the drain are complete before another replica may act."""
+    create_stuck_pod(cluster, observer)
+    with installed(Installation(cluster), rendered(fenced=True)) as installation, installation.daemon("a") as daemon:
         observer.eventually(lambda: terminating(cluster), "the drain under way")
         daemon.terminate()
         assert daemon.end() == 0
-        assert made.leader == ""
-    let_go(cluster)
+        assert installation.leader == ""
+    delete_stuck_pods(cluster)
     written = written_by(observer.audit.events(), "a")
     assert (written[-1].kind, holder(written[-1])) == ("leases", "")
     assert "DrainFailed" in observer.events(ONE)
@@ -124,34 +123,32 @@ def test_when_the_leader_is_told_to_stop_its_lease_is_the_last_that_it_writes(
 
 
 @pytest.mark.parametrize("pause", [0.2, 1.7])
-def test_a_leader_that_was_stopped_writes_nothing_after_its_lease_was_taken(
-    cluster: ControlPlane, pause: float
-) -> None:
+def test_a_paused_leader_writes_nothing_after_its_lease_was_taken(cluster: ControlPlane, pause: float) -> None:
     """`python -m tests.cluster.takeovers` does the same many times."""
     seen = take_over(cluster, rendered(fenced=True), pause)
     assert seen.before
     assert (seen.late, seen.violations) == ((), ())
 
 
-def test_a_fence_that_lags_behind_the_lease_cools_no_node_down(cluster: ControlPlane, observer: Observer) -> None:
+def test_a_fence_that_lags_behind_the_lease_causes_no_cool_down(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
     observer.running(3, "web")
-    with installed(Installation(cluster), lagging(rendered(fenced=True))) as made:
-        shadow = f"{made.lease_path.rpartition('/')[0]}/{SHADOW}"
+    with installed(Installation(cluster), lagging(rendered(fenced=True))) as installation:
+        shadow = f"{installation.lease_path.rpartition('/')[0]}/{SHADOW}"
         cluster.api.patch(shadow, {"spec": {"holderIdentity": "b_1"}})
         observer.open_spot()
-        with made.daemon("a"):
+        with installation.daemon("a"):
             observer.eventually(lambda: lags(observer), f"denials for {LAG}")
             assert observer.marks() == {}
             cluster.api.patch(shadow, {"spec": {"holderIdentity": "a_1"}})
             moved(observer)
-    assert observer.evictions(user=made.user)
+    assert observer.evictions(user=installation.user)
     assert "DrainCoolDown" not in observer.events(ONE)
 
 
 def lagging(objects: list[Json]) -> list[Json]:
-    """With a fence that reads SHADOW; the Lease stays as it is for the daemon."""
+    """Let the fencing policy read SHADOW; the daemon uses the unchanged Lease."""
     for item in objects:
         if item["kind"] == "ValidatingAdmissionPolicyBinding":
             item["spec"]["paramRef"]["name"] = SHADOW
@@ -160,6 +157,6 @@ def lagging(objects: list[Json]) -> list[Json]:
 
 
 def lags(observer: Observer) -> bool:
-    """Whether the fence has denied what a did for LAG."""
+    """Return whether the fencing policy has denied the writes of replica a for LAG."""
     denied = [event.at for event in observer.audit.events() if (event.user.pod, event.code) == ("a", 403)]
     return bool(denied) and denied[-1] - denied[0] > LAG

@@ -1,4 +1,4 @@
-"""Each right in the shipped manifests is needed: without it there is one clear error, and a full run uses it."""
+"""Each right in the shipped manifests is necessary: without it there is a clear error, and a full run uses it."""
 
 import contextlib
 import logging
@@ -9,20 +9,20 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditLog
-from deploy.local.manifests import deployment, job, namespace, on_demand, pod, statefulset
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER
+from devcluster.api import Json
+from devcluster.audit import AuditLog
+from devcluster.manifests import deployment, job, namespace, on_demand, pod, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER
 from rescheduler.clock import Clock, SystemClock
+from rescheduler.execution.event_recording import recording
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.observe.events import NodeRef
-from rescheduler.recording import recording
+from rescheduler.observe.events import InvolvedNode
 from rescheduler.settings import LEASE, MEMORY_NAME
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
@@ -39,28 +39,28 @@ DAEMON: Final = "spot-rescheduler"
 PROXY: Final = "cloudpool-proxy"
 GET_POD: Final = Right("get", "", "pods")
 GET_NODE: Final = Right("get", "", "nodes")
-#: Reads that reflectors begin side by side: one process tells of all that are missing.
+#: Reads that reflectors start in parallel, so that one process reports all missing rights.
 READS: Final = ("list", "watch")
 OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
 OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
 LIST_EVENTS: Final = Right("list", "", "events")
 PATCH_EVENTS: Final = Right("patch", "", "events")
-#: Events are listed for the words of a failure, once replacement pods are refused.
+#: Rights that are only used after a failure: Events are listed when replacement pods are rejected.
 IN_TROUBLE: Final = frozenset({LIST_EVENTS})
 
 
 def read(rights: Sequence[Right], verb: str) -> list[Right]:
-    """Those that reflectors need."""
+    """Return the rights with *verb* that reflectors need."""
     return [right for right in rights if right.verb == verb and right not in IN_TROUBLE]
 
 
 def acts(rights: Sequence[Right]) -> list[Right]:
-    """Those that are taken away one by one."""
+    """Return the rights that are removed one at a time."""
     return [right for right in rights if right.verb not in READS or right in IN_TROUBLE]
 
 
 def forget(cluster: ControlPlane) -> None:
-    """Delete what the daemon keeps in its namespace."""
+    """Delete the objects that the daemon keeps in its namespace."""
     cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}")
     cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{MEMORY_NAME}")
 
@@ -91,19 +91,19 @@ def daemon(cluster: ControlPlane, *flags: str) -> Daemon:
 
 
 def replication_controller(name: str) -> Json:
-    made = deployment(name, 1)
-    spec = {key: value for key, value in made["spec"].items() if key != "selector"}
-    return {**made, "apiVersion": "v1", "kind": "ReplicationController", "spec": spec}
+    proxy_world = deployment(name, 1)
+    spec = {key: value for key, value in proxy_world["spec"].items() if key != "selector"}
+    return {**proxy_world, "apiVersion": "v1", "kind": "ReplicationController", "spec": spec}
 
 
 def controllers() -> list[Json]:
-    """A workload of each kind that the daemon looks up."""
+    """Return a workload of each kind of controller that the daemon reads."""
     tolerant = job("batch", annotations={COMPLETE_AFTER: NEVER})
     return [deployment("web", 1), statefulset("db", 1), replication_controller("old"), tolerant]
 
 
 class TestWithout:
-    """Each right is taken away."""
+    """Tests with each right removed."""
 
     @pytest.mark.parametrize("verb", READS)
     def test_what_the_daemon_reads(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
@@ -113,10 +113,10 @@ class TestWithout:
         daemon_rights.take(*taken)
         with daemon(cluster) as running:
 
-            def told() -> str:
+            def messages() -> str:
                 return "\n".join([*(line["message"] for line in running.lines), waits_for(running)])
 
-            each_is_named(cluster, daemon_rights, taken, told)
+            each_is_named(cluster, daemon_rights, taken, messages)
             assert clear(running.lines, taken)
         assert observer.evictions() == []
 
@@ -141,14 +141,14 @@ class TestWithout:
         taken = read(OF_THE_PROXY, verb)
         proxy_rights.take(*taken)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
-        with world(cluster, tmp_path, 1, kubeconfig=own) as made:
-            readyz = f"{next(line for line in made.lines if 'serving on ' in line).split()[-1]}/readyz"
+        with world(cluster, tmp_path, 1, kubeconfig=own) as proxy_world:
+            readyz = f"{next(line for line in proxy_world.lines if 'serving on ' in line).split()[-1]}/readyz"
 
-            def told() -> str:
-                return "\n".join([*made.lines, httpx.get(readyz, timeout=60, trust_env=False).text])
+            def messages() -> str:
+                return "\n".join([*proxy_world.lines, httpx2.get(readyz, timeout=60, trust_env=False).text])
 
-            each_is_named(cluster, proxy_rights, taken, told)
-            assert made.orders() == []
+            each_is_named(cluster, proxy_rights, taken, messages)
+            assert proxy_world.orders() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
     def test_what_the_proxy_does(
@@ -160,30 +160,30 @@ class TestWithout:
             return
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
         before = partial(furnished, right=right)
-        with world(cluster, tmp_path, 2, kubeconfig=own, before=before, nodes_stay=True) as made:
-            cluster.wait_for(partial(terminated_without, made, right), str(right), seconds=100)
+        with world(cluster, tmp_path, 2, kubeconfig=own, before=before, nodes_stay=True) as proxy_world:
+            cluster.wait_for(partial(terminated_without, proxy_world, right), str(right), seconds=100)
 
 
 def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
-    """Whether every warning or error about rights names one that was taken, in one line that is no traceback."""
+    """Return whether each message about missing rights is a single line that names a right in *taken*."""
     about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
     return bool(about) and all("\n" not in line and _names(line, taken) for line in about)
 
 
 def _names(line: str, taken: Sequence[Right]) -> bool:
-    """Whether *line* names a right that was taken, or lists nothing but such rights."""
+    """Return whether *line* names a right in *taken*, or lists only such rights."""
     _, is_list, rights = line.partition("missing rights: ")
     if is_list:
         return set(rights.split("; ")) <= set(map(str, taken))
     return any(right.named_in(line) for right in taken)
 
 
-def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], told: Callable[[], str]) -> None:
-    """Wait until each of *taken* was named; it is given back then, so that the others have their turn."""
+def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], messages: Callable[[], str]) -> None:
+    """Wait until each right in *taken* is named; grant named rights again, so that the others are reported."""
     left = set(taken)
 
     def named() -> set[Right]:
-        text = told()
+        text = messages()
         return {right for right in left if right.named_in(text)}
 
     while left:
@@ -192,16 +192,16 @@ def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right
 
 
 def waits_for(running: Daemon) -> str:
-    """What the status page says the daemon waits for."""
+    """Return what the daemon waits for, according to its status page."""
     if not running.address:
         return ""
-    page = httpx.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)
+    page = httpx2.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)
     return str((page.json()["waiting"] or {}).get("detail", ""))
 
 
 @contextlib.contextmanager
 def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[Observer, Sequence[str]]]:
-    """A cluster on which the daemon needs *right*, and its flags."""
+    """Set up a cluster on which the daemon needs *right*, and yield an observer and the daemon's flags."""
     observer = Observer(cluster)
     if right == Right("delete", "", "nodes"):
         with machines(observer, folder, 1, 1) as pool:
@@ -228,10 +228,10 @@ def client(cluster: ControlPlane, account: str, clock: Clock) -> Client:
     return Client(Kubeconfig(str(own)), clock, "spot-rescheduler/test")
 
 
-def after_another_pod(cluster: ControlPlane, account: str) -> str:
-    """What becomes of the eviction of a pod that another one of its name has replaced."""
+def evict_replaced_pod(cluster: ControlPlane, account: str) -> str:
+    """Return the outcome of evicting a pod that was replaced by another pod of the same name."""
     cluster.apply([on_demand("other"), pod("other", nodeName="other")])
-    ours = Cluster(client(cluster, account, SystemClock()))
+    ours = KubeCluster(client(cluster, account, SystemClock()))
     try:
         return repr(ours.evict("default", "other", "the-uid-of-another"))
     finally:
@@ -240,7 +240,7 @@ def after_another_pod(cluster: ControlPlane, account: str) -> str:
 
 
 class Later(SystemClock):
-    """A clock that is put forward."""
+    """A clock that tests can advance."""
 
     ahead = 0.0
 
@@ -248,17 +248,17 @@ class Later(SystemClock):
         return super().monotonic() + self.ahead
 
 
-def told_again(cluster: ControlPlane, account: str) -> str:
-    """What is logged where the same thing is told of a node twice, ten minutes apart."""
+def record_event_twice(cluster: ControlPlane, account: str) -> str:
+    """Record the same Event about a node twice, ten minutes apart, and return the log."""
     clock, lines, handler = Later(), StringIO(), logging.StreamHandler
-    about = NodeRef("told", "the-uid")
+    about = InvolvedNode("tested-node", "the-uid")
     log = logging.getLogger("rescheduler")
     own = handler(lines)
     log.addHandler(own)
     try:
         with recording(client(cluster, account, clock), clock) as record:
             record(about, "Tested", "the same")
-            cluster.wait_for(lambda: "Tested" in Observer(cluster).events("told"), "the first event")
+            cluster.wait_for(lambda: "Tested" in Observer(cluster).events("tested-node"), "the first event")
             clock.ahead = 600.0
             record(about, "Tested", "the same")
     finally:
@@ -266,75 +266,78 @@ def told_again(cluster: ControlPlane, account: str) -> str:
     return lines.getvalue()
 
 
-#: Rights for what a run meets seldom: how the product comes to use them.
-RARE: Final[dict[Right, Callable[[ControlPlane, str], str]]] = {GET_POD: after_another_pod, PATCH_EVENTS: told_again}
+#: Functions that exercise rights that a normal run rarely uses.
+RARE: Final[dict[Right, Callable[[ControlPlane, str], str]]] = {
+    GET_POD: evict_replaced_pod,
+    PATCH_EVENTS: record_event_twice,
+}
 
 
-def seldom(cluster: ControlPlane, account: str) -> None:
+def exercise_rare_rights(cluster: ControlPlane, account: str) -> None:
     for use in RARE.values():
         assert "forbidden" not in use(cluster, account)
 
 
-def furnished(made: World, right: Right) -> None:
-    """Pods on the machine od-1, for which *right* is needed."""
+def furnished(proxy_world: World, right: Right) -> None:
+    """Create pods on the machine od-1 for which *right* is needed."""
     if right in IN_TROUBLE:
-        in_trouble(made, "od-1")
+        in_trouble(proxy_world, "od-1")
         return
-    others = [name for name in made.nodes() if name != "od-1"]
-    made.cordon(*others)
-    made.plane.apply(controllers())
-    made.plane.wait_for(lambda: len(made.pods()) == len(controllers()), "the pods")
-    made.cordon(*others, off=False)
+    others = [name for name in proxy_world.nodes() if name != "od-1"]
+    proxy_world.cordon(*others)
+    proxy_world.plane.apply(controllers())
+    proxy_world.plane.wait_for(lambda: len(proxy_world.pods()) == len(controllers()), "the pods")
+    proxy_world.cordon(*others, off=False)
 
 
-def in_trouble(made: World, node: str) -> None:
-    """A pod on *node* whose replacement will be refused."""
-    observer = Observer(made.plane)
-    made.plane.apply([namespace("red")])
+def in_trouble(proxy_world: World, node: str) -> None:
+    """Create a pod on *node* whose replacement pod will be rejected."""
+    observer = Observer(proxy_world.plane)
+    proxy_world.plane.apply([namespace("red")])
     observer.start_on(node, statefulset("api", 1, namespace="red"), pods=1)
     observer.running(1, "api")
-    made.plane.apply([quota("red")])
+    proxy_world.plane.apply([quota("red")])
     for name in observer.node_names():
         observer.cordon(name, off=True)
 
 
-def said(made: World, right: Right) -> bool:
-    return any(right.words in line and "Traceback" not in line for line in list(made.lines))
+def logs_missing_right(proxy_world: World, right: Right) -> bool:
+    return any(right.words in line and "Traceback" not in line for line in list(proxy_world.lines))
 
 
-def terminated_without(made: World, right: Right) -> bool:
-    """Ask for a termination; whether what is missing was told, in the answer or in the log."""
-    terminate = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+def terminated_without(proxy_world: World, right: Right) -> bool:
+    """Request a termination; return whether the response or the log names the missing right."""
+    terminate = {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
     try:
-        answer = httpx.post(f"{made.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
-    except httpx.TimeoutException:  # it tries again, for as long as an update may take
+        answer = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
+    except httpx2.TimeoutException:  # the proxy retries until the update times out
         answer = ""
-    return right.words in answer.replace('\\"', '"') or said(made, right)
+    return right.words in answer.replace('\\"', '"') or logs_missing_right(proxy_world, right)
 
 
 class TestAllIsUsed:
-    """The API server's audit log of full runs has every right that is granted."""
+    """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("nothing_kept")
     def test_by_the_daemon(self, cluster: ControlPlane, tmp_path: Path) -> None:
-        """With a provider and fencing: a drain that ends well, then some whose replacement pods are refused."""
+        """With a provider and fencing: a successful drain, then drains whose replacement pods are rejected."""
         (tmp_path / "kustomize").mkdir()
         objects = composed(tmp_path / "kustomize", ours=FENCED)
         observer, installation = Observer(cluster), Installation(cluster)
         audit = AuditLog(cluster.layout.audit_log)
         with Granted(cluster, objects):
-            seldom(cluster, DAEMON)
-            with daemon(cluster):  # fencing comes with the Lease, without it the daemon creates it
+            exercise_rare_rights(cluster, DAEMON)
+            with daemon(cluster):  # without fencing, which includes the Lease, the daemon creates it
                 observer.eventually(lambda: installation.leader, "a leader")
         forget(cluster)
         with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
             observer.start_on("od-1", *controllers(), pods=4)
             cluster.apply([namespace("red")])
             observer.start_on("od-2", statefulset("web", 5, namespace="red"), pods=5)
-            observer.running(9 + 1)  # and the pod of the replica
+            observer.running(9 + 1)  # including the pod of the replica
             observer.open_all()
             with installation.daemon("a", *FLAGS, *pool.flags) as running:
-                observer.eventually(lambda: pool.ordered() == ["od-1"], "the machine ordered away")
+                observer.eventually(lambda: pool.ordered() == ["od-1"], "the termination of the machine")
                 cluster.apply([quota("red")])
                 observer.eventually(partial(uses, audit, installation.user, LIST_EVENTS), "events listed", seconds=200)
                 running.terminate()
@@ -346,17 +349,19 @@ class TestAllIsUsed:
         user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
 
-        def before(made: World) -> None:
-            furnished(made, GET_POD)
-            in_trouble(made, "od-2")
+        def before(proxy_world: World) -> None:
+            furnished(proxy_world, GET_POD)
+            in_trouble(proxy_world, "od-2")
 
-        with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as made:
-            answer = made.post("/pool/terminate", {"machineId": made.id("od-1"), "decrementDesiredSize": True})
+        with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as proxy_world:
+            answer = proxy_world.post(
+                "/pool/terminate", {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
+            )
             assert (answer.status_code, answer.text) == (200, "")
-            cluster.wait_for(lambda: "od-1" not in made.nodes(), "the Node deleted")
-            made.post("/pool/terminate", {"machineId": made.id("od-2"), "decrementDesiredSize": True})
-            assert made.stop() == 0
-        seldom(cluster, PROXY)
+            cluster.wait_for(lambda: "od-1" not in proxy_world.nodes(), "the Node deleted")
+            proxy_world.post("/pool/terminate", {"machineId": proxy_world.id("od-2"), "decrementDesiredSize": True})
+            assert proxy_world.stop() == 0
+        exercise_rare_rights(cluster, PROXY)
         assert unused(cluster, audit, user, kustomization("proxy")) == set()
 
 
@@ -365,7 +370,7 @@ def uses(audit: AuditLog, user: str, right: Right) -> bool:
 
 
 def unused(cluster: ControlPlane, audit: AuditLog, user: str, objects: Sequence[Json]) -> set[str]:
-    """Rights of *objects* that *user* was granted, and did not use. A watch is in the log a moment after its end."""
+    """Return the granted rights of *objects* that *user* did not use. A watch is logged only after it ends."""
     granted = set(rights(objects))
 
     def left() -> set[Right]:

@@ -1,23 +1,23 @@
-"""Each right of the Liqo parts is needed: without it there is one clear error, and a full run uses it."""
+"""Each right of the Liqo services is necessary: without it there is a clear error, and a full run uses it."""
 
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.audit import AuditLog
-from deploy.local.plane import ControlPlane
+from devcluster.audit import AuditLog
+from devcluster.plane import ControlPlane
 from tests.acceptance.program import Program
-from tests.backends import pki
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted, Right, shipped
 from tests.cluster.test_least_privilege import unused
 from tests.cluster.test_liqo_discovery import arguments, secret
 from tests.cluster.test_liqo_node_manager import GROUP, client
 from tests.cluster.virtual import CONFIG, Site, site
+from tests.providers import pki
 
 PARTS: Final = "liqo-autoscaling"
 MANAGER: Final = "node-manager"
@@ -29,11 +29,11 @@ DELETE: Final = Right("delete", "authentication.liqo.io", "resourceslices")
 
 @pytest.fixture
 def granted(cluster: ControlPlane) -> Iterator[Granted]:
-    """The rights of both parts, in their namespaces."""
+    """The rights of both services, in their namespaces."""
     objects = kustomization("liqo")
-    cluster.apply([one for one in objects if one["kind"] == "Namespace"])
-    with Granted(cluster, objects) as made:
-        yield made
+    cluster.apply([item for item in objects if item["kind"] == "Namespace"])
+    with Granted(cluster, objects) as connection:
+        yield connection
 
 
 def of(account: str) -> str:
@@ -41,11 +41,11 @@ def of(account: str) -> str:
 
 
 def ask(here: Site, path: str, **query: str) -> str:
-    """The answer's text to one of the routes of the original."""
-    with client(here, "client") as made:
+    """Return the response text of a route of the original node manager's API, or the error."""
+    with client(here, "client") as connection:
         try:
-            return made.get(path, params=query).text
-        except httpx.TransportError as error:
+            return connection.get(path, params=query).text
+        except httpx2.TransportError as error:
             return str(error)
 
 
@@ -58,15 +58,15 @@ def scale_down(here: Site) -> str:
 
 
 def named(here: Site, right: Right) -> bool:
-    """Whether the node manager tells, to a client or in its log, that *right* is missing."""
-    said = scale_down(here) if right == DELETE else scale_up(here)
+    """Return whether the node manager reports *right* as missing, in a response or in its log."""
+    response_text = scale_down(here) if right == DELETE else scale_up(here)
     lines = [line["message"] for line in here.manager.lines]
     assert not [line for line in lines if "Traceback" in line]
-    return right.words in said.replace('\\"', '"') or any(right.words in line for line in lines)
+    return right.words in response_text.replace('\\"', '"') or any(right.words in line for line in lines)
 
 
-def told_at_the_end(folder: Path, part: str) -> list[str]:
-    """What a program that could not start says for a person, beside its log."""
+def final_errors(folder: Path, part: str) -> list[str]:
+    """Return the plain error lines of a program that could not start."""
     lines = [line for file in folder.glob(f"{part}*") for line in _text(file).splitlines()]
     return [line for line in lines if line.startswith("rescheduler")]
 
@@ -87,7 +87,7 @@ class TestWithout:
             if right.verb == "list":
                 with pytest.raises(AssertionError):
                     here.start(CONFIG)
-                assert [right.words in line for line in told_at_the_end(tmp_path, MANAGER)] == [True]
+                assert [right.words in line for line in final_errors(tmp_path, MANAGER)] == [True]
                 return
             here.start(CONFIG)
             if right == DELETE:
@@ -101,10 +101,10 @@ class TestWithout:
         with discovery(cluster, tmp_path) as program:
             if right.verb == "list":
                 assert program.end() == 1
-                assert [right.words in line for line in told_at_the_end(tmp_path, "log")] == [True]
+                assert [right.words in line for line in final_errors(tmp_path, "log")] == [True]
                 return
-            cluster.wait_for(lambda: program.told(right.words), str(right), seconds=120)
-            assert not program.told("Traceback")
+            cluster.wait_for(lambda: program.logged(right.words), str(right), seconds=120)
+            assert not program.logged("Traceback")
 
 
 def discovery(cluster: ControlPlane, folder: Path) -> Program:
@@ -116,7 +116,7 @@ def discovery(cluster: ControlPlane, folder: Path) -> Program:
 
 
 class TestAllIsUsed:
-    """The API server's audit log of full runs has every right that is granted."""
+    """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("granted")
     def test_by_the_node_manager(self, cluster: ControlPlane, tmp_path: Path) -> None:
@@ -128,17 +128,17 @@ class TestAllIsUsed:
             here.eventually(
                 lambda: [node for node in here.nodes().values() if node["spec"].get("providerID")], "a virtual node"
             )
-            here.eventually(lambda: scale_down(here) == "" and not here.nodes(), "the virtual node to leave")
-        roles = [one for one in kustomization("liqo") if one["metadata"]["name"] == MANAGER]
+            here.eventually(lambda: scale_down(here) == "" and not here.nodes(), "the deletion of the virtual node")
+        roles = [item for item in kustomization("liqo") if item["metadata"]["name"] == MANAGER]
         assert unused(cluster, audit, of(MANAGER), roles) == set()
 
     @pytest.mark.usefixtures("granted")
     def test_by_discovery(self, cluster: ControlPlane, tmp_path: Path) -> None:
         audit = AuditLog(cluster.layout.audit_log)
         with discovery(cluster, tmp_path) as program:
-            cluster.wait_for(lambda: program.told("serving the list of clusters on "), "discovery", seconds=120)
+            cluster.wait_for(lambda: program.logged("serving the list of clusters on "), "discovery", seconds=120)
             cluster.apply([secret("rome", autoscaling="true")])
             program.terminate()
             assert program.end() == 0
-        roles = [one for one in kustomization("liqo") if one["metadata"]["name"] == DISCOVERY]
+        roles = [item for item in kustomization("liqo") if item["metadata"]["name"] == DISCOVERY]
         assert unused(cluster, audit, of(DISCOVERY), roles) == set()

@@ -1,17 +1,17 @@
-"""Virtual nodes come and go: backend, node manager and discovery over mutual TLS, Liqo's resources on a real API."""
+"""Lifecycle of virtual nodes: backend, node manager and discovery with mutual TLS, and Liqo's resources."""
 
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.local.api import Json
-from deploy.local.liqo import objects
-from deploy.local.manifests import deployment, pdb
-from deploy.local.plane import ControlPlane
-from rescheduler.backends.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
-from rescheduler.backends.liqo.provider import LiqoProvider
+from devcluster.api import Json
+from devcluster.liqo import objects
+from devcluster.manifests import deployment, pdb
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
+from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.daemon import Look
 from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, Site, site
 
@@ -24,11 +24,11 @@ def within(seconds: float = WAIT_SECONDS) -> float:
 
 
 def running(provider: LiqoProvider) -> Callable[[], list[str]]:
-    def found() -> list[str]:
+    def result() -> list[str]:
         instances = provider.instances(GROUP, deadline=within())
-        return sorted(one.id for one in instances if one.state is InstanceState.RUNNING)
+        return sorted(item.id for item in instances if item.state is InstanceState.RUNNING)
 
-    return found
+    return result
 
 
 def ref(node: Json) -> NodeRef:
@@ -36,12 +36,12 @@ def ref(node: Json) -> NodeRef:
 
 
 def restart(here: Site) -> None:
-    """Killed, and started again where it ends."""
+    """Kill the node manager and start it again."""
     here.manager.kill()
     here.start()
 
 
-def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
+def test_virtual_nodes_are_created_used_and_deleted_despite_kills_of_the_node_manager(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     look = Look(cluster)
@@ -61,8 +61,8 @@ def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
             template = provider.template(GROUP, deadline=within())
             shown = nodes[min(nodes)]
             assert template.labels.items() <= shown["metadata"]["labels"].items()
-            assert [(one.key, one.value, one.effect) for one in template.taints] == [
-                (one["key"], one["value"], one["effect"]) for one in shown["spec"]["taints"]
+            assert [(item.key, item.value, item.effect) for item in template.taints] == [
+                (item["key"], item["value"], item["effect"]) for item in shown["spec"]["taints"]
             ]
             assert template.allocatable == shown["status"]["allocatable"]
             cluster.apply([deployment("web", 2, **ON_VIRTUAL)])
@@ -78,7 +78,7 @@ def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
             assert list(here.nodes()) == [second.name]
             look.running(2, "web")
             cluster.apply([pdb("web", min_available=2)])
-            # The budget keeps Liqo from draining: the order stays at work, over a kill of whoever gave it.
+            # The budget blocks Liqo's drain: the order stays pending, even if the node manager is killed.
             look.eventually(lambda: _allowed(cluster) == 0, "the budget to count")
             [outcome] = provider.delete_nodes(GROUP, [second], deadline=within(5)).values()
             assert isinstance(outcome, Accepted)
@@ -94,24 +94,24 @@ def test_two_virtual_nodes_come_take_pods_and_go_over_kills_of_the_node_manager(
 
 
 def _allowed(cluster: ControlPlane) -> int | None:
-    found = cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
-    status = found.get("status", {})
+    result = cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
+    status = result.get("status", {})
     return status.get("disruptionsAllowed") if status.get("currentHealthy") == 2 else None
 
 
-def test_a_denied_slice_is_told_of_and_its_reservation_given_back(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_denied_slice_is_reported_and_deleted(cluster: ControlPlane, tmp_path: Path) -> None:
     with site(cluster, tmp_path, {"rome": 1}) as here, here.provider() as provider:
         here.policy.denying = {"rome": "Resources"}
         provider.increase_size(GROUP, 1, deadline=within())
 
         def out_of_resources() -> bool:
-            found = provider.instances(GROUP, deadline=within())
-            return any(one.error and one.error.out_of_resources for one in found)
+            result = provider.instances(GROUP, deadline=within())
+            return any(item.error and item.error.out_of_resources for item in result)
 
-        here.eventually(out_of_resources, "the denial to be told")
-        here.eventually(lambda: not here.slices(), "the reservation to be given back")
-        here.eventually(lambda: provider.target_size(GROUP, deadline=within()) == 0, "the target to fall")
-        assert here.manager.told("OUT_OF_RESOURCES: cluster rome denied it (Resources)")
+        here.eventually(out_of_resources, "the reported denial")
+        here.eventually(lambda: not here.slices(), "the deletion of the slice")
+        here.eventually(lambda: provider.target_size(GROUP, deadline=within()) == 0, "target size 0")
+        assert here.manager.logged("OUT_OF_RESOURCES: cluster rome denied it (Resources)")
 
 
 LIQOCTL = """#!/bin/sh
@@ -121,9 +121,7 @@ test -e {folder}/quick || exec sleep 600
 """
 
 
-def test_a_first_peering_that_was_interrupted_by_a_kill_is_made_by_the_next_process(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_peering_interrupted_by_a_kill_is_created_by_the_next_process(cluster: ControlPlane, tmp_path: Path) -> None:
     program = tmp_path / "liqoctl"
     program.write_text(LIQOCTL.format(folder=tmp_path))
     program.chmod(0o755)

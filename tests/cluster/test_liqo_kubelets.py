@@ -1,22 +1,22 @@
-"""The daemon beside Liqo: virtual kubelets run on real nodes, and stay there."""
+"""The daemon in a cluster with Liqo: virtual kubelets on real nodes are not evicted."""
 
 import json
 import subprocess
 from typing import Any
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditLog
-from deploy.local.liqo import objects
-from deploy.local.liqo.playing import playing
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.audit import AuditLog
+from devcluster.liqo import objects
+from devcluster.liqo.playing import playing
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.cluster.daemon import NO_DELAY, Daemon, Look, command, environment, prefers
 
 TENANT = objects.tenant_name("rome")
 
 
-def piece() -> Json:
-    """As somebody makes one with liqoctl."""
+def resource_slice() -> Json:
+    """Return a ResourceSlice as liqoctl creates it."""
     labels = {"liqo.io/replication": "true", "liqo.io/remoteID": "rome", objects.CLUSTER_LABEL: "rome"}
     annotations = {"liqo.io/create-virtual-node": "true"}
     return {
@@ -34,7 +34,7 @@ def verdicts(plane: ControlPlane) -> dict[str, Any]:
 
 
 def open_spot(plane: ControlPlane, look: Look) -> None:
-    """As `Look.open_spot`, beside a virtual node, which keeps its taint."""
+    """Uncordon spot nodes as `Look.open_spot`, but do not wait for virtual nodes, which keep their taint."""
     nodes = {"labelSelector": "node-role.kubernetes.io/spot-worker"}
     for node in plane.api.items("/api/v1/nodes", **nodes):
         plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": None}})
@@ -45,16 +45,16 @@ def open_spot(plane: ControlPlane, look: Look) -> None:
     look.eventually(untainted, "the taint of the cordon")
 
 
-def test_a_node_with_a_virtual_kubelet_stays_and_others_are_drained(cluster: ControlPlane) -> None:
+def test_a_node_with_a_virtual_kubelet_is_kept_and_others_are_drained(cluster: ControlPlane) -> None:
     look, audit = Look(cluster), AuditLog(cluster.layout.audit_log)
     look.nodes(2, 2)
     with playing(cluster.api, look.eventually, ["rome"]):
-        cluster.apply([piece()])
+        cluster.apply([resource_slice()])
         selector = "offloading.liqo.io/component=virtual-kubelet"
 
         def kubelets() -> list[Json]:
-            found = cluster.api.items("/api/v1/pods", labelSelector=selector)
-            return [each for each in found if each["status"]["phase"] == "Running"]
+            pods = cluster.api.items("/api/v1/pods", labelSelector=selector)
+            return [each for each in pods if each["status"]["phase"] == "Running"]
 
         [kubelet] = look.eventually(kubelets, "the virtual kubelet")
         home = kubelet["spec"]["nodeName"]

@@ -1,4 +1,4 @@
-"""What docs/liqo.md tells to do is done as it stands, but for ports and where Liqo is played."""
+"""Execution of the commands and files in docs/liqo.md, with changed ports and a simulated Liqo."""
 
 import json
 import re
@@ -11,17 +11,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import yaml
 
-from deploy.local import manifests
-from deploy.local.liqo.controller import Policy
-from deploy.local.liqo.playing import playing
-from deploy.local.plane import ControlPlane
-from rescheduler.backends import load
-from rescheduler.backends.base import CloudProvider, Deleted, InstanceState, NodeRef
+from devcluster import manifests
+from devcluster.liqo.controller import Policy
+from devcluster.liqo.playing import playing
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
+from rescheduler.providers import load
+from rescheduler.providers.base import CloudProvider, Deleted, InstanceState, NodeRef
 from tests.acceptance.program import Program
 from tests.cluster.rendering import DEPLOY, kustomization
 
@@ -35,13 +35,13 @@ def blocks(language: str) -> list[str]:
 
 
 def file(name: str) -> str:
-    [found] = [each for each in blocks("yaml") if each.startswith(f"# {name}\n")]
-    return str(found)
+    [match] = [each for each in blocks("yaml") if each.startswith(f"# {name}\n")]
+    return str(match)
 
 
 def command(begins: str) -> list[str]:
-    [found] = [each for each in blocks("bash") if each.startswith(begins)]
-    return shlex.split(found.replace("\\\n", " "))
+    [match] = [each for each in blocks("bash") if each.startswith(begins)]
+    return shlex.split(match.replace("\\\n", " "))
 
 
 def within() -> float:
@@ -49,19 +49,19 @@ def within() -> float:
 
 
 class Here:
-    """The page's parts on this machine."""
+    """The services of the page on this machine."""
 
     def __init__(self, plane: ControlPlane, folder: Path, stack: ExitStack) -> None:
         self.plane, self.folder, self._stack = plane, folder, stack
 
     def start(self, part: str, words: str, *, instead: dict[str, str]) -> str:
-        """Run the page's command of *part*, with other texts *instead* of some; the address that it tells."""
+        """Run the page's command of *part* with replaced arguments, and return the logged address."""
         arguments = [self._placed(each, instead) for each in command(f"rescheduler liqo {part}")[1:]]
         program = Program(self.folder / f"{part}.log", *arguments, f"--kubeconfig={self.plane.kubeconfig}")
         self._stack.enter_context(program)
-        self.plane.wait_for(lambda: program.told(words) or not program.running, words, seconds=WAIT_SECONDS)
+        self.plane.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
         assert program.running, (self.folder / f"{part}.log").read_text()
-        return str(program.told(words)[0]["message"]).partition(words)[2].partition(",")[0]
+        return str(program.logged(words)[0]["message"]).partition(words)[2].partition(",")[0]
 
     def _placed(self, argument: str, instead: dict[str, str]) -> str:
         flag, equals, value = argument.partition("=")
@@ -73,23 +73,23 @@ class Here:
         text = file("liqo.yaml").replace("https://127.0.0.1:9009", f"https://{url}")
         (self.folder / "liqo.yaml").write_text(text)
         name = dict(each.split("=") for each in command("rescheduler run")[2:])["--cloud-provider"]
-        made = load(name, self.folder / "liqo.yaml", CLOCK)
-        self._stack.callback(made.close)
-        return made
+        provider = load(name, self.folder / "liqo.yaml", CLOCK)
+        self._stack.callback(provider.close)
+        return provider
 
     def update(self, url: str) -> Any:
-        """The agent's curl command."""
+        """Send the request of the agent's curl command and return the response."""
         words = command("curl")
         given = {each: words[words.index(each) + 1] for each in ("--cacert", "--cert", "--key", "--json")}
         context = ssl.create_default_context(cafile=self.folder / given["--cacert"])
         context.load_cert_chain(self.folder / given["--cert"], self.folder / given["--key"])
-        with httpx.Client(verify=context, trust_env=False, timeout=60) as agent:
+        with httpx2.Client(verify=context, trust_env=False, timeout=60) as agent:
             return agent.post(f"https://{url}/update", json=json.loads(given["--json"])).json()
 
 
 @contextmanager
 def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
-    """Certificates, the Secret, the files; Liqo has a peering with the cluster."""
+    """Create the certificates, the Secret and the files, and a Liqo peering with the cluster."""
     bash = shutil.which("bash")
     assert bash is not None
     script = next(each for each in blocks("bash") if each.startswith("openssl"))
@@ -98,8 +98,8 @@ def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
     secret = yaml.safe_load(file("secret.yaml"))
     plane.apply([manifests.namespace(secret["metadata"]["namespace"]), secret])
 
-    def wait(found: Any, what: str) -> Any:
-        return plane.wait_for(found, what, seconds=WAIT_SECONDS)
+    def wait(match: Any, what: str) -> Any:
+        return plane.wait_for(match, what, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, [secret["metadata"]["name"]], Policy()), ExitStack() as stack:
         yield Here(plane, folder, stack)
@@ -110,37 +110,37 @@ def test_the_page_gives_the_node_manager_liqoctl_and_its_rights(tmp_path: Path) 
     folder = tmp_path / "ours"
     folder.mkdir()
     (folder / "kustomization.yaml").write_text(file("kustomization.yaml").replace("deploy/", "../deploy/"))
-    made = {(each["kind"], each["metadata"]["name"]): each for each in kustomization(folder)}
-    [container] = made["Deployment", "node-manager"]["spec"]["template"]["spec"]["containers"]
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in kustomization(folder)}
+    [container] = objects["Deployment", "node-manager"]["spec"]["template"]["spec"]["containers"]
     added = ["--liqoctl=/usr/local/bin/liqoctl", "--liqoctl-argument=--networking-disabled"]
     assert container["args"][-2:] == added
     assert container["image"] == "registry.example.com/spot-rescheduler-liqoctl:0.1.0"
-    granted = [made[kind, "node-manager-liqoctl"]["rules"] for kind in ("Role", "ClusterRole")]
+    granted = [objects[kind, "node-manager-liqoctl"]["rules"] for kind in ("Role", "ClusterRole")]
     for rule in [*granted[0], *granted[1]]:
         row = f"| {', '.join(rule['verbs'])} |"
         assert [line for line in PAGE.splitlines() if row in line and f"`{rule['resources'][0]}`" in line], rule
 
 
-def test_the_page_is_true(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_work(cluster: ControlPlane, tmp_path: Path) -> None:
     any_port = {f"--health-address=127.0.0.1:{port}": "--health-address=127.0.0.1:0" for port in (9236, 9237)}
     with prepared(cluster, tmp_path) as here:
         listen = {"--listen=127.0.0.1:9010": "--listen=127.0.0.1:0"}
         discovery = here.start("discovery", "serving the list of clusters on ", instead=any_port | listen)
         listen = {"--listen=127.0.0.1:9009": "--listen=127.0.0.1:0"}
-        found = {"--discovery-url=https://127.0.0.1:9010": f"--discovery-url=https://{discovery}"}
-        manager = here.start("node-manager", "serving STANDARD, GPU on ", instead=any_port | listen | found)
+        match = {"--discovery-url=https://127.0.0.1:9010": f"--discovery-url=https://{discovery}"}
+        manager = here.start("node-manager", "serving STANDARD, GPU on ", instead=any_port | listen | match)
         assert here.update(discovery) == {"updated": 1, "deleted": 0}
         provider = here.provider(manager)
 
         def running() -> list[str]:
             instances = provider.instances("STANDARD", deadline=within())
-            return [one.id for one in instances if one.state is InstanceState.RUNNING]
+            return [instance.id for instance in instances if instance.state is InstanceState.RUNNING]
 
         provider.increase_size("STANDARD", 1, deadline=within())
         cluster.wait_for(running, "a virtual node", seconds=WAIT_SECONDS)
         [node] = cluster.api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/worker=true")
         assert [node["spec"]["providerID"]] == running()
-        # As much as the cluster says that it has free, up to the group's most, and what the cluster adds.
+        # The cluster's free amounts, up to the group's maximum, and the resources that the cluster adds.
         wanted = {"cpu": "2", "memory": "3Gi", "pods": "110", "ephemeral-storage": "20Gi"}
         assert node["status"]["allocatable"] == wanted
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""Who lends us resources, and who borrows ours: peerings that come and go, consumers, clusters that are away."""
+"""Peerings with providers and consumers: creation, deletion, and unreachable clusters."""
 
 import sys
 from collections.abc import Iterator
@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.liqo import objects
-from deploy.local.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES
-from deploy.local.liqo.playing import borrowed
-from deploy.local.plane import ControlPlane
-from rescheduler.backends.base import InstanceState, NodeRef
-from rescheduler.backends.liqo.provider import LiqoProvider
+from devcluster.api import Json
+from devcluster.liqo import objects
+from devcluster.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES
+from devcluster.liqo.playing import consumer_slices
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
+from rescheduler.providers.base import InstanceState, NodeRef
+from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.rendering import composed
+from tests.cluster.rights import is_allowed, user
 from tests.cluster.virtual import CONFIG, NODE, WAIT_SECONDS, Site, site
 
 GROUP = "STANDARD"
@@ -28,16 +29,16 @@ def within() -> float:
 
 
 def running(provider: LiqoProvider) -> bool:
-    found = provider.instances(GROUP, deadline=within())
-    return [each.state for each in found] == [InstanceState.RUNNING]
+    result = provider.instances(GROUP, deadline=within())
+    return [each.state for each in result] == [InstanceState.RUNNING]
 
 
 def is_ordered(provider: LiqoProvider) -> bool:
-    """Nothing is ordered while a peering ends."""
+    """Order a node; return False if the peering is being deleted."""
     try:
         provider.increase_size(GROUP, 1, deadline=within())
     except ReschedulerError as error:
-        if "its peering is ending" not in str(error):
+        if "its peering is being ended" not in str(error):
             raise
         return False
     return True
@@ -55,9 +56,9 @@ def refused(provider: LiqoProvider) -> str:
 
 @pytest.fixture
 def liqoctl(tmp_path: Path) -> Path:
-    """The stand-in, as a program."""
+    """The liqoctl stand-in as an executable."""
     program = tmp_path / "liqoctl"
-    module = f'{sys.executable} -m deploy.local.liqo.liqoctl "$@"'
+    module = f'{sys.executable} -m devcluster.liqo.liqoctl "$@"'
     program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/calls\nPYTHONPATH={ROOT} exec {module}\n')
     program.chmod(0o755)
     return program
@@ -65,20 +66,20 @@ def liqoctl(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(cluster: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
-    """deploy/liqo with the component for liqoctl, without the processes."""
+    """The manifests of deploy/liqo with the liqoctl component, without Deployments."""
     component = {"resources": ["../liqo"], "components": ["../liqo/components/liqoctl"]}
-    made = [each for each in composed(tmp_path, ours=component) if each["kind"] != "Deployment"]
-    cluster.apply([*objects.installation(), *made])
+    applied = [each for each in composed(tmp_path, ours=component) if each["kind"] != "Deployment"]
+    cluster.apply([*objects.installation(), *applied])
     yield cluster
-    for each in made:
+    for each in applied:
         if each["kind"].startswith("ClusterRole"):
             cluster.api.delete(cluster.api.path(each))
 
 
-def test_a_peering_is_made_used_ended_and_made_again_with_the_shipped_rights(
+def test_a_peering_is_created_used_deleted_and_recreated_with_the_shipped_rights(
     installed: ControlPlane, tmp_path: Path, liqoctl: Path
 ) -> None:
-    """After the end the ForeignCluster still says "enabled", as real ones do for hours."""
+    """After the deletion, the ForeignCluster still has the status "enabled", in real clusters for hours."""
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
     calls = tmp_path / "calls"
     with site(installed, tmp_path, {"turin": 1}, own=own, peers=(), start=False) as here:
@@ -93,11 +94,11 @@ def test_a_peering_is_made_used_ended_and_made_again_with_the_shipped_rights(
                 [name] = here.nodes()
                 node = here.nodes()[name]
                 provider.delete_nodes(GROUP, [_ref(node)], deadline=within())
-                here.eventually(lambda: not _identities(here), "the peering to end")
-                here.eventually(lambda: not _kubeconfigs(here), "the kubeconfig to go")
-                here.eventually(lambda: _authentication(here) == {"enabled": True}, "the status that is left")
-        assert not here.manager.told("orbidden")
-        assert not here.manager.told("No such option")
+                here.eventually(lambda: not _identities(here), "the deletion of the peering")
+                here.eventually(lambda: not _kubeconfigs(here), "the deletion of the kubeconfig")
+                here.eventually(lambda: _authentication(here) == {"enabled": True}, "the remaining status")
+        assert not here.manager.logged("orbidden")
+        assert not here.manager.logged("No such option")
 
 
 def _ref(node: Json) -> NodeRef:
@@ -105,8 +106,8 @@ def _ref(node: Json) -> NodeRef:
 
 
 def _authentication(here: Site) -> Json:
-    found: Json = foreign_cluster(here, "turin")["status"]["modules"]["authentication"]
-    return found
+    result: Json = foreign_cluster(here, "turin")["status"]["modules"]["authentication"]
+    return result
 
 
 def _identities(here: Site) -> list[Json]:
@@ -142,36 +143,31 @@ RIGHTS = {
 
 def test_the_rights_of_the_component(installed: ControlPlane) -> None:
     def allowed(verb: str, group: str, resource: str, namespace: str) -> bool:
-        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-        user = f"system:serviceaccount:{PARTS}:{ACCOUNT}"
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "resourceAttributes": asked},
-        }
-        answer = installed.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-        return bool(answer["status"]["allowed"])
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        return is_allowed(installed.api, user(PARTS, ACCOUNT), attributes)
 
-    # RBAC is read by the API server a moment after it is written.
-    installed.wait_for(lambda: allowed("list", "", "configmaps", "liqo"), "the rights to count", seconds=WAIT_SECONDS)
+    # RBAC changes take effect with a delay.
+    installed.wait_for(
+        lambda: allowed("list", "", "configmaps", "liqo"), "the rights to take effect", seconds=WAIT_SECONDS
+    )
     assert {right: allowed(*right) for right in RIGHTS} == RIGHTS
 
 
 def test_slices_of_consumers_are_neither_counted_nor_deleted(cluster: ControlPlane, tmp_path: Path) -> None:
-    """A replica has all labels of its original, those of the consumer's node manager included."""
+    """A replica has all labels of the original slice, including those of the consumer's node manager."""
     with site(cluster, tmp_path, {"rome": 1}, start=False) as here:
         here.policy.silent = frozenset({"rome"})
-        lent = borrowed(cluster.api)
+        lent = consumer_slices(cluster.api)
         here.start(CONFIG + "provisionTimeout: 1s\n")
         with here.provider() as provider:
             assert provider.target_size(GROUP, deadline=within()) == 0
             provider.increase_size(GROUP, 1, deadline=within())
-            here.eventually(lambda: not here.slices(), "a slice of our own to be given back")
+            here.eventually(lambda: not here.slices(), "the deletion of our own slice")
             assert [*provider.instances(GROUP, deadline=within())] == []
-            assert borrowed(cluster.api) == lent == {"oslo-1"}
+            assert consumer_slices(cluster.api) == lent == {"oslo-1"}
 
 
-def test_a_mere_consumer_is_not_ordered_from(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_no_node_is_ordered_from_a_consumer(cluster: ControlPlane, tmp_path: Path) -> None:
     with site(cluster, tmp_path, {"oslo": 1}, peers=()) as here, here.provider() as provider:
         status = foreign_cluster(here, "oslo")["status"]
         assert (status["role"], status["modules"]["authentication"]["enabled"]) == ("Consumer", True)
@@ -179,26 +175,26 @@ def test_a_mere_consumer_is_not_ordered_from(cluster: ControlPlane, tmp_path: Pa
         assert here.slices() == []
 
 
-def test_a_cluster_that_cannot_be_reached_is_not_ordered_from(cluster: ControlPlane, tmp_path: Path) -> None:
-    def told(status: str) -> bool:
+def test_no_node_is_ordered_from_an_unreachable_cluster(cluster: ControlPlane, tmp_path: Path) -> None:
+    def has_condition(status: str) -> bool:
         conditions = foreign_cluster(here, "rome")["status"].get("conditions", ())
         return [(each["type"], each["status"]) for each in conditions] == [("APIServerStatus", status)]
 
     with site(cluster, tmp_path, {"rome": 1}) as here, here.provider() as provider:
         here.policy.unreachable = frozenset({"rome"})
-        here.eventually(lambda: told("Error"), "the cluster to be called unreachable")
-        assert "rome: its API server cannot be reached" in refused(provider)
+        here.eventually(lambda: has_condition("Error"), "the status unreachable")
+        assert "rome: its API server is unreachable" in refused(provider)
         assert here.slices() == []
         here.policy.unreachable = frozenset()
-        here.eventually(lambda: told("Established"), "the cluster to be called reachable")
+        here.eventually(lambda: has_condition("Established"), "the status reachable")
         provider.increase_size(GROUP, 1, deadline=within())
         here.eventually(lambda: running(provider), "a virtual node")
 
 
-def test_a_provider_with_a_kubeconfig_and_without_an_identity_is_ordered_from(
+def test_nodes_are_ordered_from_a_provider_with_a_kubeconfig_but_no_identity(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    """Liqo v1.2 takes a kubeconfig Secret that an administrator made."""
+    """Liqo v1.2 accepts a kubeconfig Secret that an administrator created."""
     with site(cluster, tmp_path, {"turin": 1}, peers=()) as here, here.provider() as provider:
         secret = objects.kubeconfig_secret("turin", objects.tenant_name("turin"))
         cluster.apply([objects.tenant_namespace("turin"), secret])
@@ -212,12 +208,12 @@ def test_a_provider_with_a_kubeconfig_and_without_an_identity_is_ordered_from(
         here.eventually(lambda: running(provider), "a virtual node")
 
 
-def test_a_slice_of_another_class_is_granted_by_whoever_grants_it(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_slice_of_another_class_is_granted_by_another_controller(cluster: ControlPlane, tmp_path: Path) -> None:
     with site(cluster, tmp_path, {"rome": 1}, start=False) as here:
         here.start(CONFIG.replace("maxSize: 4", "maxSize: 4\n    class: gold"))
         with here.provider() as provider:
             provider.increase_size(GROUP, 1, deadline=within())
-            here.eventually(lambda: _answered(here) == ["Authentication"], "Liqo's own answer")
+            here.eventually(lambda: _answered(here) == ["Authentication"], "Liqo's response")
             assert [each["spec"]["class"] for each in here.slices()] == ["gold"]
             here.policy.classes |= {"gold"}
             here.eventually(lambda: running(provider), "a virtual node")
@@ -226,4 +222,8 @@ def test_a_slice_of_another_class_is_granted_by_whoever_grants_it(cluster: Contr
 
 
 def _answered(here: Site) -> list[str]:
-    return [told["type"] for piece in here.slices() for told in piece.get("status", {}).get("conditions", ())]
+    return [
+        has_condition["type"]
+        for piece in here.slices()
+        for has_condition in piece.get("status", {}).get("conditions", ())
+    ]

@@ -1,22 +1,22 @@
-"""The memory on a real API server: its ConfigMap, the daemon that keeps it, and `rescheduler resume`."""
+"""The memory on a real API server: its ConfigMap, its use by the daemon, and `rescheduler resume`."""
 
 import base64
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.errors import ApiError
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Conflict, Forbidden, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.memory import ANNOTATION, Absent, MemoryStore, Stored, Unreadable
+from rescheduler.kube.memory import ANNOTATION, Absent, MemoryStore, Stored, UnreadableMemory
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
@@ -42,7 +42,7 @@ def store(cluster: ControlPlane, *, lease: str = "") -> MemoryStore:
 
 
 def shipped_client(cluster: ControlPlane) -> Client:
-    """With the shipped ServiceAccount's credentials."""
+    """Return a client with the credentials of the shipped ServiceAccount."""
     return Client(Kubeconfig(str(cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler"))), SystemClock())
 
 
@@ -51,13 +51,13 @@ def shipped_store(cluster: ControlPlane) -> MemoryStore:
 
 
 def stored(cluster: ControlPlane, config_maps: str = CONFIG_MAPS) -> Json | None:
-    return next((one for one in cluster.api.items(config_maps) if one["metadata"]["name"] == MEMORY_NAME), None)
+    return next((item for item in cluster.api.items(config_maps) if item["metadata"]["name"] == MEMORY_NAME), None)
 
 
 def memory(cluster: ControlPlane) -> Memory:
-    found = stored(cluster)
-    assert found is not None
-    return load(base64.b64decode(found["binaryData"]["memory"]))
+    actual = stored(cluster)
+    assert actual is not None
+    return load(base64.b64decode(actual["binaryData"]["memory"]))
 
 
 class TestStore:
@@ -68,9 +68,9 @@ class TestStore:
         assert config_map.read() == Stored(b"\x00one", first)
         second = config_map.write(b"\xfftwo", "another\n", first)
         assert config_map.read() == Stored(b"\xfftwo", second)
-        found = stored(cluster)
-        assert found is not None
-        assert found["data"] == {"summary": "another\n"}
+        actual = stored(cluster)
+        assert actual is not None
+        assert actual["data"] == {"summary": "another\n"}
 
     def test_only_one_of_two_writers_wins(self, cluster: ControlPlane) -> None:
         ours, theirs = store(cluster), store(cluster)
@@ -82,52 +82,52 @@ class TestStore:
             ours.write(b"three", "", first)
         assert ours.read() == Stored(b"two", second)
 
-    def test_one_that_was_deleted_is_not_written(self, cluster: ControlPlane) -> None:
+    def test_a_deleted_memory_is_not_written(self, cluster: ControlPlane) -> None:
         config_map = store(cluster)
         version = config_map.write(b"one", "", "")
         cluster.api.delete(PATH)
         with pytest.raises(NotFound):
             config_map.write(b"two", "", version)
         config_map.write(b"three", "", "")
-        with pytest.raises(Conflict):  # another one of that name
+        with pytest.raises(Conflict):  # another ConfigMap of the same name
             config_map.write(b"four", "", version)
 
-    def test_waivers_are_taken_off_by_the_next_write(self, cluster: ControlPlane) -> None:
+    def test_waivers_are_removed_by_the_next_write(self, cluster: ControlPlane) -> None:
         config_map = store(cluster)
         version = config_map.write(b"one", "", "")
         config_map.waive({str(WEB), str(DB)}, version)
-        found = config_map.read()
-        assert isinstance(found, Stored)
-        assert (found.content, found.waived) == (b"one", (str(WEB), str(DB)))
+        actual = config_map.read()
+        assert isinstance(actual, Stored)
+        assert (actual.content, actual.waived) == (b"one", (str(WEB), str(DB)))
         with pytest.raises(Conflict):
             config_map.write(b"two", "", version)
-        second = config_map.write(b"two", "", found.version)
+        second = config_map.write(b"two", "", actual.version)
         assert config_map.read() == Stored(b"two", second)
 
-    def test_one_without_content_is_unreadable(self, cluster: ControlPlane) -> None:
+    def test_a_memory_without_content_is_unreadable(self, cluster: ControlPlane) -> None:
         metadata = {"namespace": NAMESPACE, "name": MEMORY_NAME}
         cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"summary": "x"}}])
-        told = "ConfigMap default/spot-rescheduler-memory has no binaryData.memory"
-        assert store(cluster).read() == Unreadable(told)
+        message = "ConfigMap default/spot-rescheduler-memory has no binaryData.memory"
+        assert store(cluster).read() == UnreadableMemory(message)
 
     def test_at_5000_nodes_it_is_below_256_kib(self, cluster: ControlPlane) -> None:
         full = large(5_000, 20_000)
         content = dump(full)
         config_map = store(cluster)
         config_map.write(content, full.summary(NOW), "")
-        size = len(httpx.Response(200, json=stored(cluster)).content)
+        size = len(httpx2.Response(200, json=stored(cluster)).content)
         assert 128 * 1024 < size < 256 * 1024
-        found = config_map.read()
-        assert isinstance(found, Stored)
-        assert found.content == content
-        assert load(found.content).debts == full.debts
+        actual = config_map.read()
+        assert isinstance(actual, Stored)
+        assert actual.content == content
+        assert load(actual.content).debts == full.debts
 
-    def test_the_lease_tells_that_it_was_created(self, cluster: ControlPlane) -> None:
+    def test_the_lease_records_that_the_memory_was_created(self, cluster: ControlPlane) -> None:
         elected = store(cluster, lease=LEASE)
         assert not elected.was_created()
         with pytest.raises(NotFound):
             elected.note_created()
-        spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 15}
+        spec = {"holderIdentity": "other-user", "leaseDurationSeconds": 15}
         metadata = {"name": LEASE, "namespace": NAMESPACE}
         cluster.api.post(
             LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
@@ -142,18 +142,18 @@ class TestStore:
 
 @pytest.fixture
 def rights(cluster: ControlPlane) -> Any:
-    """The shipped ServiceAccount and RBAC; gives a function that takes rules away from the Role."""
-    made = [one for one in kustomization("base") if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
-    cluster.apply(made)
-    [role] = [one for one in made if one["kind"] == "Role"]
+    """The shipped ServiceAccount and RBAC; the value is a function that removes rules from the Role."""
+    applied = [item for item in kustomization("base") if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]
+    cluster.apply(applied)
+    [role] = [item for item in applied if item["kind"] == "Role"]
 
     def without(taken: Callable[[Json], bool]) -> None:
         kept = [rule for rule in role["rules"] if not taken(rule)]
         cluster.api.patch(cluster.api.path(role), {"rules": kept})
 
     yield without
-    for one in made:
-        cluster.api.delete(cluster.api.path(one))
+    for item in applied:
+        cluster.api.delete(cluster.api.path(item))
 
 
 def of_memory(verb: str) -> Callable[[Json], bool]:
@@ -162,7 +162,7 @@ def of_memory(verb: str) -> Callable[[Json], bool]:
 
 class TestRights:
     @pytest.mark.usefixtures("rights")
-    def test_the_shipped_ones_are_for_this_name_alone(self, cluster: ControlPlane) -> None:
+    def test_the_shipped_rights_are_for_this_name_only(self, cluster: ControlPlane) -> None:
         ours = shipped_store(cluster)
         version = ours.write(b"one", "", "")
         assert ours.read() == Stored(b"one", version)
@@ -175,12 +175,12 @@ class TestRights:
         with pytest.raises(Forbidden):
             client.request("delete ours", "DELETE", f"{SHIPPED_CONFIG_MAPS}/{MEMORY_NAME}")
 
-    def test_a_missing_one_is_named_with_verb_and_resource(self, cluster: ControlPlane, rights: Any) -> None:
+    def test_a_missing_right_is_named_with_verb_and_resource(self, cluster: ControlPlane, rights: Any) -> None:
         rights(of_memory("get"))
-        found = shipped_store(cluster).read()
-        assert isinstance(found, Unreadable)
-        assert "get configmap kube-system/spot-rescheduler-memory" in found.why
-        assert 'cannot get resource "configmaps"' in found.why
+        actual = shipped_store(cluster).read()
+        assert isinstance(actual, UnreadableMemory)
+        assert "get configmap kube-system/spot-rescheduler-memory" in actual.why
+        assert 'cannot get resource "configmaps"' in actual.why
 
     @pytest.mark.parametrize("verb", ["create", "get"])
     def test_the_daemon_drains_nothing_without_it(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
@@ -191,8 +191,8 @@ class TestRights:
         here = f"--namespace={SHIPPED}"
         with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
             assert dry.end() == 0
-            assert dry.told("can be drained: 2 pods", node="on-demand-1")
-            assert bool(dry.told("this dry run does not know the memory")) is (verb == "get")
+            assert dry.logged("can be drained: 2 pods", node="on-demand-1")
+            assert bool(dry.logged("this dry run does not know the memory")) is (verb == "get")
         with Daemon(cluster, here, kubeconfig=own) as daemon:
             waits_for(look, daemon, "memory-unreadable")
             assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]
@@ -203,14 +203,14 @@ class TestRights:
 def status(daemon: Daemon) -> Json:
     if not daemon.address:
         return {"waiting": None}
-    answer: Json = httpx.get(
+    answer: Json = httpx2.get(
         f"{daemon.address}/statusz", headers={"Accept": "application/json"}, trust_env=False
     ).json()
     return answer
 
 
 def movable(cluster: ControlPlane, look: Look) -> None:
-    """One on-demand node, whose two pods fit spot."""
+    """Create an on-demand node whose two pods fit on spot nodes."""
     look.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
     look.running(2)
@@ -218,7 +218,7 @@ def movable(cluster: ControlPlane, look: Look) -> None:
 
 
 def two_nodes(cluster: ControlPlane, look: Look) -> None:
-    """Two on-demand nodes that can be emptied, on-demand-2 first."""
+    """Create two drainable on-demand nodes; on-demand-2 is drained first."""
     look.nodes(2, 2)
     few, many = (
         deployment("few", 1, affinity=prefers("on-demand-2")),
@@ -234,26 +234,26 @@ def waits_for(look: Look, daemon: Daemon, reason: str) -> None:
 
 
 class TestDaemon:
-    def test_restarted_after_a_drain_the_delay_holds(self, cluster: ControlPlane) -> None:
+    def test_the_drain_delay_survives_a_restart(self, cluster: ControlPlane) -> None:
         look = Look(cluster)
         two_nodes(cluster, look)
         with Daemon(cluster, "--once") as daemon:
             assert daemon.end() == 0
         look.running(4)
         assert (look.kinds("few"), look.kinds("many")) == ({"spot": 1}, {"on-demand": 3})
-        before = {one["metadata"]["uid"] for one in look.pods()}
+        before = {item["metadata"]["uid"] for item in look.pods()}
         for _ in range(2):
             with Daemon(cluster) as daemon:
                 waits_for(look, daemon, "drain-delay")
                 daemon.kill()
-        assert {one["metadata"]["uid"] for one in look.pods()} == before
+        assert {item["metadata"]["uid"] for item in look.pods()} == before
         assert look.marks() == {}
 
-    def test_deleted_between_two_leaders_it_costs_a_drain_delay(self, cluster: ControlPlane) -> None:
+    def test_deleting_it_between_two_leaders_causes_a_drain_delay(self, cluster: ControlPlane) -> None:
         look = Look(cluster)
         look.nodes(1, 1)
         with Daemon(cluster, "--leader-elect") as daemon:
-            look.eventually(lambda: ANNOTATION in annotations(cluster), "the Lease that tells of the memory")
+            look.eventually(lambda: ANNOTATION in annotations(cluster), "the annotation of the Lease")
             daemon.terminate()
             assert daemon.end() == 0
         cluster.api.delete(PATH)
@@ -270,12 +270,14 @@ class TestDaemon:
         movable(cluster, look)
         broken = {"memory": base64.b64encode(b"not ours").decode()}
         metadata = {"namespace": NAMESPACE, "name": MEMORY_NAME}
-        [made] = cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": broken}])
+        [applied] = cluster.apply(
+            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": broken}]
+        )
         with Daemon(cluster, "--node-drain-delay=1s") as daemon:
             waits_for(look, daemon, "memory-unreadable")
-            found = stored(cluster)
-            assert found is not None
-            assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+            actual = stored(cluster)
+            assert actual is not None
+            assert actual["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
             assert (look.kinds(), look.marks()) == ({"on-demand": 2}, {})
             cluster.api.delete(PATH)
             look.eventually(lambda: look.kinds() == {"spot": 2}, "the pods on spot")
@@ -283,10 +285,10 @@ class TestDaemon:
 
 def annotations(cluster: ControlPlane) -> Json:
     try:
-        found: Json = cluster.api.get(f"{LEASES}/{LEASE}")["metadata"].get("annotations", {})
+        actual: Json = cluster.api.get(f"{LEASES}/{LEASE}")["metadata"].get("annotations", {})
     except ApiError:
         return {}
-    return found
+    return actual
 
 
 def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
@@ -302,49 +304,51 @@ def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
 
 class TestResume:
     def test_a_waiver_reaches_the_daemon(self, cluster: ControlPlane) -> None:
-        """No node is there, so nothing is ever paid."""
+        """There are no nodes, so the debts are never settled by pods."""
         look = Look(cluster)
-        made = cluster.apply([deployment("web", 1), deployment("db", 1)])
-        web, db = (Controller("default", "Deployment", one["metadata"]["name"], one["metadata"]["uid"]) for one in made)
+        applied = cluster.apply([deployment("web", 1), deployment("db", 1)])
+        web, db = (
+            Controller("default", "Deployment", item["metadata"]["name"], item["metadata"]["uid"]) for item in applied
+        )
         debts = tuple(OpenDebt("od-1", NOW, Debt(controller, 1, 1)) for controller in (web, db))
         store(cluster).write(dump(Memory(debts=debts)), "", "")
         assert resume(cluster, f"--waive={web}") == (0, "waived: default/Deployment/web\n", "")
-        found = stored(cluster)
-        assert found is not None
-        assert found["data"]["waived"] == "default/Deployment/web\n"
+        actual = stored(cluster)
+        assert actual is not None
+        assert actual["data"]["waived"] == "default/Deployment/web\n"
         with Daemon(cluster) as daemon:
             look.eventually(lambda: memory(cluster).debts == debts[1:], "the waiver applied")
-            found = stored(cluster)
-            assert found is not None
-            assert set(found["data"]) == {"summary"}
+            actual = stored(cluster)
+            assert actual is not None
+            assert set(actual["data"]) == {"summary"}
             assert resume(cluster, f"--waive={db}") == (0, "waived: default/Deployment/db\n", "")
-            look.eventually(lambda: memory(cluster).debts == (), "the second one, by a daemon that runs")
+            look.eventually(lambda: memory(cluster).debts == (), "the second waiver, applied by a running daemon")
             daemon.terminate()
             assert daemon.end() == 0
 
-    def test_what_is_owed_nothing_is_an_error_and_nothing_is_waived(self, cluster: ControlPlane) -> None:
+    def test_waiving_a_controller_without_debt_is_an_error(self, cluster: ControlPlane) -> None:
         store(cluster).write(dump(Memory(debts=(OpenDebt("od-1", NOW, Debt(DB, 1, 1)),))), "", "")
         assert resume(cluster, f"--waive={DB}", f"--waive={WEB}") == (
             1,
             "",
-            "rescheduler: default/Deployment/web: nothing is owed; owed is: default/StatefulSet/db\n",
+            "rescheduler: default/Deployment/web: no open debt; open debts: default/StatefulSet/db\n",
         )
-        found = stored(cluster)
-        assert found is not None
-        assert "waived" not in found["data"]
+        actual = stored(cluster)
+        assert actual is not None
+        assert "waived" not in actual["data"]
 
     @pytest.mark.parametrize(
-        ("content", "told"),
+        ("content", "message"),
         [
             (None, "ConfigMap default/spot-rescheduler-memory: not found, so nothing is owed"),
             (b"not ours", "ConfigMap default/spot-rescheduler-memory: expected gzip"),
-            (dump(Memory()), "nothing is owed; owed is: nothing at all"),
+            (dump(Memory()), "no open debt; open debts: none"),
         ],
         ids=["missing", "broken", "empty"],
     )
-    def test_where_nothing_can_be_owed(self, content: bytes | None, told: str, cluster: ControlPlane) -> None:
+    def test_waiving_without_debts(self, content: bytes | None, message: str, cluster: ControlPlane) -> None:
         if content is not None:
             store(cluster).write(content, "", "")
         code, out, error = resume(cluster, f"--waive={WEB}")
         assert (code, out, error.count("\n")) == (1, "", 1)
-        assert told in error
+        assert message in error

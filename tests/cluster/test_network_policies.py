@@ -1,16 +1,16 @@
-"""Each shipped workload has a NetworkPolicy that opens the ports it listens on, and listeners that ask who is there."""
+"""Each shipped workload has a NetworkPolicy for exactly its ports, and its listeners require authentication."""
 
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.local.api import Json
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.plane import ControlPlane
 from rescheduler.proxy import config
-from tests.cluster.rendering import DEPLOY, Refused, chart, kustomization, one
+from tests.cluster.rendering import DEPLOY, Refused, chart, kustomization, only_of_kind
 
-#: kustomization: the ports of each workload in it that are open, by name
+#: By kustomization: the open ports of each workload.
 OPEN = {
     "base": {"spot-rescheduler": {"http-metrics"}},
     "proxy": {"cloudpool-proxy": {"https", "http-metrics"}},
@@ -28,7 +28,7 @@ def opened(policy: Json) -> set[str]:
 
 
 def check(policy: Json, workload: Json) -> None:
-    """It is about the pods of *workload*, says nothing of egress, and opens all their ports but no others."""
+    """Assert that *policy* selects the pods of *workload*, allows exactly their ports, and does not restrict egress."""
     spec, template = policy["spec"], workload["spec"]["template"]
     assert spec["policyTypes"] == ["Ingress"]
     assert "egress" not in spec
@@ -42,25 +42,29 @@ def check(policy: Json, workload: Json) -> None:
 @pytest.mark.parametrize("folder", OPEN)
 def test_each_workload_of_a_kustomization_has_one(folder: str) -> None:
     objects = kustomization(folder)
-    found = policies(objects)
-    assert {name: opened(policy) for name, policy in found.items()} == OPEN[folder]
+    actual = policies(objects)
+    assert {name: opened(policy) for name, policy in actual.items()} == OPEN[folder]
     for workload in objects:
         if workload["kind"] == "Deployment":
-            check(found[workload["metadata"]["name"]], workload)
+            check(actual[workload["metadata"]["name"]], workload)
 
 
-def test_that_of_the_chart_is_that_of_the_kustomization() -> None:
+def test_chart_and_kustomization_have_the_same_policy() -> None:
     ours, base = chart(), kustomization("base")
-    check(one(ours, "NetworkPolicy"), one(ours, "Deployment"))
-    assert one(ours, "NetworkPolicy")["spec"]["ingress"] == one(base, "NetworkPolicy")["spec"]["ingress"]
+    check(only_of_kind(ours, "NetworkPolicy"), only_of_kind(ours, "Deployment"))
+    assert (
+        only_of_kind(ours, "NetworkPolicy")["spec"]["ingress"] == only_of_kind(base, "NetworkPolicy")["spec"]["ingress"]
+    )
 
 
-def test_those_of_two_releases_are_about_their_own_pods() -> None:
-    blue, green = (one(chart(release=name), "NetworkPolicy")["spec"]["podSelector"] for name in ("blue", "green"))
+def test_the_policies_of_two_releases_select_their_own_pods() -> None:
+    blue, green = (
+        only_of_kind(chart(release=name), "NetworkPolicy")["spec"]["podSelector"] for name in ("blue", "green")
+    )
     assert blue != green
 
 
-#: values of the chart: the rules for what comes in; None: there is no policy
+#: Values of the chart, and the ingress rules; None: no policy.
 VALUES: dict[str, tuple[Json, Any]] = {
     "off": ({"enabled": False}, None),
     "from a namespace": (
@@ -78,48 +82,48 @@ VALUES: dict[str, tuple[Json, Any]] = {
 @pytest.mark.parametrize("name", VALUES)
 def test_the_values_of_the_chart(name: str) -> None:
     values, expected = VALUES[name]
-    found = policies(chart({"networkPolicy": values}))
-    assert [policy["spec"]["ingress"] for policy in found.values()] == ([] if expected is None else [expected])
+    actual = policies(chart({"networkPolicy": values}))
+    assert [policy["spec"]["ingress"] for policy in actual.values()] == ([] if expected is None else [expected])
 
 
-def test_a_value_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_value_is_rejected() -> None:
     with pytest.raises(Refused, match="egress"):
         chart({"networkPolicy": {"egress": []}})
 
 
 @pytest.mark.parametrize("folder", OPEN)
-def test_the_api_server_takes_them(folder: str, cluster: ControlPlane) -> None:
-    """As far as it knows the kinds: the namespaces of deploy/liqo come first."""
+def test_the_api_server_accepts_the_policies(folder: str, cluster: ControlPlane) -> None:
+    """The namespaces of deploy/liqo are created first."""
     wanted = [each for each in kustomization(folder) if each["kind"] in {"Namespace", "NetworkPolicy"}]
-    made = cluster.apply(wanted)
-    assert len(policies(made)) == len(OPEN[folder])
-    for each in reversed(made):
+    applied = cluster.apply(wanted)
+    assert len(policies(applied)) == len(OPEN[folder])
+    for each in reversed(applied):
         cluster.api.delete(cluster.api.path(each))
 
 
 def container(folder: str, name: str) -> Json:
-    [found] = [
+    [actual] = [
         each for each in kustomization(folder) if each["kind"] == "Deployment" and each["metadata"]["name"] == name
     ]
-    [only] = found["spec"]["template"]["spec"]["containers"]
+    [only] = actual["spec"]["template"]["spec"]["containers"]
     return dict(only)
 
 
 def mounted(folder: str, name: str, path: str) -> bool:
-    """Whether a volume of the container *name* has *path*; none is mounted in another one, which may be read-only."""
+    """Return whether *path* is in a volume of the container *name*; assert that no mount is inside another mount."""
     mounts = [each["mountPath"] for each in container(folder, name)["volumeMounts"]]
-    assert not [one for one in mounts for other in mounts if one != other and one.startswith(f"{other}/")]
+    assert not [mount for mount in mounts for other in mounts if mount != other and mount.startswith(f"{other}/")]
     return any(path.startswith(f"{mount}/") for mount in mounts)
 
 
-def test_the_shipped_proxy_asks_for_tls_and_a_certificate() -> None:
+def test_the_shipped_proxy_requires_tls_and_a_client_certificate() -> None:
     server = config.read(DEPLOY / "proxy" / "proxy.json").server
     assert server.tls is not None
     files = (server.tls.cert_path, server.tls.key_path, server.tls.client_ca_path)
     assert all(path and mounted("proxy", "cloudpool-proxy", path) for path in files)
 
 
-def test_the_shipped_provider_service_asks_for_tls_and_a_certificate() -> None:
+def test_the_shipped_provider_service_requires_tls_and_a_client_certificate() -> None:
     args = container("provider", "provider-service")["args"]
     files = dict(arg.split("=", 1) for arg in args if arg.startswith(("--cert=", "--key-cert=", "--ca-cert=")))
     assert set(files) == {"--cert", "--key-cert", "--ca-cert"}
@@ -128,7 +132,7 @@ def test_the_shipped_provider_service_asks_for_tls_and_a_certificate() -> None:
     assert yaml.safe_load((DEPLOY / "provider" / "cloud-config").read_text())["pools"]
 
 
-def test_the_provider_service_gets_no_token_of_the_api_server() -> None:
+def test_the_provider_service_has_no_api_server_token() -> None:
     objects = kustomization("provider")
-    assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
+    assert only_of_kind(objects, "ServiceAccount")["automountServiceAccountToken"] is False
     assert not [each for each in objects if "Role" in each["kind"]]

@@ -1,24 +1,24 @@
-"""A node of StackPointCloud that joins before its network is set up takes pods when its machine runs."""
+"""A StackPointCloud node that joins before its network is set up is cordoned until its machine runs."""
 
 from pathlib import Path
 
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import ON_DEMAND
-from deploy.local.plane import ControlPlane
-from deploy.local.stackpoint import nodes as stackpoint_nodes
-from deploy.local.standin.nodes import Nodes
+from devcluster.api import Json
+from devcluster.manifests import ON_DEMAND
+from devcluster.plane import ControlPlane
+from devcluster.stackpoint import nodes as stackpoint_nodes
+from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
 from rescheduler.planning.candidates import UNFINISHED
-from tests.backends import stackpoints
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.real_autoscaler import joined
+from tests.providers import stackpoints
 
 CLOCK = SystemClock()
-STEP = 5.0  #: seconds for which a machine is draft, building, provisioned
+STEP = 5.0  #: seconds in each of the states draft, building and provisioned
 
 
 def test_it_is_cordoned_from_joining_until_its_machine_runs(

@@ -1,17 +1,17 @@
-"""Spot servers whose end the cloud has announced: no drain counts on their Nodes."""
+"""Spot servers with an announced termination are not used as drain targets."""
 
 import datetime as dt
 from pathlib import Path
 
 import pytest
 
-from deploy.local.cherry import app as cherry_app
-from deploy.local.cherry.cloud import Cloud, Settings
-from deploy.local.cherry.nodes import node_of
-from deploy.local.manifests import ON_DEMAND, SPOT, deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.standin.nodes import Nodes
-from deploy.local.standin.server import Server
+from devcluster.cherry import app as cherry_app
+from devcluster.cherry.cloud import Cloud, Settings
+from devcluster.cherry.nodes import node_of
+from devcluster.manifests import ON_DEMAND, SPOT, deployment
+from devcluster.plane import ControlPlane
+from devcluster.standin.nodes import Nodes
+from devcluster.standin.server import Server
 from rescheduler.clock import SystemClock
 from tests.cluster.daemon import NO_DELAY, Daemon, Look
 
@@ -22,10 +22,10 @@ def order(pool: str, name: str, **more: object) -> dict[str, object]:
     return {**ORDER, "tags": {"k8s-cluster": "c1", "k8s-nodepool": pool}, "hostname": name, **more}
 
 
-def test_pods_are_meant_for_the_server_that_stays(
+def test_pods_are_planned_on_the_server_without_a_notice(
     cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By name the one that goes would be the first choice."""
+    """Without the notice, the server to be terminated would be chosen by its name."""
     clock, look = SystemClock(), Look(cluster)
     config = tmp_path / "cloud-config"
     config.write_text("[global]\ncluster-name = c1\nproject-id = 7\n")
@@ -33,7 +33,9 @@ def test_pods_are_meant_for_the_server_that_stays(
     cloud.create(7, order("od", "od-1"))
     kubeconfig = str(cluster.kubeconfig)
     labels = {True: {SPOT: "true"}, False: {ON_DEMAND: "true"}}
-    nodes = Nodes(kubeconfig, lambda: {one.hostname: node_of(one, labels[one.spot]) for one in cloud.servers()}, clock)
+    nodes = Nodes(
+        kubeconfig, lambda: {server.hostname: node_of(server, labels[server.spot]) for server in cloud.servers()}, clock
+    )
     with Server(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
         monkeypatch.setenv("CHERRY_AUTH_TOKEN", "token")
         monkeypatch.setenv("CHERRY_API_URL", server.url)
@@ -53,11 +55,12 @@ def test_pods_are_meant_for_the_server_that_stays(
             )
             with Daemon(cluster, NO_DELAY, *flags) as daemon:
                 look.eventually(
-                    lambda: [one.hostname for one in cloud.servers()] == ["a-goes", "b-stays"], "od-1 to end"
+                    lambda: [server.hostname for server in cloud.servers()] == ["a-goes", "b-stays"],
+                    "the termination of od-1",
                 )
-                assert daemon.told("spot nodes that are about to be reclaimed: a-goes at ")
-                look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "its Node to go")
-                (drain,) = daemon.told("draining, 1 pods move")
+                assert daemon.logged("spot nodes that are about to be reclaimed: a-goes at ")
+                look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of its Node")
+                (drain,) = daemon.logged("draining, 1 pods move")
                 assert drain["message"].endswith(" to b-stays")
         finally:
             nodes.close()

@@ -1,11 +1,11 @@
-"""What a person sees where a component ends by itself."""
+"""Error messages if a component exits on its own."""
 
 from pathlib import Path
 
 import pytest
 
-from deploy.local.errors import PlaneError
-from deploy.local.processes import Processes
+from devcluster.errors import PlaneError
+from devcluster.processes import Processes
 from tests.cluster.waiting import eventually
 
 
@@ -15,13 +15,13 @@ def test_the_end_of_the_log_is_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(PlaneError) as raised:
         eventually(processes.check)
     processes.stop_all()
-    assert str(raised.value) == "etcd ended with exit code 7; the end of its log:\nfirst\nno space left"
+    assert str(raised.value) == "etcd exited with code 7; the end of its log:\nfirst\nno space left"
 
 
 def test_a_component_starts_once(tmp_path: Path) -> None:
     processes = Processes()
     processes.start("etcd", ["sleep", "600"], tmp_path / "etcd.log")
-    with pytest.raises(PlaneError, match="etcd runs already"):
+    with pytest.raises(PlaneError, match="etcd is already running"):
         processes.start("etcd", ["sleep", "600"], tmp_path / "etcd.log")
     processes.stop("etcd")
     assert processes.running == {}

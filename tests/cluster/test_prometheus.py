@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the daemon, and promtool finds nothing to blame in its page."""
+"""A real Prometheus scrapes the daemon, and promtool accepts its metrics page."""
 
 import subprocess
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
-from deploy.local.debian import Prometheus
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.ports import reserve
+from devcluster.debian import Prometheus
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.ports import reserve
 from tests.cluster.daemon import Daemon, Look
 
 ORIGINAL = (
@@ -24,7 +24,7 @@ ORIGINAL = (
 
 @contextmanager
 def scraping(prometheus: Prometheus, target: str, folder: Path) -> Iterator[str]:
-    """A Prometheus that scrapes *target*; its own URL."""
+    """Run a Prometheus that scrapes *target* and yield its URL."""
     config, data = folder / "prometheus.yml", folder / "data"
     job = {"job_name": "daemon", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
     config.write_text(str({"scrape_configs": [job]}).replace("'", '"'))
@@ -44,11 +44,11 @@ def scraping(prometheus: Prometheus, target: str, folder: Path) -> Iterator[str]
 
 def query(url: str, metric: str) -> list[dict[str, Any]]:
     try:
-        answer = httpx.get(f"{url}/api/v1/query", params={"query": metric})
-    except httpx.TransportError:
+        answer = httpx2.get(f"{url}/api/v1/query", params={"query": metric})
+    except httpx2.TransportError:
         return []
-    found: list[dict[str, Any]] = answer.json()["data"]["result"] if answer.is_success else []
-    return found
+    result: list[dict[str, Any]] = answer.json()["data"]["result"] if answer.is_success else []
+    return result
 
 
 def test_its_queries_find_the_four_original_metrics(
@@ -60,23 +60,26 @@ def test_its_queries_find_the_four_original_metrics(
     look.running(3)
     look.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.told("drained after"), "a drain")
+        look.eventually(lambda: daemon.logged("drained after"), "a drain")
         address = daemon.address.removeprefix("http://")
         with scraping(prometheus, address, tmp_path) as url:
-            found = {
+            result = {
                 metric: look.eventually(lambda metric=metric: query(url, metric), f"{metric} in Prometheus")
                 for metric in ORIGINAL
             }
-        page = httpx.get(f"{daemon.address}/metrics").content
+        page = httpx2.get(f"{daemon.address}/metrics").content
         linted = subprocess.run([prometheus.promtool, "check", "metrics"], input=page, capture_output=True, check=False)
     labels = {
-        metric: [set(one["metric"]) - {"__name__", "instance", "job"} for one in found[metric]] for metric in found
+        metric: [set(sample["metric"]) - {"__name__", "instance", "job"} for sample in result[metric]]
+        for metric in result
     }
     assert labels["spot_rescheduler_evicted_pods_total"] == [set()]
     assert {"drain_state", "node"} in labels["spot_rescheduler_node_drain_total"]
     assert {"node_type", "node"} in labels["spot_rescheduler_node_pods_count"]
     assert {"node_type"} in labels["spot_rescheduler_nodes_count"]
-    drains = {one["metric"]["drain_state"]: one["value"][1] for one in found["spot_rescheduler_node_drain_total"]}
+    drains = {
+        sample["metric"]["drain_state"]: sample["value"][1] for sample in result["spot_rescheduler_node_drain_total"]
+    }
     assert drains["Success"] == "1"
-    assert found["spot_rescheduler_evicted_pods_total"][0]["value"][1] == "3"
+    assert result["spot_rescheduler_evicted_pods_total"][0]["value"][1] == "3"
     assert (linted.returncode, linted.stdout, linted.stderr) == (0, b"", b"")

@@ -1,16 +1,16 @@
-"""A right that is missing holds drains and is named; it is never taken for an empty list."""
+"""A missing right blocks drains and is named; it is not treated as an empty list."""
 
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
 from tests.cluster.daemon import Daemon, Look, command, environment
 from tests.cluster.rendering import kustomization
 from tests.proxy.world import World, world
@@ -24,7 +24,7 @@ NAMESPACED_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/ro
 
 @pytest.fixture
 def rights(cluster: ControlPlane) -> Iterator[Json]:
-    """The rules of the daemon's shipped ClusterRole, granted."""
+    """The daemon's shipped RBAC is installed; the value is its ClusterRole."""
     yield from _granted(cluster, "base")
 
 
@@ -34,18 +34,18 @@ def rights_of_the_proxy(cluster: ControlPlane) -> Iterator[Json]:
 
 
 def _granted(cluster: ControlPlane, folder: str) -> Iterator[Json]:
-    made = [one for one in kustomization(folder) if "Role" in one["kind"] or one["kind"] == "ServiceAccount"]
-    cluster.apply(made)
-    [role] = [one for one in made if one["kind"] == "ClusterRole"]
+    objects = [item for item in kustomization(folder) if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]
+    cluster.apply(objects)
+    [role] = [item for item in objects if item["kind"] == "ClusterRole"]
     yield role
-    for one in made:
-        cluster.api.delete(cluster.api.path(one))
+    for item in objects:
+        cluster.api.delete(cluster.api.path(item))
 
 
 def without(role: Json, resource: str) -> Json:
-    """*role* without any right to *resource*."""
-    rules = [one | {"resources": [each for each in one["resources"] if each != resource]} for one in role["rules"]]
-    return {"rules": [one for one in rules if one["resources"]]}
+    """Return the rules of *role* without any right to *resource*."""
+    rules = [item | {"resources": [each for each in item["resources"] if each != resource]} for item in role["rules"]]
+    return {"rules": [item for item in rules if item["resources"]]}
 
 
 def drainable(cluster: ControlPlane) -> Look:
@@ -58,14 +58,16 @@ def drainable(cluster: ControlPlane) -> Look:
 
 
 def waiting(daemon: Daemon) -> Json:
-    """What the status page says the daemon waits for."""
+    """Return what the daemon waits for, according to its status page."""
     if not daemon.address:
         return {}
-    shown: Json = httpx.get(f"{daemon.address}/statusz", headers={"accept": "application/json"}, trust_env=False).json()
+    shown: Json = httpx2.get(
+        f"{daemon.address}/statusz", headers={"accept": "application/json"}, trust_env=False
+    ).json()
     return shown["waiting"] or {}
 
 
-def test_a_kind_that_may_not_be_listed_holds_drains_until_it_may(cluster: ControlPlane, rights: Json) -> None:
+def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: ControlPlane, rights: Json) -> None:
     look = drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
@@ -101,30 +103,30 @@ def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> N
 def test_the_proxy_removes_nothing_and_names_the_right(
     cluster: ControlPlane, rights_of_the_proxy: Json, tmp_path: Path
 ) -> None:
-    """First one without which the cluster cannot be read, then one without which owners cannot be."""
+    """First the right to read part of the cluster is missing, then the right to read owners."""
     role, own = f"{ROLES}/{PROXY}", cluster.service_account_kubeconfig("kube-system", PROXY)
     cluster.api.patch(role, without(rights_of_the_proxy, "csidrivers"))
 
-    def prepare(made: World) -> None:
-        made.deploy("web", 1, on="od-1")
+    def prepare(proxied: World) -> None:
+        proxied.deploy("web", 1, on="od-1")
 
-    with world(cluster, tmp_path, 2, kubeconfig=own, before=prepare) as made:
-        readyz = f"{next(line for line in made.lines if 'serving on ' in line).split()[-1]}/readyz"
-        terminate = {"machineId": made.id("od-1"), "decrementDesiredSize": True}
+    with world(cluster, tmp_path, 2, kubeconfig=own, before=prepare) as proxied:
+        readyz = f"{next(line for line in proxied.lines if 'serving on ' in line).split()[-1]}/readyz"
+        terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
         lacking = 'cannot list resource "csidrivers" in API group "storage.k8s.io"'
-        cluster.wait_for(lambda: lacking in httpx.get(readyz, trust_env=False).text, "the missing right")
-        answer = httpx.post(f"{made.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
+        cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing right")
+        answer = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
         assert (answer.status_code, lacking in answer.json()["detail"]) == (503, True)
         cluster.api.patch(role, without(rights_of_the_proxy, "replicasets"))
-        answer = made.post("/pool/terminate", terminate)
+        answer = proxied.post("/pool/terminate", terminate)
         assert (answer.status_code, 'cannot get resource "replicasets"' in answer.json()["detail"]) == (503, True)
-        assert (made.tainted(), set(made.pods().values()), made.orders()) == ([], {"od-1"}, [])
+        assert (proxied.tainted(), set(proxied.pods().values()), proxied.orders()) == ([], {"od-1"}, [])
         cluster.api.patch(role, {"rules": rights_of_the_proxy["rules"]})
-        cluster.wait_for(lambda: made.post("/pool/terminate", terminate).status_code == httpx.codes.OK, "the end")
-        assert (made.running(), httpx.get(readyz, trust_env=False).text) == (["od-2"], "ok\n")
+        cluster.wait_for(lambda: proxied.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")
+        assert (proxied.running(), httpx2.get(readyz, trust_env=False).text) == (["od-2"], "ok\n")
 
 
-#: What k8s-spot-rescheduler's own manifests granted.
+#: The rules in the manifests of k8s-spot-rescheduler.
 ORIGINAL: Final[list[Json]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "update"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
@@ -136,8 +138,10 @@ ORIGINAL: Final[list[Json]] = [
 ]
 
 
-def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_one_is_named(cluster: ControlPlane, rights: Json) -> None:
-    """It starts and serves its pages, is not ready, and drains nothing."""
+def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_right_is_named(
+    cluster: ControlPlane, rights: Json
+) -> None:
+    """The daemon starts and serves its pages, but is not ready and drains nothing."""
     look = drainable(cluster)
     cluster.api.patch(ROLE, {"rules": ORIGINAL})
     cluster.api.patch(f"{NAMESPACED_ROLES}/{ACCOUNT}", {"rules": []})
@@ -146,7 +150,7 @@ def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_one_is_named(clust
         look.eventually(lambda: waiting(daemon).get("detail", "").startswith("missing rights"), "the missing rights")
         assert waiting(daemon)["reason"] == "not-synced"
         for right in ("patch nodes", "create leases.coordination.k8s.io in namespace kube-system", "list namespaces"):
-            assert [line["level"] for line in daemon.told(f"missing right: {right}")] == ["WARNING"]
-        assert httpx.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
-        assert "spot_rescheduler_build_info" in httpx.get(f"{daemon.address}/metrics", trust_env=False).text
+            assert [line["level"] for line in daemon.logged(f"missing right: {right}")] == ["WARNING"]
+        assert httpx2.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
+        assert "spot_rescheduler_build_info" in httpx2.get(f"{daemon.address}/metrics", trust_env=False).text
         assert (look.marks(), look.kinds()) == ({}, {"on-demand": 2})

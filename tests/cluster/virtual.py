@@ -1,4 +1,4 @@
-"""Virtual nodes on a real control plane: discovery and node manager as processes, Liqo played by a controller."""
+"""Virtual nodes on a real control plane: discovery and node manager as processes, and a simulated Liqo."""
 
 import base64
 import contextlib
@@ -9,18 +9,18 @@ from typing import Any
 
 import yaml
 
-from deploy.local import manifests
-from deploy.local.api import Json
-from deploy.local.liqo import objects
-from deploy.local.liqo.controller import SLICES, Policy
-from deploy.local.liqo.playing import playing
-from deploy.local.plane import ControlPlane
-from rescheduler.backends.liqo.config import read_file
-from rescheduler.backends.liqo.provider import LiqoProvider
+from devcluster import manifests
+from devcluster.api import Json
+from devcluster.liqo import objects
+from devcluster.liqo.controller import SLICES, Policy
+from devcluster.liqo.playing import playing
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
+from rescheduler.providers.liqo.config import read_file
+from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.acceptance.program import Program
-from tests.backends import pki
-from tests.liqo.kubeconfigs import kubeconfig
+from tests.liqo_services.kubeconfigs import kubeconfig
+from tests.providers import pki
 
 NAMESPACE = "clusters"
 NODE = {"cpu": "2", "memory": "2Gi", "pods": "110"}
@@ -38,10 +38,10 @@ showFailuresFor: 2s
 
 
 class Site:
-    """The parts, each of which can be killed and started again with what it kept."""
+    """The services, which can be killed and restarted with their databases."""
 
     def __init__(self, plane: ControlPlane, folder: Path, policy: Policy, own: Path | None = None) -> None:
-        """*own* is the node manager's kubeconfig; without it, it is an administrator's."""
+        """*own* is the node manager's kubeconfig; default: the administrator's."""
         self.plane, self.folder, self.policy = plane, folder, policy
         self._own = own or plane.kubeconfig
         self._logs = 0
@@ -50,10 +50,10 @@ class Site:
         self.manager: Program
 
     def start(self, config: str = CONFIG, *flags: str) -> None:
-        """The node manager; its database is that of the one before."""
+        """Start the node manager with the database of the previous process."""
         (self.folder / "groups.yaml").write_text(config)
-        found = f"https://{self._address(self.discovery, 'serving the list of clusters on ')}"
-        files = (f"--config={self.folder / 'groups.yaml'}", f"--discovery-url={found}")
+        url = f"https://{self._address(self.discovery, 'serving the list of clusters on ')}"
+        files = (f"--config={self.folder / 'groups.yaml'}", f"--discovery-url={url}")
         self.manager = self._program("node-manager", self._own, *files, *flags)
         self.manager.__enter__()
         self.url = f"https://{self._address(self.manager, 'serving STANDARD on ')}"
@@ -71,12 +71,12 @@ class Site:
         return Program(log, "liqo", part, f"--database={self.folder / part}.db", *everywhere, *tls, *flags)
 
     def _address(self, program: Program, words: str) -> str:
-        self.plane.wait_for(lambda: program.told(words) or not program.running, words, seconds=WAIT_SECONDS)
+        self.plane.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
         assert program.running, program.lines
-        return str(program.told(words)[0]["message"]).partition(words)[2].partition(",")[0]
+        return str(program.logged(words)[0]["message"]).partition(words)[2].partition(",")[0]
 
     def cloud_config(self) -> Path:
-        """The file of ``--cloud-config``."""
+        """Write and return the file for ``--cloud-config``."""
         file = self.folder / "cloud.yaml"
         endpoint = {"url": self.url, "caFile": "ca.pem", "clientCertFile": "client.crt", "clientKeyFile": "client.key"}
         paces = {"refreshInterval": "200ms", "pollInterval": "200ms", "settleTime": "30s"}
@@ -85,14 +85,14 @@ class Site:
 
     @contextlib.contextmanager
     def provider(self) -> Iterator[LiqoProvider]:
-        made = LiqoProvider(read_file(self.cloud_config()), self.folder, SystemClock())
+        provider = LiqoProvider(read_file(self.cloud_config()), self.folder, SystemClock())
         try:
-            yield made
+            yield provider
         finally:
-            made.close()
+            provider.close()
 
     def share(self, cluster: str, nodes: int) -> None:
-        """Discovery learns by a Secret that *cluster* lends so many nodes of ours."""
+        """Create the Secret with which discovery learns that *cluster* offers *nodes* nodes."""
         amounts = {"cpu": str(2 * nodes), "memory": f"{2 * nodes}Gi", "pods": str(110 * nodes)}
         info = {"resources": amounts, "labels": {"hasGPU": "false"}, "hasNat": False}
         data = {
@@ -104,16 +104,16 @@ class Site:
         self.plane.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}])
 
     def slices(self) -> list[Json]:
-        """Our own; consumers of this cluster have slices here, too."""
+        """Return our own slices; consumers have slices in this cluster, too."""
         return self.plane.api.items(SLICES, labelSelector="liqo.io/replication=true")
 
     def nodes(self) -> dict[str, Json]:
-        """Virtual ones."""
-        found = self.plane.api.items("/api/v1/nodes", labelSelector="liqo.io/type=virtual-node")
-        return {one["metadata"]["name"]: one for one in found}
+        """Return the virtual nodes by name."""
+        nodes = self.plane.api.items("/api/v1/nodes", labelSelector="liqo.io/type=virtual-node")
+        return {node["metadata"]["name"]: node for node in nodes}
 
-    def eventually(self, found: Any, what: str) -> Any:
-        return self.plane.wait_for(found, what, seconds=WAIT_SECONDS)
+    def eventually(self, condition: Any, what: str) -> Any:
+        return self.plane.wait_for(condition, what, seconds=WAIT_SECONDS)
 
 
 _TLS = {"tls-cert": "server.crt", "tls-key": "server.key", "tls-client-ca": "ca.pem"}
@@ -129,22 +129,22 @@ def site(
     peers: tuple[str, ...] | None = None,
     start: bool = True,
 ) -> Iterator[Site]:
-    """Clusters that share so many nodes; we are peered with all of them, or with *peers*."""
+    """Run the services with clusters that offer the given number of nodes, peered with all of them or with *peers*."""
     policy = Policy()
     plane.apply([manifests.namespace(NAMESPACE)])
 
-    def wait(found: Any, what: str) -> Any:
-        return plane.wait_for(found, what, seconds=WAIT_SECONDS)
+    def wait(condition: Any, what: str) -> Any:
+        return plane.wait_for(condition, what, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, list(shared) if peers is None else peers, policy):
-        made = Site(plane, folder, policy, own)
+        site = Site(plane, folder, policy, own)
         for cluster, nodes in shared.items():
-            made.share(cluster, nodes)
-        with made.discovery:
+            site.share(cluster, nodes)
+        with site.discovery:
             try:
                 if start:
-                    made.start()
-                yield made
+                    site.start()
+                yield site
             finally:
-                if hasattr(made, "manager"):
-                    made.manager.kill()
+                if hasattr(site, "manager"):
+                    site.manager.kill()

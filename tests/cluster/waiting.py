@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere, with a deadline."""
+"""Waiting for conditions with a deadline, and queries on processes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,19 +11,19 @@ DEADLINE_SECONDS = 120
 Found = TypeVar("Found")
 
 
-def eventually(found: Callable[[], Found]) -> Found:
-    """The first true result of *found*; tenacity.RetryError where there is none before the deadline."""
-    again = retry_if_result(lambda result: not result)
-    return Retrying(retry=again, stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.02))(found)
+def eventually(condition: Callable[[], Found]) -> Found:
+    """Return the first true result of *condition*. Raises tenacity.RetryError after the deadline."""
+    retry = retry_if_result(lambda result: not result)
+    return Retrying(retry=retry, stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.02))(condition)
 
 
 def children(pid: int) -> list[int]:
-    """The process ids of the children of the process *pid*."""
+    """Return the process ids of the children of the process *pid*."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def alive(pid: int) -> bool:
-    """Whether *pid* runs; a zombie does not."""
+    """Return whether the process *pid* runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.local import build
+from devcluster import build
 from tests.conformance.oracle import Oracle
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from deploy.local import build
+from devcluster import build
 from tests.conformance.generate.world import Json
 
 
@@ -17,7 +17,7 @@ class OracleError(Exception):
 
 
 class Oracle:
-    """One oracle process. Requests and answers are described in ``deploy/local/oracle/main.go``.
+    """One oracle process. Requests and answers are described in ``devcluster/oracle/main.go``.
 
     A request can be sent before its answer is read, so that oracle and caller work in parallel.
     """

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from rescheduler import dump
 from rescheduler.errors import InputError
+from rescheduler.snapshot_file import reader
 from tests.conformance import damage, ours
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
@@ -19,7 +19,7 @@ SEEDS = range(12)
 
 def _judge(path: Path, content: bytes) -> dict[str, PerNode]:
     path.write_bytes(content)
-    return ours.judge_all(dump.read(str(path)))
+    return ours.judge_all(reader.read(str(path)))
 
 
 def _encoded(snapshot: Json) -> bytes:
@@ -54,7 +54,7 @@ def test_undecodable_objects_are_skipped_and_reported(oracle: Oracle, tmp_path: 
             theirs = of_oracle(oracle.explain(given))
         except OracleError:
             path.write_bytes(_encoded(given))
-            [unreadable] = dump.read(str(path)).unreadable
+            [unreadable] = reader.read(str(path)).unreadable
             assert unreadable.why.startswith(f"{unreadable.kind} {unreadable.key}: ")
             assert "\n" not in unreadable.why
         else:

@@ -12,44 +12,46 @@ from random import Random
 from typing import Final
 
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import (
     Action,
     AskProvider,
+    DeleteNode,
+    Evict,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    PlanAgain,
+    ReadControllers,
+    Release,
+    Renew,
+    TryEviction,
+)
+from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     ControllersUnread,
-    DeleteNode,
     Event,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    LookAgain,
     Looked,
     LookFailed,
-    Mark,
     Marked,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
-    OrderRemoval,
-    PlanAgain,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    ReadControllers,
-    Release,
     Released,
     ReleaseFailed,
     RemovalFailed,
     RemovalPending,
     Removed,
-    Renew,
     Seen,
     Stop,
-    TryEviction,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.outcome import Plan

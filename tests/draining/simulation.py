@@ -11,7 +11,8 @@ from random import Random
 from typing import Final
 
 from predicates.objects import OwnerReference
-from rescheduler.draining.messages import Cause, Mark, Renew
+from rescheduler.draining.actions import Mark, Renew
+from rescheduler.draining.events import Cause
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas

@@ -7,29 +7,31 @@ from typing import Any, TypeAlias
 
 from predicates.objects import OwnerReference
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import (
     Action,
-    ControllersRead,
-    Event,
     Evict,
-    EvictionAccepted,
     LookAgain,
-    Looked,
     Mark,
-    Marked,
     OrderRemoval,
     PlanAgain,
-    PlannedAgain,
-    ProviderAnswered,
     ReadControllers,
     Release,
-    Released,
     Renew,
-    Seen,
     TryEviction,
 )
-from rescheduler.draining.state import NEVER, Drain, Limits, Phase, Result
+from rescheduler.draining.events import (
+    ControllersRead,
+    Event,
+    EvictionAccepted,
+    Looked,
+    Marked,
+    PlannedAgain,
+    ProviderAnswered,
+    Released,
+    Seen,
+)
+from rescheduler.draining.intent import Step
+from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, incur
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected
@@ -160,7 +162,7 @@ def begun(made: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str 
     """Return a drain of *made* in second 4: nothing is evicted yet, and a read of the controllers is in flight."""
     drain = play(machine.start(made, limits), opening(made, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
-    return replace(drain, read_at=NEVER)
+    return replace(drain, read_at=None)
 
 
 def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
@@ -178,7 +180,7 @@ def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Dra
         (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
         (4, Marked(), ()),
     ]
-    return replace(play(machine.resume("od", LIMITS, (), debts), story), read_at=NEVER)
+    return replace(play(machine.resume("od", LIMITS, (), debts), story), read_at=None)
 
 
 def step(now: float, pods: str, made: Plan = EMPTY) -> Story:

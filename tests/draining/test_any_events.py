@@ -1,6 +1,7 @@
-"""Properties of every drain under any events in any order, including events that no request can cause."""
+"""Properties of every drain under any events that its phases accept, including answers to requests never sent."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -9,30 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining import machine
-from rescheduler.draining.messages import (
-    Action,
+from rescheduler.draining.actions import Action, DeleteNode, Evict, Mark, OrderRemoval, PlanAgain, Release
+from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     ControllersUnread,
-    DeleteNode,
     Event,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionSkipped,
     Looked,
     LookFailed,
-    Mark,
     Marked,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
-    OrderRemoval,
-    PlanAgain,
+    NodeGone,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    Release,
     Released,
     ReleaseFailed,
     RemovalFailed,
@@ -42,6 +39,7 @@ from rescheduler.draining.messages import (
     Stop,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
+from rescheduler.draining.transitions import TABLE
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.outcome import Plan, PodRef
@@ -56,11 +54,15 @@ PLAN = plan(*WORKLOADS, bare="d")
 UIDS = tuple(placement.pod.uid for placement in PLAN.placements)
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
+REMOVING = machine.await_end(Drain("od", LIMITS, Phase.DONE, marked=True, group="pool", ordered=True), LIMITS, 0)
+
 BEGINNINGS: Mapping[str, Result] = {
     "a drain": machine.start(PLAN, LIMITS),
     "a resumed drain": machine.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
     "a resumed removal": machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
     "a rollback": machine.roll_back("od", LIMITS, (DATABASE.debt,), 0),
+    "a removal in progress": REMOVING,
+    "a deletion": machine.step(REMOVING[0], Removed(), 0),
 }
 
 Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
@@ -80,7 +82,7 @@ class Events:
             if drain.done:
                 break
             now += self.random.choice([0.0, 0.2, 1.0, 3.0, 9.0])
-            event = self.expected(drain.phase) if self.random.random() < 0.8 else self.any()
+            event = self.expected(drain.phase) if self.random.random() < 0.8 else self.possible(drain.phase)
             after, actions = machine.step(drain, event, now)
             trace.append((drain, event, after, actions))
             drain = after
@@ -108,14 +110,23 @@ class Events:
         }
         return self.random.choice(waited[phase])()
 
+    def possible(self, phase: Phase) -> Event:
+        """Return any event that *phase* accepts or ignores."""
+        while type(event := self.any()) not in TABLE[phase]:
+            pass
+        return event
+
     def any(self) -> Event:
         makers: list[Callable[[], Event]] = [
             self.seen,
             self.read,
             self.incomplete,
+            lambda: replace(self.read(), blockers=NO_ROOM.blockers),
             Marked,
             NodeDeleted,
             Released,
+            lambda: NodeGone("no node od"),
+            lambda: EvictionSkipped(self.uid()),
             lambda: Looked(self.plan()),
             lambda: Looked(NO_ROOM),
             lambda: Looked(JOINED),
@@ -197,7 +208,7 @@ def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(trace: Trace) -> Non
 
 
 def the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed(trace: Trace) -> None:
-    marked = False
+    marked = bool(trace) and trace[0][0].ordered
     for before, event, after, actions in trace:
         marked = marked or (before.phase is Phase.ORDERING and isinstance(event, Marked))
         for action in actions:
@@ -267,7 +278,8 @@ def failures(drain: Drain) -> list[Event]:
     }
     if drain.phase in of_phases:
         return [of_phases[drain.phase]]
-    return [PlannedAgain(PLAN), *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
+    planned = [PlannedAgain(PLAN)] if drain.phase is Phase.EVICTING else []
+    return [*planned, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
 
 
 LAWS = (

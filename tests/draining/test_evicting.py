@@ -5,15 +5,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 from rescheduler.draining import machine
-from rescheduler.draining.messages import (
-    Evict,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    LookAgain,
-    PlannedAgain,
-    Release,
-)
+from rescheduler.draining.actions import Evict, LookAgain, Release
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PlannedAgain
 from rescheduler.draining.state import Why
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (

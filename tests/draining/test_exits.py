@@ -3,32 +3,27 @@
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, OrderRemoval, Release, Renew, TryEviction
+from rescheduler.draining.events import (
     Cause,
-    DeleteNode,
     Event,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
-    LookAgain,
     Looked,
     Marked,
     MarkFailed,
-    OrderRemoval,
+    NodeGone,
     PlannedAgain,
     PodGone,
-    Release,
     Released,
     ReleaseFailed,
     RemovalPending,
     Removed,
-    Renew,
     Stop,
-    TryEviction,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
@@ -215,3 +210,20 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
     ]
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.done, drain.released, drain.failure) == (True, False, Failure(Why.API_ERROR, "no answer"))
+
+
+def test_the_drain_ends_when_the_node_is_gone_and_an_eviction_gets_no_response() -> None:
+    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), (7, NodeGone("deleted"), ())]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert drain.phase is Phase.RELEASING
+    assert play(drain, [(6 + LIMITS.release, NodeGone("deleted"), ())]).phase is Phase.DONE
+
+
+def test_a_skipped_eviction_is_not_in_flight_when_the_stop_comes() -> None:
+    story: Story = [
+        *ASKED,
+        (6, EvictionSkipped("a"), ()),
+        (6, Stop(Cause.TERMINATED), (Release(),)),
+        (7, Released(), ()),
+    ]
+    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DONE

@@ -7,14 +7,8 @@ import msgspec
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.messages import (
-    ControllersUnread,
-    Evict,
-    EvictionRefused,
-    LookAgain,
-    PlannedAgain,
-    Release,
-)
+from rescheduler.draining.actions import Evict, LookAgain, Release
+from rescheduler.draining.events import ControllersUnread, EvictionRefused, PlannedAgain
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Debt, Replicas
@@ -322,6 +316,49 @@ class TestRollOutDuringDrain:
         )
         assert watch(replace(drain, renew_at=1e9), many, (8, "c", running(3, bound=5))) == 607
         assert drain.debts == {many.controller: Debt(many.controller, 4, 5, "2", owner_uids=("uid-web",))}
+
+
+class TestEvictionAfterRollOutBegan:
+    """The controllers are read every few seconds, so a pod may be evicted in a roll-out that the drain has not seen."""
+
+    def test_its_replacement_is_awaited(self) -> None:
+        many = workload("web", "a", total=5, replicas=running(4, bound=5))
+        story: Story = [
+            (5, seen("a", {many: running(4, bound=6)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("", {many: running(3, bound=6)}), (reading(many),)),
+            (6.5, read(many, web=many.state(template="2", least_available=4)), ()),
+            (7, seen("", {many: running(3, bound=6)}), ()),
+            (8, seen("", {many: running(4, bound=6)}), (LookAgain(),)),
+        ]
+        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
+
+    def test_no_more_is_owed_than_the_roll_out_leaves_available(self) -> None:
+        """Its new pods may never become Ready, and more pods may have been Ready before the eviction."""
+        many = workload("web", "a", total=5)
+        story: Story = [
+            (5, seen("a", {many: running(5)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("", {many: running(3, bound=6)}), (reading(many),)),
+            (6.5, read(many, web=many.state(template="2", least_available=4)), ()),
+            (7, seen("", {many: running(3, bound=6)}), ()),
+            (8, seen("", {many: running(4, bound=6)}), (LookAgain(),)),
+        ]
+        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
+
+    def test_nothing_is_owed_for_a_pod_that_was_evicted_before(self) -> None:
+        """A read between the eviction and the roll-out returned the old template."""
+        many = workload("web", "a", total=5)
+        story: Story = [
+            (5, seen("a", {many: running(5)}), (planning(),)),
+            *step(5, "a"),
+            (6, seen("", {many: running(4, bound=5)}), (reading(many),)),
+            (6.5, read(many), ()),
+            (9, seen("", {many: running(4, bound=5)}), (reading(many),)),
+            (9.5, read(many, web=many.state(template="2", least_available=5)), ()),
+            (10, seen("", {many: running(3, bound=5)}), (LookAgain(),)),
+        ]
+        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
 
 
 def test_a_paid_debt_stays_paid() -> None:

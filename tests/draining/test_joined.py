@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.messages import (
-    Evict,
+from rescheduler.draining.actions import Evict, Release
+from rescheduler.draining.events import (
     EvictionAccepted,
     Looked,
     LookFailed,
     MarkFailed,
     PlannedAgain,
-    Release,
     Released,
     ReleaseFailed,
 )

@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, TryEviction
+from rescheduler.draining.events import Cause, EvictionAccepted, Looked, Marked, Seen
 from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
-    Cause,
-    Evict,
-    EvictionAccepted,
-    LookAgain,
-    Looked,
-    Mark,
-    Marked,
-    OrderRemoval,
-    Release,
-    Seen,
-    TryEviction,
-)
 from rescheduler.draining.retrying import REQUEST_SECONDS
 from rescheduler.draining.state import LANDING_FAILURES, Phase, Why
 from rescheduler.planning.debts import paid

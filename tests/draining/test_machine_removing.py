@@ -6,23 +6,20 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import DeleteNode, OrderRemoval, Release, Renew
+from rescheduler.draining.events import (
     Cause,
-    DeleteNode,
     Event,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
-    OrderRemoval,
-    Release,
     Released,
     RemovalFailed,
     RemovalPending,
     Removed,
-    Renew,
     Stop,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Failure, Phase, Why
 from tests.draining.stories import (
     LIMITS,

@@ -5,21 +5,17 @@ from typing import Final
 
 from predicates.objects import OwnerReference
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, TryEviction
+from rescheduler.draining.events import (
     ControllersRead,
-    Evict,
     EvictionAccepted,
-    LookAgain,
     Looked,
-    Mark,
     Marked,
     PlannedAgain,
     ProviderAnswered,
-    ReadControllers,
     Seen,
-    TryEviction,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Phase
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, incur

@@ -6,30 +6,24 @@ import pytest
 
 from predicates.objects import OwnerReference
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
-    Action,
+from rescheduler.draining.actions import Action, Evict, LookAgain, Mark, ReadControllers, Release, TryEviction
+from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    Evict,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    LookAgain,
     Looked,
     LookFailed,
-    Mark,
     Marked,
     MarkFailed,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    ReadControllers,
-    Release,
     Released,
-    TryEviction,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas

@@ -6,30 +6,24 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.messages import (
+from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Renew
+from rescheduler.draining.events import (
     Cause,
     ControllersUnread,
-    DeleteNode,
-    Evict,
-    LookAgain,
     Looked,
     LookFailed,
-    Mark,
     Marked,
     MarkFailed,
     NodeDeleted,
-    OrderRemoval,
     PlannedAgain,
     ProviderAnswered,
-    Release,
     Released,
     RemovalFailed,
     RemovalPending,
     Removed,
-    Renew,
     Stop,
 )
+from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Rejected

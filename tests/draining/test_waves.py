@@ -7,14 +7,8 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import machine
-from rescheduler.draining.messages import (
-    Evict,
-    EvictionAccepted,
-    EvictionRefused,
-    LookAgain,
-    PlanAgain,
-    PlannedAgain,
-)
+from rescheduler.draining.actions import Evict, LookAgain, PlanAgain
+from rescheduler.draining.events import EvictionAccepted, EvictionRefused, PlannedAgain, PodGone
 from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Plan
@@ -328,3 +322,23 @@ def test_pods_that_have_left_are_not_evicted() -> None:
         *step(6, "b"),
     ]
     assert play(begun(PLAN, WEB), story).evicted == (B,)
+
+
+def test_a_pod_that_was_deleted_by_others_is_no_first_eviction() -> None:
+    """Its wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
+    web, api, job = workload("web", "a"), workload("api", "b"), workload("job", "c")
+    every = {each: running(1) for each in (web, api, job)}
+    rest = {api: running(1), job: running(1)}
+    a, b = web.pods[0], api.pods[0]
+    story: Story = [
+        (5, seen("a b c", every), (planning(),)),
+        (5, PlannedAgain(EMPTY), (Evict(a),)),
+        (5, PodGone("a"), ()),
+        (6, seen("b c", {web: running(0, bound=1), **rest}), (planning(),)),
+        (6, PlannedAgain(EMPTY), (Evict(b),)),
+        (6, EvictionAccepted("b"), ()),
+        (7, seen("c", {web: running(1), api: running(0), job: running(1)}), ()),
+        (8, seen("c", {web: running(1), api: running(1), job: running(1)}), (planning(),)),
+    ]
+    drain = play(begun(plan(web, api, job), web, api, job), story)
+    assert drain.has_taken_from(web.controller)  # the answer to an accepted request may have been lost

@@ -1,4 +1,4 @@
-"""``make faults``; see `command`. Each forked daemon imports this module, so that it imports nothing by itself."""
+"""``make faults``; see `command`. Every forked daemon imports this module, so keep it free of heavy imports."""
 
 if __name__ == "__main__":
     from tests.faults.command import main

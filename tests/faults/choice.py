@@ -1,23 +1,23 @@
-"""Which trials there are: every call of a drain with every fault that means anything for it, and kills."""
+"""Selection of trials: every call of a drain with every fault that applies to it, and kills at every call."""
 
 import itertools
 import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from deploy.local.faults.calls import ApiCall
-from deploy.local.faults.catalog import UNBOUND_FAULTS
+from devcluster.faults.calls import ApiCall
+from devcluster.faults.catalog import UNBOUND_FAULTS
 from tests.faults.recording import CallOfDrain
 from tests.faults.trials import JUMPS, KILLS, Trial, Trouble
 
-#: These also last for a while: an outage, rights that are missing, an overloaded server.
+#: Faults that are also injected for several seconds: outages, missing permissions, server overload.
 LASTING: Final = ("403", "500", "503", "429-retry-after", "reset-before", "reset-after", "stall")
 LASTING_SECONDS: Final = 8.0
 
-#: A pod arrives in every so many-th run with a kill.
+#: Add a late pod to every n-th trial with a kill.
 _LATE_POD: Final = 3
 
-#: Calls that are made all the time, or after a drain's end: so many of them are enough.
+#: Number of occurrences to test of calls that repeat all the time or that follow the end of a drain.
 _REPEATED: Final = {
     "create events": 1,
     "create selfsubjectaccessreviews": 1,
@@ -28,7 +28,7 @@ _REPEATED: Final = {
 
 
 def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]:
-    """The faults that mean anything for each of *calls*."""
+    """Return the faults that apply to each call."""
     return {
         call: [*(name for name, fault in UNBOUND_FAULTS.items() if fault.applies(_api_call(call))), *JUMPS]
         for call in calls
@@ -36,10 +36,10 @@ def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]
 
 
 def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False) -> list[Trial]:
-    """One call fails once, or for a while, in each trial.
+    """Return trials in which a single call fails, once or for several seconds.
 
-    Of reads the first occurrence is tried, unless *every_occurrence* is; of writes each one. Failures that last come
-    last, and of the others those of writes first.
+    Every occurrence of a write is tested. Of reads only the first, unless *every_occurrence* is set. One-time
+    failures come first, and among them those of writes.
     """
     chosen = [call for call in _worthwhile(calls) if every_occurrence or call.writes or call.occurrence == 1]
     troubles = [trouble for call, kinds in faults_by_call(chosen).items() for trouble in _troubles(call, kinds)]
@@ -47,7 +47,7 @@ def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False)
 
 
 def every_kill(calls: Sequence[CallOfDrain]) -> list[Trial]:
-    """The daemon is killed before and after each call."""
+    """Return trials in which the daemon is killed before or after a call."""
     pairs = itertools.product(_worthwhile(calls), KILLS)
     return [
         Trial((Trouble(call, kind),), late_pod=number % _LATE_POD == 0) for number, (call, kind) in enumerate(pairs)
@@ -55,10 +55,9 @@ def every_kill(calls: Sequence[CallOfDrain]) -> list[Trial]:
 
 
 def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[Trial]:
-    """Few trials with many troubles each, in which each call has each of its faults once.
+    """Return few trials with many faults each; together they cover every fault of every call.
 
-    In a trial each call has another fault, and a fault that ends a call early may keep a later one from being made;
-    `Result.reached` tells.
+    A fault that ends a call early can prevent later calls; `Result.reached` lists the faults that took effect.
     """
     kinds = faults_by_call(calls)
     chance = random.Random(seed)
@@ -71,8 +70,8 @@ def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[Trial]:
     ]
 
 
-def one_of_each_verb(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:
-    """The first call of each verb and resource that a drain cannot do without, and one list and watch."""
+def first_of_each_verb(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:
+    """Return the first call of each verb and resource that every drain needs, and one list and one watch."""
     wanted = ("list pods", "watch pods", "get nodes", "get replicasets")
     first = [call for call in calls if call.occurrence == 1]
     return [call for call in first if call.writes or call.of_pool or "dry run" in call.name or call.name in wanted]

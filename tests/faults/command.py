@@ -1,4 +1,4 @@
-"""``make faults``: every call of a drain fails with every fault, or the daemon is killed at every call."""
+"""``make faults``: inject every fault into every call of a drain, or kill the daemon at every call."""
 
 import random
 import signal
@@ -14,34 +14,40 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local import cleaning
-from deploy.local.faults.catalog import FaultSeconds
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning
+from devcluster.faults.catalog import FaultSeconds
+from devcluster.plane import ControlPlane
 from tests.cluster import takeovers
 from tests.faults.choice import covering, every_fault, every_kill
 from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.trials import PATIENCE_SECONDS, Pace, Result, Trial
 
-_TAKEOVER_SECONDS = 4.0  #: within so long after the first eviction the leader is stopped
+_TAKEOVER_SECONDS = 4.0  #: the leader is stopped at most this long after the first eviction
 
 
 @click.command()
-@click.option("--kills", is_flag=True, help="Kill the daemon before and after every call, in place of faults.")
+@click.option("--kills", is_flag=True, help="Kill the daemon before and after every call instead of injecting faults.")
 @click.option(
-    "--program", type=click.Choice(get_args(ProgramName)), default="daemon", show_default=True, help="What drains."
+    "--program",
+    type=click.Choice(get_args(ProgramName)),
+    default="daemon",
+    show_default=True,
+    help="Program that drains the node.",
 )
-@click.option("--together", is_flag=True, help="A fault at each call in every run: few runs with many faults each.")
-@click.option("--every-occurrence", is_flag=True, help="Of reads as well, not only of writes.")
-@click.option("--only", default="", help="Only trials whose name contains this: 'patch nodes', '× 503'.")
-@click.option("--limit", type=int, help="So many trials, drawn at random.")
-@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
-@click.option("--slots", default=5, show_default=True, help="Trials at the same time.")
-@click.option("--stall", default=4.0, show_default=True, help="Seconds without an answer; clients wait up to 30.")
-@click.option("--patience", default=PATIENCE_SECONDS, show_default=True, help="Seconds for a run to finish.")
-@click.option("--takeovers", "stops", default=0, help="Stop a leader so many times in the middle of a drain instead.")
+@click.option("--together", is_flag=True, help="Inject many faults per run, so that few runs cover them all.")
+@click.option("--every-occurrence", is_flag=True, help="Test every occurrence of reads, not only of writes.")
+@click.option("--only", default="", help="Run only trials whose name contains this text: 'patch nodes', '× 503'.")
+@click.option("--limit", type=int, help="Run a random sample of this size.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the random choices.")
+@click.option("--slots", default=5, show_default=True, help="Number of concurrent trials.")
+@click.option("--stall", default=4.0, show_default=True, help="Duration of a stall in seconds; clients wait up to 30.")
+@click.option("--patience", default=PATIENCE_SECONDS, show_default=True, help="Time limit of a run in seconds.")
 @click.option(
-    "--log", type=click.Path(path_type=Path), help="File for the messages of trials that did not finish or failed."
+    "--takeovers", "stops", default=0, help="Instead, suspend the leader in the middle of a drain this many times."
+)
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="File for the log messages of unfinished and failed trials."
 )
 def main(
     *,
@@ -58,16 +64,16 @@ def main(
     stops: int,
     log: Path | None,
 ) -> None:
-    """Exit code 1 where a run ended neither finished nor rolled back, or an invariant was broken."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and control plane end as well
+    """Test drains under faults. Exit code 1: a drain neither finished nor rolled back, or violated an invariant."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also terminates the daemons and the control plane
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         if stops:
             wrong = _taken_over(plane, stops, chance)
             click.echo(f"{stops} takeovers, {wrong} failed")
             sys.exit(bool(wrong))
-        with sites(plane, Path(folder), slots) as made:
-            calls = recorded(made[0], program)
+        with sites(plane, Path(folder), slots) as at:
+            calls = recorded(at[0], program)
             if kills:
                 trials = every_kill(calls)
             elif together:
@@ -78,7 +84,7 @@ def main(
             trials = _chosen(trials, limit, chance)
             click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
             pace = Pace(patience, FaultSeconds(stall=stall))
-            results = play_all(made, trials, _Progress(len(trials), log), pace)
+            results = play_all(at, trials, _Progress(len(trials), log), pace)
     Console(width=140).print(_table(results))
     failed = [result for result in results if result.failed]
     for result in failed:
@@ -88,7 +94,7 @@ def main(
 
 
 def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
-    """How many takeovers there were with writes of the old leader that came late, or with violations."""
+    """Return the number of takeovers with late writes of the old leader or with violations."""
     objects = takeovers.rendered(fenced=True)
     wrong = 0
     for number in range(1, stops + 1):
@@ -108,7 +114,7 @@ def _chosen(trials: Sequence[Trial], limit: int | None, chance: random.Random) -
 
 
 class _Progress:
-    """A line for each run."""
+    """Prints one line per run."""
 
     def __init__(self, total: int, log: Path | None) -> None:
         self._total, self._done, self._log = total, 0, log

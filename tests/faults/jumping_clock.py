@@ -1,7 +1,7 @@
-"""The program with a wall clock that is ahead of the real one, or behind it; the monotonic clock is the real one.
+"""The program with an offset on its wall clock; the monotonic clock is unchanged.
 
-``python -m tests.faults.jumping_clock FILE run …`` is ``rescheduler run …``. FILE has the seconds; whoever writes
-another number into it lets the clock jump.
+``python -m tests.faults.jumping_clock FILE run …`` is ``rescheduler run …``. FILE contains the offset in seconds. Write
+a new number into it to make the clock jump.
 """
 
 import datetime as dt
@@ -15,14 +15,14 @@ from tests.acceptance.program import run_program
 
 
 def jump(offset: Path, seconds: float) -> None:
-    """From now on the clock that follows the file *offset* is so many *seconds* ahead."""
+    """Set the offset of the clocks that follow the file *offset*."""
     new = offset.with_suffix(".new")
     new.write_text(str(seconds))
     new.replace(offset)
 
 
 def follow(offset: Path) -> None:
-    """Let the wall clock of this process follow the file *offset*, until the process ends."""
+    """Make the wall clock of this process follow the file *offset* until the process exits."""
     real = SystemClock.now
 
     def now(clock: SystemClock) -> dt.datetime:

@@ -1,4 +1,4 @@
-"""The Liqo node manager as a process before the fault proxy: a virtual node comes and goes, whatever happens to it."""
+"""The Liqo node manager as a process behind the fault proxy: a virtual node must come and go despite every fault."""
 
 import contextlib
 import sys
@@ -12,18 +12,18 @@ from typing import Final, Literal
 
 import click
 
-from deploy.local.errors import PlaneError
-from deploy.local.faults.calls import ApiCall
-from deploy.local.faults.catalog import UNBOUND_FAULTS
-from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.injected import Hook, InjectedFault
-from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
-from deploy.local.faults.rules import FaultRule
-from deploy.local.plane import ControlPlane
-from rescheduler.backends.base import InstanceState, NodeRef
-from rescheduler.backends.liqo.provider import LiqoProvider
+from devcluster.errors import PlaneError
+from devcluster.faults.calls import ApiCall
+from devcluster.faults.catalog import UNBOUND_FAULTS
+from devcluster.faults.exchange import ProxiedRequest
+from devcluster.faults.injected import Hook, InjectedFault
+from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
+from devcluster.faults.rules import FaultRule
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
+from rescheduler.providers.base import InstanceState, NodeRef
+from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.virtual import Site, site
 
 GROUP: Final = "STANDARD"
@@ -34,13 +34,13 @@ _POLL_SECONDS: Final = 0.2
 Moment = Literal["before", "after"]
 MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
 
-#: The node manager reads all the time: so many occurrences of each read are enough.
+#: Number of occurrences of each read to test; the node manager repeats its reads all the time.
 _READS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerCall:
-    """The *occurrence*-th call of that *name*, counted from the start of a visit."""
+    """The *occurrence*-th call named *name*, counted from the start of a visit."""
 
     call: ApiCall
     occurrence: int
@@ -58,12 +58,12 @@ class ManagerCall:
 
 
 def faults_of(call: ManagerCall) -> list[str]:
-    """The faults that mean anything for *call*. A token that has expired is replaced by the kubelet, not here."""
+    """Return the faults that apply to *call*. Expired tokens do not: the kubelet replaces them."""
     return [name for name, fault in UNBOUND_FAULTS.items() if fault.applies(call.call) and name != "expired-token"]
 
 
 class Visit:
-    """One virtual node comes and goes; a node manager that was killed is started again."""
+    """Creation and removal of one virtual node, with restarts of a killed node manager."""
 
     def __init__(self, here: Site, proxy: FaultProxy) -> None:
         self._here, self._proxy = here, proxy
@@ -71,30 +71,30 @@ class Visit:
         self._lock = threading.Lock()
 
     def calls(self) -> list[ManagerCall]:
-        """Those of a visit in which nothing goes wrong."""
+        """Return the calls of a visit without faults."""
         self.play()
         counts: Counter[str] = Counter()
-        found = []
+        calls = []
         for seen in self._proxy.seen:
             name = str(seen.call)
             counts[name] += 1
             if seen.call.writes or counts[name] <= _READS:
-                found.append(ManagerCall(seen.call, counts[name]))
-        return found
+                calls.append(ManagerCall(seen.call, counts[name]))
+        return calls
 
     def hit(self, call: ManagerCall, trouble: str) -> bool:
-        """Play a visit in which *call* fails, or the node manager is killed at it; whether that happened.
+        """Play a visit in which *call* fails or the node manager is killed at it; return whether the call occurred.
 
-        *trouble*: one of MOMENTS for a kill, or the name of a fault.
+        *trouble* is one of MOMENTS for a kill, or the name of a fault.
         """
         kills: dict[str, InjectedFault] = {moment: Hook(moment, self._kill) for moment in MOMENTS}
         fault = (self._proxy.all_faults() | kills)[trouble]
         return self.play(FaultRule(call.name, fault, call.occurrence))
 
     def play(self, *rules: FaultRule) -> bool:
-        """Whether one of *rules* concerned a request.
+        """Play a visit; return whether one of *rules* matched a request.
 
-        Raises PlaneError where the node does not come, or does not go without leaving anything behind.
+        Raise PlaneError if the node does not appear, or is not removed completely.
         """
         self._here.manager.kill()
         self._proxy.forget()
@@ -107,7 +107,7 @@ class Visit:
         deadline = self._clock.monotonic() + _CALL_SECONDS
         if provider.target_size(GROUP, deadline=deadline) == 0:
             provider.increase_size(GROUP, 1, deadline=deadline)
-        states = [one.state for one in provider.instances(GROUP, deadline=deadline)]
+        states = [instance.state for instance in provider.instances(GROUP, deadline=deadline)]
         return states == [InstanceState.RUNNING] and len(self._here.nodes()) == 1
 
     def _gone(self, provider: LiqoProvider) -> bool:
@@ -133,7 +133,7 @@ class Visit:
 
     def _keep_running(self) -> None:
         while not self._here.manager.running:
-            with contextlib.suppress(AssertionError):  # it was killed while it started
+            with contextlib.suppress(AssertionError):  # killed during its start
                 self._here.start()
 
     def _kill(self, _: ProxiedRequest) -> bool:
@@ -142,16 +142,18 @@ class Visit:
 
 
 @click.command()
-@click.option("--kills", is_flag=True, help="Kill the node manager before and after each call, in place of faults.")
-@click.option("--writes", is_flag=True, help="Only at calls that write.")
+@click.option(
+    "--kills", is_flag=True, help="Kill the node manager before and after each call instead of injecting faults."
+)
+@click.option("--writes", is_flag=True, help="Test only calls that write.")
 def main(*, kills: bool, writes: bool) -> None:
-    """Each of its calls fails with each fault, or it is killed. Exit code 1 where something was left behind."""
+    """Inject each fault into each call of the node manager, or kill it. Exit code 1: something was left behind."""
     runs = wrong = 0
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane, before_api_server(plane) as proxy:
         own = redirected(plane.kubeconfig, proxy, Path(folder) / "kubeconfig")
         with site(plane, Path(folder), {"rome": 1}, own=own) as here:
             visit = Visit(here, proxy)
-            calls = [made for made in visit.calls() if made.writes or not writes]
+            calls = [each for each in visit.calls() if each.writes or not writes]
             pairs = [(call, trouble) for call in calls for trouble in (MOMENTS if kills else faults_of(call))]
             for call, trouble in pairs:
                 runs += 1

@@ -1,4 +1,4 @@
-"""How a run ended, and whether the invariants held: by the API server, its audit log, and the pool."""
+"""The end of a run and violated invariants, judged by the API server, its audit log and the pool."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ End = Literal["finished", "rolled back", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """*end* of a drain; *why* it is neither finished nor rolled back; Ready pods that each Deployment is *lacking*."""
+    """*end* of a drain; *why* it neither finished nor rolled back; number of Ready pods *lacking* per Deployment."""
 
     end: End
     why: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Ended:
 
 
 def ended(scene: Scene) -> Ended:
-    """The state at this moment."""
+    """Return the present state."""
     nodes, machines, lacking = scene.nodes(), scene.machines(), scene.lacking()
     why = [f"{node} is marked" for node, item in nodes.items() if is_marked(item)]
     why += [f"{count} pods of {app} are not Ready" for app, count in lacking.items()]
@@ -38,7 +38,7 @@ def ended(scene: Scene) -> Ended:
 
 
 def violations(scene: Scene) -> list[str]:
-    """Invariants that were broken in the run of *scene*, one line for each case."""
+    """Return the violated invariants of a run, one line per case."""
     ours = [event for event in scene.audit.events() if event.user.username == scene.site.user and event.accepted]
     written = [event for event in ours if not event.dry_run]
     wrong = [f"deleted the pod {event.name}" for event in written if (event.verb, event.kind) == ("delete", "pods")]
@@ -52,7 +52,7 @@ def violations(scene: Scene) -> list[str]:
 
 
 def too_many_missing(scene: Scene, seen: Ended) -> list[str]:
-    """More pods missing at the moment of *seen* than the budget allows."""
+    """Report more missing pods than the budget allows."""
     missing = seen.lacking.get(WEB, 0)
     allowed = scene.may_be_missing
     return [f"{missing} pods of {WEB} missing at once, its budget allows {allowed}"] if missing > allowed else []

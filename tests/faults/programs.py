@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
-import httpx
+import httpx2
 
 from rescheduler.clock import SystemClock
 from tests.acceptance.program import Program
@@ -19,7 +19,7 @@ from tests.invariants.broken import SAFEGUARDS
 
 ProgramName = Literal["daemon", "proxy"]
 
-#: A drain that failed is followed by the next try within a second.
+#: Retry a failed drain within a second.
 LANDING_SECONDS: Final = 20.0
 DAEMON_FLAGS: Final = (
     "--node-drain-delay=0",
@@ -33,7 +33,7 @@ DAEMON_FLAGS: Final = (
     "--return-wait=0",
 )
 
-#: How many pods the budget lets be missing. The proxy removes no node whose pods may not all be evicted at once.
+#: Number of pods that the budget allows to be missing. The proxy removes a node only if all its pods can be evicted.
 MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2}
 
 _POOL_PACE: Final = {"settleTime": "1s", "pollInterval": "200ms"}
@@ -54,7 +54,7 @@ class DrainingProgram(Protocol):
 
 
 def started(name: ProgramName, of: Scene, broken: str = "") -> DrainingProgram:
-    """A new process; it is running when this returns. *broken*: the safeguard that the daemon lacks, if any."""
+    """Start the program and wait until it runs. *broken*: the safeguard to disable in the daemon, if any."""
     if name == "proxy":
         return CloudpoolProxy(of)
     program = Program(of.log, *daemon_command(of), main=partial(_without, broken, _main(of)) if broken else _main(of))
@@ -72,7 +72,7 @@ def running(name: ProgramName, of: Scene) -> Iterator[DrainingProgram]:
 
 
 def daemon_command(of: Scene) -> tuple[str, ...]:
-    """The arguments of `rescheduler`."""
+    """Return the arguments of `rescheduler`."""
     pool = {
         "id": of.name,
         "backend": {"url": of.pool_proxy.url, "timeout": "3s"},
@@ -99,7 +99,7 @@ def daemon_command(of: Scene) -> tuple[str, ...]:
 
 
 class CloudpoolProxy:
-    """The proxy, and a client that asks it for a pool without machines until it says that this is done."""
+    """The proxy, and a client that requests an empty pool until the proxy reports success."""
 
     def __init__(self, of: Scene) -> None:
         auth = {"kubeConfigPath": str(of.kubeconfig)}
@@ -127,19 +127,19 @@ class CloudpoolProxy:
         return self._program.lines
 
     def kill(self) -> None:
-        """SIGKILL; its client gives up."""
+        """Send SIGKILL; the client stops its requests."""
         self._program.kill()
         self._ended.set()
 
     def _ask(self) -> None:
         while not self._clock.wait(_RETRY_SECONDS, self._ended):
-            listening = self._program.told("forwarding port ")
+            listening = self._program.logged("forwarding port ")
             if not listening:
                 continue
             port = listening[0]["message"].partition("forwarding port ")[2].split()[0]
             url = f"http://127.0.0.1:{port}/pool/size"
-            with contextlib.suppress(httpx.TransportError):
-                answer = httpx.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
+            with contextlib.suppress(httpx2.TransportError):
+                answer = httpx2.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
                 if answer.is_success:
                     return
 

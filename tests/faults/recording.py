@@ -1,11 +1,11 @@
-"""The calls of a drain, recorded from a run in which nothing goes wrong: what the daemon does later joins by itself."""
+"""Recording of the calls of a drain from a run without faults, so that new calls are tested automatically."""
 
 import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.local.faults.proxy import SeenRequest
+from devcluster.faults.proxy import SeenRequest
 from rescheduler.clock import SystemClock
 from tests.faults.outcome import ended
 from tests.faults.programs import MAY_BE_MISSING, ProgramName, running
@@ -19,43 +19,43 @@ _SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CallOfDrain:
-    """The *occurrence*-th call of its kind, counted from the start of the daemon."""
+    """The *occurrence*-th call of its name, counted from the start of the daemon."""
 
     name: str  #: `str` of its ApiCall
     occurrence: int = 1
-    of_pool: bool = False  #: a call of the cloudpool; otherwise of the API server
+    of_pool: bool = False  #: sent to the cloudpool, not to the API server
     writes: bool = False
     target: str = ""  #: path and query, with placeholders for the names of scene and site
-    accept: str = ""  #: the header
+    accept: str = ""  #: value of the header
 
     def __str__(self) -> str:
         return self.name if self.occurrence == 1 else f"{self.name} #{self.occurrence}"
 
-    def target_in(self, made: Scene) -> str:
-        return self.target.replace(_SCENE, made.name).replace(_SITE, made.site.name)
+    def target_in(self, env: Scene) -> str:
+        return self.target.replace(_SCENE, env.name).replace(_SITE, env.site.name)
 
 
 def record(at: Site, program: ProgramName) -> list[CallOfDrain]:
-    """The calls of the *program* until the machine and its Node are gone, those of the API server first."""
+    """Return the calls of the *program* until the machine and its Node are gone, API server calls first."""
     clock = SystemClock()
-    with scene(at, may_be_missing=MAY_BE_MISSING[program]) as made, running(program, made):
+    with scene(at, may_be_missing=MAY_BE_MISSING[program]) as env, running(program, env):
         until = clock.monotonic() + _SECONDS
-        while (seen := ended(made)).end != "finished":
+        while (seen := ended(env)).end != "finished":
             if clock.monotonic() > until:
                 raise TimeoutError(f"a drain without faults took longer than {_SECONDS:g} s: {seen.why}")
             clock.wait(0.2, threading.Event())
         return [
-            *_numbered(made.proxy.seen, made, of_pool=False),
-            *_numbered(made.pool_proxy.seen, made, of_pool=True),
+            *_numbered(env.proxy.seen, env, of_pool=False),
+            *_numbered(env.pool_proxy.seen, env, of_pool=True),
         ]
 
 
-def _numbered(seen: list[SeenRequest], made: Scene, *, of_pool: bool) -> list[CallOfDrain]:
+def _numbered(seen: list[SeenRequest], env: Scene, *, of_pool: bool) -> list[CallOfDrain]:
     counts: Counter[str] = Counter()
     calls = []
     for request in seen:
         name = str(request.call)
         counts[name] += 1
-        target = request.target.replace(made.name, _SCENE).replace(made.site.name, _SITE)
+        target = request.target.replace(env.name, _SCENE).replace(env.site.name, _SITE)
         calls.append(CallOfDrain(name, counts[name], of_pool, request.call.writes, target, request.accept))
     return calls

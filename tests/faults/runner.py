@@ -1,4 +1,4 @@
-"""Plays many trials on one control plane, several at a time, each on a site of its own."""
+"""Concurrent trials on one control plane, each on its own site."""
 
 import contextlib
 import queue
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from deploy.local.errors import LocalError
-from deploy.local.plane import ControlPlane
+from devcluster.errors import LocalError
+from devcluster.plane import ControlPlane
 from tests.faults.programs import ProgramName
 from tests.faults.recording import CallOfDrain, record
 from tests.faults.sites import Site, site
@@ -17,14 +17,14 @@ from tests.faults.trials import DEFAULT_PACE, Pace, Result, Trial, play
 
 @contextlib.contextmanager
 def sites(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[Site]]:
-    """So many sites in the *plane*; their files are in *folder*."""
+    """Create *count* sites in *plane*, with their files in *folder*."""
     with contextlib.ExitStack() as stack:
         names = [f"site-{number}" for number in range(1, count + 1)]
         yield [stack.enter_context(site(plane, name, folder / name)) for name in names]
 
 
 def recorded(at: Site, program: ProgramName = "daemon") -> list[CallOfDrain]:
-    """The calls of two drains: what one of them did not need counts as well."""
+    """Record two drains and return their calls; the calls that only the second drain made are included."""
     first, second = ({(call.name, call.occurrence): call for call in record(at, program)} for _ in range(2))
     return list((second | first).values())
 
@@ -35,14 +35,13 @@ def play_all(
     report: Callable[[Result], None],
     pace: Pace = DEFAULT_PACE,
 ) -> list[Result]:
-    """Play the *trials*, one at a time on each site; *report* is called after each, by one thread at a time.
+    """Play *trials*, one at a time on each site; serialize the calls of *report* after each.
 
-    A trial is played a second time where the local control plane did not do its part. Raises LocalError where it
-    fails to do it twice.
+    A trial is repeated once if the local control plane failed. Raise LocalError if it fails again.
     """
     free: queue.SimpleQueue[Site] = queue.SimpleQueue()
-    for one in at:
-        free.put(one)
+    for unused in at:
+        free.put(unused)
     lock = threading.Lock()
 
     def played(trial: Trial) -> Result:
@@ -59,7 +58,7 @@ def play_all(
         try:
             return list(threads.map(played, trials))
         except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)  # those that were begun end first
+            threads.shutdown(wait=False, cancel_futures=True)  # waits for trials in progress
             raise
 
 

@@ -1,4 +1,4 @@
-"""A small cluster for one run: one machine of a cloudpool to drain, with its pods, and two spot nodes."""
+"""A small cluster for one run: one cloudpool machine with pods to drain, and two spot nodes."""
 
 import contextlib
 import itertools
@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.local.api import Json
-from deploy.local.audit import AuditLog
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.server import Server
-from deploy.local.cloudpool.settings import Settings
-from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.proxy import FaultProxy, before_cloudpool
-from deploy.local.manifests import deployment, pdb, spot
-from rescheduler.backends.config import Duration
+from devcluster.api import Json
+from devcluster.audit import AuditLog
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.settings import Settings
+from devcluster.faults.exchange import ProxiedRequest
+from devcluster.faults.proxy import FaultProxy, before_cloudpool
+from devcluster.manifests import deployment, pdb, spot
 from rescheduler.clock import SystemClock
-from tests.backends.cloudpools import document
+from rescheduler.net.config_files import Duration
 from tests.cluster.observer import ready
 from tests.faults.sites import KEY, Site, clean
+from tests.providers.cloudpools import document
 
 WEB: Final = "web"  #: two pods with a budget
 WORKER: Final = "worker"  #: one pod without a budget
@@ -28,7 +28,7 @@ PODS: Final = {WEB: 2, WORKER: 1}
 
 
 class Scene:
-    """One cluster for one run, and what can be seen of it from outside."""
+    """The cluster of one run, and its state as seen from outside."""
 
     def __init__(self, at: Site, server: Server, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
         self.site, self.server, self.pool, self.pool_proxy, self.name = at, server, server.pool, pool_proxy, name
@@ -36,39 +36,39 @@ class Scene:
         self.audit = AuditLog(at.plane.layout.audit_log)
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
-        self.ordered_with_pods: list[str] = []  #: pods that were still there when their machine was ordered away
+        self.ordered_with_pods: list[str] = []  #: pods still on the node when its machine's termination was requested
         self.kubeconfig = at.write_kubeconfig()
         self.clock_offset.write_text("0")
         self._logs = itertools.count(1)
 
-    # -- the programs
+    # -- programs
 
     @property
     def log(self) -> Path:
-        """A file for the log of the next process."""
+        """Return a new file for the log of the next process."""
         return self.site.folder / f"{self.name}-{next(self._logs)}.log"
 
     @property
     def clock_offset(self) -> Path:
-        """The file with the seconds by which the wall clock of the programs is ahead of ours."""
+        """The file with the offset of the programs' wall clock in seconds."""
         return self.site.folder / "clock-offset"
 
     @property
     def trusted(self) -> ssl.SSLContext:
-        """For clients of the proxy of the API server."""
+        """TLS settings for clients of the API server's proxy."""
         return ssl.create_default_context(cafile=self.plane.ca)
 
     def delete_lease(self) -> None:
-        """So that the next daemon need not wait until the Lease of a killed one runs out."""
+        """Delete the Lease so that the next daemon does not wait for its expiry after a kill."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.site.name}/leases"
         self.plane.api.delete(path)
 
-    # -- what there is
+    # -- state
 
     def pods(self) -> list[Json]:
-        """Pods that have not ended."""
-        found = self.plane.api.items(f"/api/v1/namespaces/{self.site.name}/pods")
-        return [pod for pod in found if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        """Return the pods that have not terminated."""
+        pods = self.plane.api.items(f"/api/v1/namespaces/{self.site.name}/pods")
+        return [pod for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
 
     def nodes(self) -> dict[str, Json]:
         selector = f"{KEY}={self.site.name}"
@@ -78,21 +78,21 @@ class Scene:
 
     @property
     def node(self) -> str:
-        """The node to be drained."""
+        """The node to drain."""
         return f"{self.name}-1"
 
     def machines(self) -> list[str]:
-        """The nodes of the machines that run."""
+        """Return the nodes of the running machines."""
         now = SystemClock().now()
         return sorted(machine.name for machine in self.pool.machines() if machine.allocated(now))
 
     def lacking(self) -> dict[str, int]:
-        """How many Ready pods each Deployment lacks, where it lacks any."""
+        """Return the number of missing Ready pods of each Deployment that misses any."""
         counts = Counter(pod["metadata"]["labels"]["app"] for pod in ready(self.pods()))
         return {app: count - counts[app] for app, count in self.wanted.items() if counts[app] < count}
 
     def add_late_pod(self) -> None:
-        """Another Deployment's pod, which the scheduler puts on the node to be drained if that can take it."""
+        """Add a pod of another Deployment; the scheduler places it on the node to drain if it fits."""
         hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [self.node]}
         term = {"weight": 100, "preference": {"matchExpressions": [hostname]}}
         prefers = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -102,10 +102,10 @@ class Scene:
     def _deployment(self, app: str, replicas: int, **spec: Any) -> Json:
         return deployment(app, replicas, namespace=self.site.name, nodeSelector=self.site.labels, **spec)
 
-    # -- setting it up
+    # -- setup
 
     def build(self, before_pods: Callable[["Scene"], None]) -> None:
-        """The pods start on the node to be drained; then the spot nodes open."""
+        """Start the pods on the node to drain, then open the spot nodes."""
         name, wait = self.site.name, self.plane.wait_for
         spots = [f"{self.name}-spot-{number}" for number in (1, 2)]
         labels = {**self.site.labels, f"{KEY}-spot": name}
@@ -126,7 +126,7 @@ class Scene:
         return allowed
 
     def watch_order(self, request: ProxiedRequest) -> None:
-        """Note the pods that are still there when the machine is ordered away."""
+        """Record the pods that are still on the node when the machine's termination is requested."""
         if request.call.resource == "/pool/terminate":
             self.ordered_with_pods += [
                 pod["metadata"]["name"] for pod in self.pods() if pod["spec"].get("nodeName") == self.node
@@ -134,9 +134,11 @@ class Scene:
 
 
 def unusable(node: Mapping[str, Any]) -> list[str]:
-    """Why a node takes no pods; empty where it does."""
+    """Return why a node accepts no pods; empty if it does."""
     taints = [taint["key"] for taint in node["spec"].get("taints") or () if taint["effect"] != "PreferNoSchedule"]
-    conditions = [one["status"] for one in node["status"].get("conditions", ()) if one["type"] == "Ready"]
+    conditions = [
+        condition["status"] for condition in node["status"].get("conditions", ()) if condition["type"] == "Ready"
+    ]
     unready = [] if conditions == ["True"] else ["not Ready"]
     return [*taints, *unready, *(["unschedulable"] if node["spec"].get("unschedulable") else [])]
 
@@ -145,10 +147,10 @@ def unusable(node: Mapping[str, Any]) -> list[str]:
 def scene(
     at: Site, before_pods: Callable[["Scene"], None] = lambda _: None, *, may_be_missing: int = 1
 ) -> Iterator[Scene]:
-    """A new scene with its pods; what it left behind is deleted at the end.
+    """Create a scene with its pods, and delete it at the end.
 
-    *before_pods* is called when all nodes are there and no pods. The budget allows that so many pods of WEB
-    *may_be_missing*.
+    *before_pods* is called when all nodes and no pods exist. *may_be_missing* is the number of WEB pods that the
+    budget allows to be missing.
     """
     clock, name = SystemClock(), f"{at.name}-r{next(at.runs)}"
     label = {f"{KEY}-on-demand": at.name}
@@ -165,8 +167,8 @@ def scene(
         cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
         cluster.start()
         stack.callback(cluster.close)
-        made = Scene(at, server, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
-        made.pool_proxy.watcher = made.watch_order
+        env = Scene(at, server, stack.enter_context(before_cloudpool(server.url)), name, may_be_missing)
+        env.pool_proxy.watcher = env.watch_order
         stack.callback(clean, at)
-        made.build(before_pods)
-        yield made
+        env.build(before_pods)
+        yield env

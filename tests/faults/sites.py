@@ -1,6 +1,6 @@
-"""Where scenes take place: several sites live side by side in one control plane.
+"""Sites: separate places for scenes in one control plane.
 
-Each has its namespace, its labels, and its installation of the daemon with the rights of the shipped chart.
+Each site has a namespace, labels, and an installation of the daemon with the rights of the shipped chart.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
-from deploy.local.manifests import namespace
-from deploy.local.plane import ControlPlane
+from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
+from devcluster.manifests import namespace
+from devcluster.plane import ControlPlane
 from tests.cluster.rendering import chart
 
-KEY: Final = "faults.local/scene"  #: of the label of all nodes of a site; its value is the site's name
+KEY: Final = "faults.local/scene"  #: label key of a site's nodes; the value is the site's name
 
 _RIGHTS: Final = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
 _CLEANED: Final = (
@@ -29,9 +29,9 @@ _CLEANED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where scenes take place: namespace and labels, the rights of an installation, and a proxy for its daemons."""
+    """A place for scenes: namespace, labels, the rights of an installation, and a proxy for its daemons."""
 
-    name: str  #: of the namespace, of the release, and the value of the labels
+    name: str  #: name of the namespace and the release, and value of the labels
     plane: ControlPlane
     proxy: FaultProxy
     folder: Path
@@ -39,16 +39,16 @@ class Site:
 
     @property
     def user(self) -> str:
-        """The user name of the daemons."""
+        """User name of the daemons."""
         return f"system:serviceaccount:{self.name}:{account(self.name)}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of all nodes of the site."""
+        """Labels of all nodes of the site."""
         return {KEY: self.name}
 
     def write_kubeconfig(self) -> Path:
-        """With a new token."""
+        """Write a kubeconfig with a new token."""
         direct = self.plane.service_account_kubeconfig(self.name, account(self.name))
         return redirected(direct, self.proxy, self.folder / "kubeconfig")
 
@@ -59,22 +59,22 @@ def account(release: str) -> str:
 
 @contextlib.contextmanager
 def site(plane: ControlPlane, name: str, folder: Path) -> Iterator[Site]:
-    """A site of that *name* in the *plane*; its files are in the new *folder*."""
+    """Create a site in *plane*, with its files in the new *folder*."""
     folder.mkdir()
     rights = [item for item in chart({"cloudProvider": {"name": "cloudpool"}}, name, name) if item["kind"] in _RIGHTS]
     plane.apply([namespace(name), *rights])
     try:
         with before_api_server(plane) as proxy:
-            made = Site(name, plane, proxy, folder)
-            yield made
-            clean(made)
+            created = Site(name, plane, proxy, folder)
+            yield created
+            clean(created)
     finally:
         for item in rights:
             plane.api.delete(plane.api.path(item))
 
 
 def clean(at: Site) -> None:
-    """Delete what scenes left behind, and wait until it is gone."""
+    """Delete the remains of scenes, and wait until they are gone."""
     api, selector = at.plane.api, f"{KEY}={at.name}"
     paths = [path.format(at.name) for path in _CLEANED]
 

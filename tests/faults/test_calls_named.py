@@ -1,8 +1,8 @@
-"""Which call a request is."""
+"""Names of calls, derived from requests."""
 
 import pytest
 
-from deploy.local.faults.calls import http_call, kubernetes_call, object_name
+from devcluster.faults.calls import http_call, kubernetes_call, object_name
 
 EVICTION = "/api/v1/namespaces/a/pods/p/eviction"
 
@@ -47,7 +47,7 @@ def test_calls_of_the_api_server(method: str, target: str) -> None:
         (b"[]", "create pods/eviction"),
     ],
 )
-def test_an_eviction_is_a_dry_run_by_its_body(body: bytes, name: str) -> None:
+def test_dry_run_in_an_eviction_body_is_named(body: bytes, name: str) -> None:
     assert str(kubernetes_call("POST", EVICTION, body)) == name
 
 
@@ -73,5 +73,5 @@ def test_names_of_objects(target: str, name: str) -> None:
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", False),
     ],
 )
-def test_what_writes(method: str, target: str, writes: bool) -> None:
+def test_writing_calls(method: str, target: str, writes: bool) -> None:
     assert kubernetes_call(method, target).writes is writes

@@ -1,26 +1,26 @@
-"""The external gRPC backend before a service whose connections fail: nothing is deleted twice, and it recovers."""
+"""The external gRPC backend with failing connections: it deletes nothing twice, and recovers."""
 
 import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.cloudpool.server import Server
-from deploy.local.faults.tcp import TcpFault, TcpFaultProxy
-from rescheduler.backends.base import AlreadyGone, Deleted, DeleteOutcome, NodeRef
-from rescheduler.backends.config import Duration
-from rescheduler.backends.externalgrpc.provider import ExternalGrpcProvider
+from devcluster.cloudpool.server import Server
+from devcluster.faults.tcp import TcpFault, TcpFaultProxy
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
-from tests.backends.cloudpools import GROUP, node_of, providing, serving, settings
-from tests.backends.externalgrpcs import connected, offered
+from rescheduler.net.config_files import Duration
+from rescheduler.providers.base import AlreadyGone, Deleted, DeleteOutcome, NodeRef
+from rescheduler.providers.externalgrpc.provider import ExternalGrpcProvider
+from tests.providers.cloudpools import GROUP, node_of, providing, serving, settings
+from tests.providers.externalgrpcs import connected, offered
 
 CLOCK = SystemClock()
 MACHINES = 3
 TRIES = 20
 TRY_SECONDS = 5.0
 
-#: Of one connection. HTTP/2's settings come first, some 50 bytes: `after` lets them pass.
+#: Faults of one connection. HTTP/2 settings, some 50 bytes, come first: `after` lets them pass.
 FAULTS = {
     "reset at once": TcpFault("reset"),
     "reset later": TcpFault("reset", after=100),
@@ -36,13 +36,13 @@ FAULTS = {
 def server() -> Iterator[Server]:
     with serving(
         settings(desired_size=MACHINES, second_termination="error", refresh_interval=Duration(0.1)), CLOCK
-    ) as made:
-        yield made
+    ) as pool_server:
+        yield pool_server
 
 
 @contextlib.contextmanager
 def before_service(server: Server) -> Iterator[TcpFaultProxy]:
-    """A proxy before `provider serve` of the pool of *server*."""
+    """A proxy in front of `provider serve` for the pool of *server*."""
     with (
         providing(server, CLOCK, pollInterval="100ms", cacheAge="1s", settleTime="1s") as inner,
         offered(inner, CLOCK) as address,
@@ -52,7 +52,7 @@ def before_service(server: Server) -> Iterator[TcpFaultProxy]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_machine_is_deleted_once_whatever_its_connections_suffer(server: Server, fault: str) -> None:
+def test_a_machine_is_deleted_once_despite_failing_connections(server: Server, fault: str) -> None:
     with before_service(server) as proxy:
         proxy.inject(*[FAULTS[fault]] * 2)
         with connected(
@@ -69,7 +69,7 @@ def test_a_machine_is_deleted_once_whatever_its_connections_suffer(server: Serve
 
 
 def deletions(provider: ExternalGrpcProvider, node: NodeRef, proxy: TcpFaultProxy) -> Iterator[DeleteOutcome]:
-    """The outcomes of tries, until one says that the machine is gone; connections are cut after each other one."""
+    """Yield the outcomes of deletion attempts until the machine is gone; cut connections after every other attempt."""
     for _ in range(TRIES):
         with contextlib.suppress(ReschedulerError):
             outcome = provider.delete_nodes(GROUP, [node], deadline=CLOCK.monotonic() + TRY_SECONDS)[node.name]

@@ -1,4 +1,4 @@
-"""The wall clock jumps, the monotonic one does not."""
+"""Jumps of the wall clock do not affect the monotonic clock."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from rescheduler.clock import SystemClock
 from tests.faults.jumping_clock import follow, jump
 
 HOUR = dt.timedelta(hours=1)
-A_WHILE = dt.timedelta(minutes=10)  #: the test takes less
+A_WHILE = dt.timedelta(minutes=10)  #: longer than the test takes
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
-from deploy.local.plane import ControlPlane
+from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
+from devcluster.plane import ControlPlane
 from tests.cluster.virtual import Site, site
 from tests.faults.node_manager import MOMENTS, Visit
 
@@ -15,19 +15,19 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def proxy(cluster: ControlPlane) -> Iterator[FaultProxy]:
-    with before_api_server(cluster) as made:
-        yield made
+    with before_api_server(cluster) as fault_proxy:
+        yield fault_proxy
 
 
 @pytest.fixture
 def here(cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Site]:
     own = redirected(cluster.kubeconfig, proxy, tmp_path / "kubeconfig")
-    with site(cluster, tmp_path, {"rome": 1}, own=own) as made:
-        yield made
+    with site(cluster, tmp_path, {"rome": 1}, own=own) as scene_site:
+        yield scene_site
 
 
 def test_killed_before_and_after_each_write(here: Site, proxy: FaultProxy) -> None:
-    """Reads are left to ``python -m tests.faults.node_manager``."""
+    """Kills around reads are tested by ``python -m tests.faults.node_manager``."""
     visit = Visit(here, proxy)
     writes = [call for call in visit.calls() if call.writes]
     assert {call.name for call in writes} == {"create resourceslices", "patch nodes", "delete resourceslices"}

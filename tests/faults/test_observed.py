@@ -1,29 +1,29 @@
-"""The observer of the invariants judges each run: a daemon that lacks a safeguard fails, an intact one does not."""
+"""The observer detects a daemon without a safeguard, and accepts an intact one."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.faults.programs import ProgramName
 from tests.faults.sites import Site, site
 from tests.faults.trials import Pace, Trial, play
 
 pytestmark = pytest.mark.cluster
 
-#: Safeguard → words of the violation.
+#: Disabled safeguard → expected words of the violation.
 BROKEN = {
     "decrement": "invariant 8 (machine, Node and desired size agree in the end)",
 }
 
-#: Without the decrement the pool replaces the machine, and the run does not finish.
+#: Without the decrement the pool replaces the machine, so the run cannot finish.
 PACE = Pace(patience=20.0)
 
 
 @pytest.fixture(scope="module")
 def at(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(control_plane, "observed", tmp_path_factory.mktemp("observed") / "site") as made:
-        yield made
+    with site(control_plane, "observed", tmp_path_factory.mktemp("observed") / "site") as scene_site:
+        yield scene_site
 
 
 @pytest.mark.parametrize("safeguard", BROKEN)

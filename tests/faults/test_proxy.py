@@ -1,4 +1,4 @@
-"""Each fault of the HTTP proxy does what it is called, before a small HTTP server."""
+"""Faults of the HTTP proxy, in front of a small HTTP server."""
 
 import json
 import threading
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.faults.calls import kubernetes_call
-from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.injected import (
+from devcluster.faults.calls import kubernetes_call
+from devcluster.faults.exchange import ProxiedRequest
+from devcluster.faults.injected import (
     ExpiredToken,
     HalfBody,
     Hook,
+    InjectedError,
     InjectedFault,
-    Refusal,
     Reset,
     SlowBytes,
     Stall,
 )
-from deploy.local.faults.proxy import FaultProxy
-from deploy.local.faults.rules import FaultRule, RandomFaults
-from deploy.local.faults.upstream import Upstream
+from devcluster.faults.proxy import FaultProxy
+from devcluster.faults.rules import FaultRule, RandomFaults
+from devcluster.faults.upstream import Upstream
 
 NODES = "/api/v1/nodes"
 LIST = "list nodes"
@@ -32,7 +32,7 @@ SECONDS = 60.0
 
 
 class Backend(ThreadingHTTPServer):
-    """Answers every request with its number and what came."""
+    """A server that answers every request with its number and the received data."""
 
     daemon_threads = True
 
@@ -82,21 +82,21 @@ def backend() -> Iterator[Backend]:
 
 @pytest.fixture
 def proxy(backend: Backend) -> Iterator[FaultProxy]:
-    with FaultProxy(Upstream(backend.url), kubernetes_call) as made:
-        yield made
+    with FaultProxy(Upstream(backend.url), kubernetes_call) as fault_proxy:
+        yield fault_proxy
 
 
 @pytest.fixture
-def client(proxy: FaultProxy) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=proxy.url, timeout=SECONDS, trust_env=False) as made:
-        yield made
+def client(proxy: FaultProxy) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=proxy.url, timeout=SECONDS, trust_env=False) as http_client:
+        yield http_client
 
 
-def numbers(client: httpx.Client, times: int) -> list[int]:
+def numbers(client: httpx2.Client, times: int) -> list[int]:
     return [client.get(NODES).json()["number"] for _ in range(times)]
 
 
-def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, client: httpx.Client) -> None:
+def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
     answer = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
     assert answer.json() == {"number": 1, "token": "Bearer secret"}
     assert backend.requests == [("PATCH", f"{NODES}/n?x=1", b"body")]
@@ -111,20 +111,20 @@ def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, cl
 @pytest.mark.parametrize(
     ("fault", "status", "retry_after", "reason"),
     [
-        (Refusal(401), 401, None, "Unauthorized"),
-        (Refusal(403), 403, None, "Forbidden"),
-        (Refusal(410), 410, None, "Expired"),
-        (Refusal(429), 429, None, "TooManyRequests"),
-        (Refusal(429, retry_after=7), 429, "7", "TooManyRequests"),
-        (Refusal(500), 500, None, "InternalError"),
-        (Refusal(503), 503, None, "ServiceUnavailable"),
+        (InjectedError(401), 401, None, "Unauthorized"),
+        (InjectedError(403), 403, None, "Forbidden"),
+        (InjectedError(410), 410, None, "Expired"),
+        (InjectedError(429), 429, None, "TooManyRequests"),
+        (InjectedError(429, retry_after=7), 429, "7", "TooManyRequests"),
+        (InjectedError(500), 500, None, "InternalError"),
+        (InjectedError(503), 503, None, "ServiceUnavailable"),
     ],
 )
 def test_refusals_do_not_reach_the_server(
     proxy: FaultProxy,
     backend: Backend,
-    client: httpx.Client,
-    fault: Refusal,
+    client: httpx2.Client,
+    fault: InjectedError,
     status: int,
     retry_after: str | None,
     reason: str,
@@ -140,17 +140,17 @@ def test_refusals_do_not_reach_the_server(
 @pytest.mark.parametrize(
     ("fault", "error", "arrives"),
     [
-        (Reset(arrived=False), httpx.ReadError, False),
-        (Reset(arrived=True), httpx.ReadError, True),
-        (HalfBody(), httpx.RemoteProtocolError, True),
-        (Stall(0.2), httpx.RemoteProtocolError, False),
-        (Stall(0.2, arrived=True), httpx.RemoteProtocolError, True),
+        (Reset(arrived=False), httpx2.ReadError, False),
+        (Reset(arrived=True), httpx2.ReadError, True),
+        (HalfBody(), httpx2.RemoteProtocolError, True),
+        (Stall(0.2), httpx2.RemoteProtocolError, False),
+        (Stall(0.2, arrived=True), httpx2.RemoteProtocolError, True),
     ],
 )
-def test_answers_that_are_lost(
+def test_lost_answers(
     proxy: FaultProxy,
     backend: Backend,
-    client: httpx.Client,
+    client: httpx2.Client,
     fault: InjectedFault,
     error: type[Exception],
     arrives: bool,
@@ -162,22 +162,22 @@ def test_answers_that_are_lost(
     assert client.patch(f"{NODES}/n", content=b"body").status_code == 200
 
 
-def test_a_stall_lasts_longer_than_the_client_waits(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_a_stall_lasts_longer_than_the_client_waits(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, Stall(SECONDS)))
-    with pytest.raises(httpx.ReadTimeout):
+    with pytest.raises(httpx2.ReadTimeout):
         client.get(NODES, timeout=0.2)
 
 
-def test_half_a_body_is_half_a_body(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_half_a_body_is_delivered(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, HalfBody()))
     with client.stream("GET", NODES) as answer:
         parts = answer.iter_raw()
         assert len(next(parts)) == int(answer.headers["content-length"]) // 2
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             next(parts)
 
 
-def test_slow_bytes_are_all_there(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_slow_bytes_all_arrive(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, SlowBytes(0.4)))
     with client.stream("GET", NODES) as answer:
         parts = list(answer.iter_raw())
@@ -185,17 +185,17 @@ def test_slow_bytes_are_all_there(proxy: FaultProxy, client: httpx.Client) -> No
     assert json.loads(b"".join(parts))["number"] == 1
 
 
-def test_a_stale_list_is_the_oldest_one(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_a_stale_list_is_the_oldest_recorded(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, proxy.stale_list(), occurrence=3))
     assert numbers(client, 4) == [1, 2, 1, 3]
 
 
-def test_a_stale_list_needs_an_older_one(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_a_stale_list_requires_an_older_list(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, proxy.stale_list()))
     assert numbers(client, 2) == [1, 2]
 
 
-def test_an_expired_token_stays_expired_and_another_one_passes(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_an_expired_token_stays_expired_and_a_new_token_passes(proxy: FaultProxy, client: httpx2.Client) -> None:
     def code(token: str) -> int:
         return client.get(NODES, headers={"authorization": token}).status_code
 
@@ -209,7 +209,7 @@ def test_an_expired_token_stays_expired_and_another_one_passes(proxy: FaultProxy
 @pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
 @pytest.mark.parametrize("passes", [True, False])
 def test_hooks(
-    proxy: FaultProxy, backend: Backend, client: httpx.Client, moment: Any, arrived: int, passes: bool
+    proxy: FaultProxy, backend: Backend, client: httpx2.Client, moment: Any, arrived: int, passes: bool
 ) -> None:
     called: list[tuple[str, int]] = []
 
@@ -221,7 +221,7 @@ def test_hooks(
     if passes:
         assert client.patch(f"{NODES}/n").status_code == 200
     else:
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             client.patch(f"{NODES}/n")
     assert called == [(PATCH, arrived)]
     assert len(backend.requests) == (1 if passes else arrived)
@@ -230,24 +230,24 @@ def test_hooks(
 @pytest.mark.parametrize(
     ("rule", "codes"),
     [
-        (FaultRule(LIST, Refusal(500)), [500, 200, 200, 200]),
-        (FaultRule(LIST, Refusal(500), occurrence=3), [200, 200, 500, 200]),
-        (FaultRule(LIST, Refusal(500), occurrence=None), [500, 500, 500, 500]),
-        (FaultRule("", Refusal(500), occurrence=2), [200, 500, 200, 200]),
-        (FaultRule(LIST, Refusal(500), occurrence=2, seconds=SECONDS), [200, 500, 500, 500]),
-        (FaultRule(PATCH, Refusal(500)), [200, 200, 200, 200]),
-        (FaultRule(LIST, Refusal(409), occurrence=None), [200, 200, 200, 200]),
+        (FaultRule(LIST, InjectedError(500)), [500, 200, 200, 200]),
+        (FaultRule(LIST, InjectedError(500), occurrence=3), [200, 200, 500, 200]),
+        (FaultRule(LIST, InjectedError(500), occurrence=None), [500, 500, 500, 500]),
+        (FaultRule("", InjectedError(500), occurrence=2), [200, 500, 200, 200]),
+        (FaultRule(LIST, InjectedError(500), occurrence=2, seconds=SECONDS), [200, 500, 500, 500]),
+        (FaultRule(PATCH, InjectedError(500)), [200, 200, 200, 200]),
+        (FaultRule(LIST, InjectedError(409), occurrence=None), [200, 200, 200, 200]),
     ],
     ids=["first", "third", "all", "of any call", "for a time", "of another call", "one that does not apply"],
 )
-def test_rules_choose_requests(proxy: FaultProxy, client: httpx.Client, rule: FaultRule, codes: list[int]) -> None:
+def test_rules_choose_requests(proxy: FaultProxy, client: httpx2.Client, rule: FaultRule, codes: list[int]) -> None:
     proxy.rules.add(rule)
     assert [client.get(NODES).status_code for _ in codes] == codes
 
 
-def test_random_faults_follow_their_seed_and_rate(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_random_faults_follow_their_seed_and_rate(proxy: FaultProxy, client: httpx2.Client) -> None:
     def drawn(rate: float, seed: int) -> list[int]:
-        proxy.rules.randomly(RandomFaults([Refusal(500), Refusal(503), Refusal(409)], rate, seed))
+        proxy.rules.randomly(RandomFaults([InjectedError(500), InjectedError(503), InjectedError(409)], rate, seed))
         return [client.get(NODES).status_code for _ in range(50)]
 
     first = drawn(0.5, 1)
@@ -258,14 +258,14 @@ def test_random_faults_follow_their_seed_and_rate(proxy: FaultProxy, client: htt
     assert set(drawn(1.0, 1)) == {500, 503}
 
 
-def test_forgetting_ends_faults_and_waits(proxy: FaultProxy, client: httpx.Client) -> None:
+def test_forgetting_ends_faults_and_waits(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, Stall(SECONDS), occurrence=None))
     errors: list[Exception] = []
 
     def ask() -> None:
         try:
-            httpx.get(f"{proxy.url}{NODES}", timeout=SECONDS, trust_env=False)
-        except httpx.TransportError as error:
+            httpx2.get(f"{proxy.url}{NODES}", timeout=SECONDS, trust_env=False)
+        except httpx2.TransportError as error:
             errors.append(error)
 
     thread = threading.Thread(target=ask)

@@ -1,4 +1,4 @@
-"""Watches through the proxy, and their faults, before the real API server."""
+"""Watches through the proxy, with and without faults, on the real API server."""
 
 import json
 import ssl
@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
-from deploy.local.api import Json
-from deploy.local.faults.frames import PROTOBUF, whole_frames
-from deploy.local.faults.injected import ChangedEvents, HalfBody, InjectedFault, Reset, SilentWatch, WatchError
-from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
-from deploy.local.faults.rules import FaultRule
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.faults.frames import PROTOBUF, whole_frames
+from devcluster.faults.injected import ChangedEvents, HalfBody, InjectedFault, Reset, SilentWatch, WatchError
+from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
+from devcluster.faults.rules import FaultRule
+from devcluster.plane import ControlPlane
 from predicates.wire import Interner
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Expired
@@ -33,24 +33,24 @@ NAMES = ("a", "b", "c", "d")
 
 @pytest.fixture
 def proxy(cluster: ControlPlane) -> Iterator[FaultProxy]:
-    with before_api_server(cluster) as made:
-        yield made
+    with before_api_server(cluster) as fault_proxy:
+        yield fault_proxy
 
 
 @pytest.fixture
-def client(cluster: ControlPlane, proxy: FaultProxy) -> Iterator[httpx.Client]:
+def client(cluster: ControlPlane, proxy: FaultProxy) -> Iterator[httpx2.Client]:
     trusted = ssl.create_default_context(cafile=cluster.ca)
     headers = {"authorization": f"Bearer {cluster.token}"}
-    with httpx.Client(base_url=proxy.url, verify=trusted, headers=headers, timeout=60, trust_env=False) as made:
-        yield made
+    with httpx2.Client(base_url=proxy.url, verify=trusted, headers=headers, timeout=60, trust_env=False) as http_client:
+        yield http_client
 
 
 def limit_range(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name}, "spec": {"limits": []}}
 
 
-def watched(client: httpx.Client, plane: ControlPlane, accept: str = JSON) -> Iterator[bytes]:
-    """The frames of a watch during which the limit ranges NAMES are created."""
+def watched(client: httpx2.Client, plane: ControlPlane, accept: str = JSON) -> Iterator[bytes]:
+    """Return the frames of a watch during which the limit ranges NAMES are created."""
     version = client.get(RANGES).json()["metadata"]["resourceVersion"]
     plane.apply(limit_range(name) for name in NAMES)
     query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "2"}
@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[InjectedFault | None, list[str]]] = {
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("name", FAULTS)
-def test_events(cluster: ControlPlane, proxy: FaultProxy, client: httpx.Client, accept: str, name: str) -> None:
+def test_events(cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, accept: str, name: str) -> None:
     fault, expected = FAULTS[name]
     if fault:
         proxy.rules.add(FaultRule(WATCH, fault))
@@ -99,15 +99,15 @@ def test_events(cluster: ControlPlane, proxy: FaultProxy, client: httpx.Client, 
 
 @pytest.mark.parametrize("fault", [HalfBody(), SilentWatch(0.5), Reset(arrived=True)])
 def test_watches_that_break_off_before_an_event(
-    cluster: ControlPlane, proxy: FaultProxy, client: httpx.Client, fault: InjectedFault
+    cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, fault: InjectedFault
 ) -> None:
     proxy.rules.add(FaultRule(WATCH, fault))
-    with pytest.raises(httpx.RemoteProtocolError):  # under TLS, Python takes a reset for an end as well
+    with pytest.raises(httpx2.RemoteProtocolError):  # under TLS, Python reports a reset as a closed connection
         next(watched(client, cluster))
 
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
-def test_the_products_client_takes_the_error_event_for_one(
+def test_the_client_of_the_daemon_recognizes_error_events(
     cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path, accept: str
 ) -> None:
     proxy.rules.add(FaultRule("watch nodes", WatchError(410)))
@@ -121,8 +121,8 @@ def test_the_products_client_takes_the_error_event_for_one(
     stream.close()
 
 
-def test_a_watch_passes_events_as_they_come(cluster: ControlPlane, client: httpx.Client) -> None:
-    """The first event is read before the second one is caused."""
+def test_events_are_passed_without_delay(cluster: ControlPlane, client: httpx2.Client) -> None:
+    """The first event must arrive before the second one is caused."""
     query = {"watch": "true", "timeoutSeconds": "60", "resourceVersion": _version(client)}
     with client.stream("GET", RANGES, params=query) as answer:
         frames = whole_frames(answer.iter_raw(), protobuf=False)
@@ -131,12 +131,12 @@ def test_a_watch_passes_events_as_they_come(cluster: ControlPlane, client: httpx
             assert json.loads(next(frames))["object"]["metadata"]["name"] == name
 
 
-def _version(client: httpx.Client) -> str:
+def _version(client: httpx2.Client) -> str:
     version: str = client.get(RANGES).json()["metadata"]["resourceVersion"]
     return version
 
 
-def test_who_the_client_is_passes_through(cluster: ControlPlane, client: httpx.Client) -> None:
+def test_credentials_pass_through(cluster: ControlPlane, client: httpx2.Client) -> None:
     assert client.get("/api/v1/nodes", headers={"authorization": "Bearer wrong"}).status_code == 401
     review: Callable[..., Any] = client.post
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -1,11 +1,11 @@
-"""Requests of a drain that fail once are made again: the first drain succeeds."""
+"""Retries within a drain: one failed request does not fail the first drain."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.faults.rules import FaultRule
-from deploy.local.plane import ControlPlane
+from devcluster.faults.rules import FaultRule
+from devcluster.plane import ControlPlane
 from tests.faults.outcome import ended
 from tests.faults.programs import running
 from tests.faults.scene import Scene, scene
@@ -13,27 +13,27 @@ from tests.faults.sites import Site, site
 
 pytestmark = pytest.mark.cluster
 
-#: Reading the node, marking it, reading it and its pods consistently, reading the controllers of its pods.
+#: Read and mark the node, read it and its pods consistently, read the controllers of its pods.
 CALLS = ("get nodes", "patch nodes", "list pods by spec.nodeName", "get replicasets", "get deployments")
 
 
 @pytest.fixture(scope="module")
 def at(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(control_plane, "single", tmp_path_factory.mktemp("single") / "site") as made:
-        yield made
+    with site(control_plane, "single", tmp_path_factory.mktemp("single") / "site") as scene_site:
+        yield scene_site
 
 
 @pytest.mark.parametrize("kind", ["401", "403", "429", "503", "reset-before", "reset-after"])
 def test_requests_that_fail_once_do_not_end_a_drain(at: Site, kind: str) -> None:
-    with scene(at) as made:
-        made.proxy.rules.add(*(FaultRule(call, made.proxy.all_faults()[kind]) for call in CALLS))
-        with running("daemon", made):
-            made.plane.wait_for(lambda: ended(made).end == "finished", "the end of the drain")
-        assert {str(seen.call) for seen in made.proxy.seen if seen.fault} == set(CALLS)
-        assert failed_drains(made) == []
+    with scene(at) as env:
+        env.proxy.rules.add(*(FaultRule(call, env.proxy.all_faults()[kind]) for call in CALLS))
+        with running("daemon", env):
+            env.plane.wait_for(lambda: ended(env).end == "finished", "the end of the drain")
+        assert {str(seen.call) for seen in env.proxy.seen if seen.fault} == set(CALLS)
+        assert failed_drains(env) == []
 
 
-def failed_drains(made: Scene) -> list[str]:
-    """Messages of the Events by which the daemon reports that a drain of the node has failed."""
-    events = made.plane.api.items("/api/v1/events", fieldSelector=f"involvedObject.name={made.node}")
+def failed_drains(env: Scene) -> list[str]:
+    """Return the messages of the Events that report a failed drain of the node."""
+    events = env.plane.api.items("/api/v1/events", fieldSelector=f"involvedObject.name={env.node}")
     return [event["message"] for event in events if event["reason"] == "DrainFailed"]

@@ -1,4 +1,4 @@
-"""Each fault of the TCP proxy does what it is called."""
+"""Faults of the TCP proxy."""
 
 import contextlib
 import socket
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.faults.tcp import TcpFault, TcpFaultProxy
+from devcluster.faults.tcp import TcpFault, TcpFaultProxy
 
 ANSWER = b"0123456789"
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server that sends ANSWER for each byte that it gets."""
+    """A server that sends ANSWER for each received byte."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
@@ -37,8 +37,8 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(port: int) -> Iterator[TcpFaultProxy]:
-    with TcpFaultProxy(port) as made:
-        yield made
+    with TcpFaultProxy(port) as fault_proxy:
+        yield fault_proxy
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def connected(proxy: TcpFaultProxy, seconds: float = 30) -> Iterator[socket.sock
 
 
 def asked(connection: socket.socket) -> bytes:
-    """All that comes for one byte, until an answer is whole or the connection ends."""
+    """Send one byte; return the received data when the answer is complete or the connection ends."""
     connection.sendall(b"?")
     read = b""
     while len(read) < len(ANSWER) and (part := connection.recv(64)):
@@ -92,7 +92,7 @@ def test_half(proxy: TcpFaultProxy) -> None:
         assert asked(connection) == ANSWER[:5]
 
 
-def test_slow_bytes_are_all_there(proxy: TcpFaultProxy) -> None:
+def test_slow_bytes_all_arrive(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("slow", seconds=0.05))
     with connected(proxy) as connection:
         connection.sendall(b"?")

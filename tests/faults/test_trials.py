@@ -1,13 +1,13 @@
-"""A slice of ``make faults``: one call of each verb and kind with every fault, and kills around each of them."""
+"""A part of ``make faults``: one call of each verb and resource with every fault, and kills around each of them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
 
-from deploy.local.faults.catalog import UNBOUND_FAULTS
-from deploy.local.plane import ControlPlane
-from tests.faults.choice import covering, every_kill, one_of_each_verb
+from devcluster.faults.catalog import UNBOUND_FAULTS
+from devcluster.plane import ControlPlane
+from tests.faults.choice import covering, every_kill, first_of_each_verb
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.sites import Site
@@ -21,17 +21,17 @@ PACE: Final = Pace(patience=150.0)
 
 @pytest.fixture(scope="module")
 def places(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Site]]:
-    with sites(control_plane, tmp_path_factory.mktemp("sites"), SLOTS) as made:
-        yield made
+    with sites(control_plane, tmp_path_factory.mktemp("sites"), SLOTS) as all_sites:
+        yield all_sites
 
 
 @pytest.fixture(scope="module")
 def calls(places: list[Site]) -> list[CallOfDrain]:
-    return one_of_each_verb(recorded(places[0]))
+    return first_of_each_verb(recorded(places[0]))
 
 
 def played(places: list[Site], trials: Sequence[Trial]) -> list[Result]:
-    """The results, none of which failed."""
+    """Play *trials* and return the results; fail if one of them failed."""
     results = play_all(places, trials, lambda _: None, PACE)
     failed = [result for result in results if result.failed]
     assert not failed, "\n".join(line for result in failed for line in [str(result), *result.log])
@@ -59,13 +59,13 @@ def test_a_drain_makes_these_calls(calls: list[CallOfDrain]) -> None:
     }
 
 
-def test_every_fault_of_each_of_them(places: list[Site], calls: list[CallOfDrain]) -> None:
+def test_every_fault_of_each_call(places: list[Site], calls: list[CallOfDrain]) -> None:
     results = played(places, covering(calls))
     reached = {trouble.kind for result in results for trouble in result.reached}
     assert reached == {*UNBOUND_FAULTS, *JUMPS}
 
 
-def test_killed_before_or_after_each_of_them(places: list[Site], calls: list[CallOfDrain]) -> None:
+def test_kill_before_or_after_each_call(places: list[Site], calls: list[CallOfDrain]) -> None:
     kills = every_kill([call for call in calls if call.writes or call.of_pool])
     results = played(places, [kill for number, kill in enumerate(kills) if number % 4 in (0, 3)])
     assert [result for result in results if not result.reached] == []

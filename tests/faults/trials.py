@@ -1,17 +1,17 @@
-"""One run: a scene, a daemon that drains it, something that goes wrong at a call, and how it ended."""
+"""One run: a scene, a program that drains it, trouble at its calls, and the outcome."""
 
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import httpx
+import httpx2
 
-from deploy.local.faults.catalog import DEFAULT_SECONDS, FaultSeconds
-from deploy.local.faults.exchange import ProxiedRequest
-from deploy.local.faults.injected import Hook, InjectedFault
-from deploy.local.faults.proxy import FaultProxy
-from deploy.local.faults.rules import FaultRule
+from devcluster.faults.catalog import DEFAULT_SECONDS, FaultSeconds
+from devcluster.faults.exchange import ProxiedRequest
+from devcluster.faults.injected import Hook, InjectedFault
+from devcluster.faults.proxy import FaultProxy
+from devcluster.faults.rules import FaultRule
 from rescheduler.clock import SystemClock
 from rescheduler.settings import LEASE
 from tests.faults import jumping_clock
@@ -23,25 +23,25 @@ from tests.faults.sites import KEY, Site
 from tests.invariants.rules import Rules
 from tests.invariants.watchdog import Watchdog
 
-#: A drain that was hit is tried again and finished well within this time.
+#: Time limit of a run; a retried drain finishes well within it.
 PATIENCE_SECONDS: Final = 75.0
 _POLL_SECONDS: Final = 0.4
-#: A drain that is going on when the patience is over ends within this time.
+#: Time limit of the drain in progress when the patience is over.
 _LAST_DRAIN_SECONDS: Final = 60.0
-#: For what has to be done about a mark whose promise has passed.
+#: Time limit for the recovery of expired marks.
 _ABANDONED_SECONDS: Final = 30.0
-#: Seconds. Other installations take marks for abandoned that are an hour old by their clocks.
+#: Clock jump in seconds. Other installations consider marks abandoned that are an hour old by their clocks.
 _JUMPS: Final = {"clock-forward": 1500.0, "clock-back": -1500.0}
 
-#: Beside the faults of the proxy.
+#: In addition to the faults of the proxy.
 JUMPS: Final = tuple(_JUMPS)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What goes wrong at *call*: a fault of `all_faults` or `JUMPS` by its name, or the daemon is killed.
+    """Trouble at *call*: a fault of `all_faults` or `JUMPS` by name, or a kill of the daemon.
 
-    With *seconds* the fault lasts for so long after the first time.
+    With *seconds* the fault lasts this long after its first occurrence.
     """
 
     call: CallOfDrain
@@ -58,9 +58,9 @@ KILLS: Final = ("killed-before", "killed-after")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What goes wrong in a run of *program*, and whether a pod arrives while none runs.
+    """The trouble in a run of *program*, and whether a pod arrives while the program is not running.
 
-    *broken*: the safeguard that the daemon lacks, for tests of the observer.
+    *broken*: the safeguard to disable in the daemon, for tests of the observer.
     """
 
     troubles: tuple[Trouble, ...]
@@ -75,9 +75,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A run that has not finished after *patience* seconds is judged at the end of the drain that is going on then.
+    """Time limits of a run: after *patience* seconds it is judged at the end of the drain in progress.
 
-    *seconds* of the faults.
+    *seconds* are the durations of the faults.
     """
 
     patience: float = PATIENCE_SECONDS
@@ -89,22 +89,21 @@ DEFAULT_PACE: Final = Pace()
 
 @dataclass(slots=True)
 class Result:
-    """What became of a trial."""
+    """The outcome of a trial."""
 
     trial: Trial
     ended: Ended
     violations: list[str]
     seconds: float
-    reached: tuple[Trouble, ...]  #: of its troubles
-    exits: int  #: of daemons by themselves
-    log: list[str] = field(default_factory=list)  #: the messages of the programs, where it failed or did not finish
+    reached: tuple[Trouble, ...]  #: the troubles that took effect
+    exits: int  #: number of unprompted exits of the program
+    log: list[str] = field(default_factory=list)  #: log of the programs if the trial failed or did not finish
 
     @property
     def failed(self) -> bool:
         return self.ended.end == "neither" or bool(self.violations)
 
     def __str__(self) -> str:
-        """One line."""
         unreached = "" if self.reached else ", not reached"
         exits = f", exited {self.exits} ×" if self.exits else ""
         wrong = "; ".join([*self.ended.why, *self.violations])
@@ -113,12 +112,12 @@ class Result:
 
 
 def play(at: Site, trial: Trial, pace: Pace) -> Result:
-    """Let a new scene be drained, with the troubles of *trial*."""
+    """Play *trial* in a new scene."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
-    with scene(at, lambda made: _list_before(made, stale), may_be_missing=allowed) as made:
-        with Watchdog(made.plane, _rules(made, trial), made.server) as observer:
-            run = _Run(made, trial, pace.seconds)
+    with scene(at, lambda env: _list_before(env, stale), may_be_missing=allowed) as env:
+        with Watchdog(env.plane, _rules(env, trial), env.server) as observer:
+            run = _Run(env, trial, pace.seconds)
             try:
                 result = run.play(pace.patience)
             finally:
@@ -129,8 +128,8 @@ def play(at: Site, trial: Trial, pace: Pace) -> Result:
     return result
 
 
-def _rules(made: Scene, trial: Trial) -> Rules:
-    name = made.site.name
+def _rules(env: Scene, trial: Trial) -> Rules:
+    name = env.site.name
     behind = max((-_JUMPS.get(trouble.kind, 0.0) for trouble in trial.troubles), default=0.0)
     return Rules(
         landing_timeout=LANDING_SECONDS,
@@ -140,35 +139,35 @@ def _rules(made: Scene, trial: Trial) -> Rules:
         nodes=f"{KEY}={name}",
         namespace=name,
         lease=LEASE if trial.program == "daemon" else "",
-        user=made.site.user,
+        user=env.site.user,
         abandoned=_ABANDONED_SECONDS + max(behind, 0.0),
     )
 
 
-def _list_before(made: Scene, calls: Sequence[CallOfDrain]) -> None:
-    """Let the proxy know older lists: those without pods."""
-    headers = {"authorization": f"Bearer {made.plane.token}"}
-    with httpx.Client(base_url=made.proxy.url, verify=made.trusted, headers=headers, trust_env=False) as client:
+def _list_before(env: Scene, calls: Sequence[CallOfDrain]) -> None:
+    """Give the proxy older lists, without pods, to replay as stale answers."""
+    headers = {"authorization": f"Bearer {env.plane.token}"}
+    with httpx2.Client(base_url=env.proxy.url, verify=env.trusted, headers=headers, trust_env=False) as client:
         for call in calls:
-            client.get(call.target_in(made), headers={"accept": call.accept}).raise_for_status()
-    made.proxy.rules.forget()
+            client.get(call.target_in(env), headers={"accept": call.accept}).raise_for_status()
+    env.proxy.rules.forget()
 
 
 class _Run:
-    def __init__(self, made: Scene, trial: Trial, seconds: FaultSeconds) -> None:
-        self._scene, self._trial = made, trial
+    def __init__(self, env: Scene, trial: Trial, seconds: FaultSeconds) -> None:
+        self._scene, self._trial = env, trial
         self._clock = SystemClock()
-        self._lock = threading.Lock()  #: of the program that runs, which hooks kill
+        self._lock = threading.Lock()  #: guards the running program, which hooks kill
         self._killed = False
         self._exits = 0
         self._wrong: list[str] = []
         self._faults: list[InjectedFault] = []
         for trouble in trial.troubles:
-            call, proxy = trouble.call, made.pool_proxy if trouble.call.of_pool else made.proxy
+            call, proxy = trouble.call, env.pool_proxy if trouble.call.of_pool else env.proxy
             fault = self._fault(trouble, proxy, seconds)
             proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
             self._faults.append(fault)
-        self._program = started(trial.program, made, trial.broken)
+        self._program = started(trial.program, env, trial.broken)
         self._programs = [self._program]
 
     def play(self, patience: float) -> Result:
@@ -190,12 +189,12 @@ class _Run:
         self._program.kill()
 
     def messages(self) -> list[str]:
-        """Of the programs, in the order in which they ran."""
+        """Return the log messages of the programs in the order of their runs."""
         lines: list[dict[str, Any]] = [line for program in self._programs for line in program.lines]
         return [" ".join(str(line.get(name, "")) for name in ("time", "level", "node", "message")) for line in lines]
 
     def _tend(self) -> None:
-        """What the kubelet does for the program's pod: it is started again, and has tokens that are valid."""
+        """Act as the kubelet: restart the program and renew its tokens."""
         if self._scene.proxy.has_expired_tokens:
             self._scene.site.write_kubeconfig()
         if self._killed:

@@ -1,4 +1,4 @@
-"""As much of an API server as the proxy and the daemon read and write, in memory: no control plane has to start."""
+"""In-memory API server with the part of the API that the proxy and the daemon use."""
 
 import asyncio
 import contextlib
@@ -14,22 +14,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from deploy.local.standin.server import listen
+from devcluster.standin.server import listen
 
 Json: TypeAlias = dict[str, Any]
 
-OURS: Final = "spot-rescheduler"  #: is in the keys of the product's taints and annotations
-_LOOK: Final = 0.05  #: seconds between two looks of a watch at what is new
+OURS: Final = "spot-rescheduler"  #: part of the keys of the product's taints and annotations
+_LOOK: Final = 0.05  #: poll interval of watches in seconds
 
 
 class ApiServer:
-    """Nodes and Pods; every other collection is empty. What is evicted is gone at once."""
+    """Nodes and Pods; all other collections are empty. Evicted pods disappear at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._version = 1
         self._objects: dict[str, dict[str, Json]] = {"nodes": {}, "pods": {}}
-        self._events: list[tuple[str, Json]] = []  #: that of version n + 2 at n, with its collection
+        self._events: list[tuple[str, Json]] = []  #: the event of version n + 2 at index n, with its collection
         self._socket = listen(0)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         routes = [
@@ -51,19 +51,19 @@ class ApiServer:
         )
         self._server = uvicorn.Server(config)
 
-    # -- what there is
+    # -- state
 
-    def put(self, plural: str, one: Json) -> None:
-        """Make the object, or another one of its name in its place."""
-        one["metadata"].setdefault("uid", str(uuid.uuid4()))
+    def put(self, plural: str, obj: Json) -> None:
+        """Create or replace the object."""
+        obj["metadata"].setdefault("uid", str(uuid.uuid4()))
         with self._lock:
-            name = one["metadata"]["name"]
-            self._write(plural, one, "MODIFIED" if name in self._objects[plural] else "ADDED")
+            name = obj["metadata"]["name"]
+            self._write(plural, obj, "MODIFIED" if name in self._objects[plural] else "ADDED")
 
     def drop(self, plural: str, name: str) -> None:
         with self._lock:
-            if found := self._objects[plural].pop(name, None):
-                self._event(found, "DELETED", plural)
+            if removed := self._objects[plural].pop(name, None):
+                self._event(removed, "DELETED", plural)
 
     def names(self, plural: str) -> set[str]:
         with self._lock:
@@ -71,23 +71,23 @@ class ApiServer:
 
     def pods_on(self, node: str) -> list[str]:
         with self._lock:
-            return [name for name, one in self._objects["pods"].items() if one["spec"].get("nodeName") == node]
+            return [name for name, obj in self._objects["pods"].items() if obj["spec"].get("nodeName") == node]
 
     def marked(self) -> list[str]:
-        """The Nodes that carry a taint or an annotation of the product."""
+        """Return the Nodes with a taint or an annotation of the product."""
         with self._lock:
-            return [name for name, one in self._objects["nodes"].items() if OURS in json.dumps(one)]
+            return [name for name, obj in self._objects["nodes"].items() if OURS in json.dumps(obj)]
 
-    def _write(self, plural: str, one: Json, kind: str) -> None:
-        self._objects[plural][one["metadata"]["name"]] = one
-        self._event(one, kind, plural)
+    def _write(self, plural: str, obj: Json, kind: str) -> None:
+        self._objects[plural][obj["metadata"]["name"]] = obj
+        self._event(obj, kind, plural)
 
-    def _event(self, one: Json, kind: str, plural: str) -> None:
+    def _event(self, obj: Json, kind: str, plural: str) -> None:
         self._version += 1
-        one["metadata"]["resourceVersion"] = str(self._version)
-        self._events.append((plural, {"type": kind, "object": json.loads(json.dumps(one))}))
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        self._events.append((plural, {"type": kind, "object": json.loads(json.dumps(obj))}))
 
-    # -- the face
+    # -- HTTP API
 
     async def _node(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -119,9 +119,9 @@ class ApiServer:
         selected = request.query_params.get("fieldSelector", "").partition("spec.nodeName=")[2]
         with self._lock:
             items = [
-                one
-                for one in self._objects.get(plural, {}).values()
-                if not selected or one["spec"].get("nodeName") == selected
+                obj
+                for obj in self._objects.get(plural, {}).values()
+                if not selected or obj["spec"].get("nodeName") == selected
             ]
             return JSONResponse({"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
@@ -148,7 +148,7 @@ class ApiServer:
 
 
 def merged(target: Any, change: Any) -> Any:
-    """RFC 7396."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(change, dict):
         return change
     result = dict(target) if isinstance(target, dict) else {}
@@ -161,7 +161,7 @@ def merged(target: Any, change: Any) -> Any:
 
 
 def pod(name: str, on: str) -> Json:
-    """A pod of a ReplicaSet that runs on a Node."""
+    """Return a pod of a ReplicaSet, running on a Node."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
     return {
         "apiVersion": "v1",
@@ -176,9 +176,9 @@ def pod(name: str, on: str) -> Json:
 
 
 async def _created(request: Request) -> Response:
-    made = await request.json()
-    made["metadata"]["resourceVersion"] = "1"
-    return JSONResponse(made, 201)
+    obj = await request.json()
+    obj["metadata"]["resourceVersion"] = "1"
+    return JSONResponse(obj, 201)
 
 
 def _refusal(code: int, message: str) -> Response:

@@ -1,4 +1,4 @@
-"""Hypothesis against a face: examples, and the verdict on each."""
+"""Attacks on a target with inputs from hypothesis, and checks after each example."""
 
 import contextlib
 import warnings
@@ -12,30 +12,30 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from tests.fuzz.faces import Face
 from tests.fuzz.http import exchanges
 from tests.fuzz.process import Watched
+from tests.fuzz.targets import Target
 from tests.fuzz.wire import Exchange, connect, exchange
 
-#: Megabytes and descriptors that a process may take beyond what it had after its first examples.
+#: Limits of growth after the first examples: megabytes and file descriptors.
 _MORE_MEMORY: Final = 200.0
 _MORE_DESCRIPTORS: Final = 100
 _WARM: Final = 10
-_EVERY: Final = 10  #: examples between two looks at what the process takes
-_DAWDLING: Final = 40
+_EVERY: Final = 10  #: number of examples between two measurements
+_IDLE_CLIENTS: Final = 40
 _INTERNALS: Final = (b"Traceback", b"internal error", b"Internal Server Error", b'File "')
 
 
 @dataclass
 class Tally:
-    """What was sent to a face, and what it answered, by status."""
+    """Number of examples, and of answers by status."""
 
     examples: int = 0
     answers: Counter[str] = field(default_factory=Counter)
 
 
-class Appetite:
-    """What a process takes beside what it took when it had just begun."""
+class ResourceGrowth:
+    """Growth of a process's memory and descriptors since its warm-up."""
 
     def __init__(self, process: Watched) -> None:
         self._process = process
@@ -48,16 +48,16 @@ class Appetite:
             self._megabytes, self._descriptors = self._process.megabytes, self._process.descriptors
         if self._seen <= _WARM or self._seen % _EVERY:
             return []
-        found = []
+        problems = []
         if (more := self._process.megabytes - self._megabytes) > _MORE_MEMORY:
-            found.append(f"it took {more:.0f} MB more than at the beginning")
+            problems.append(f"memory grew by {more:.0f} MB")
         if (opened := self._process.descriptors - self._descriptors) > _MORE_DESCRIPTORS:
-            found.append(f"it holds {opened} descriptors more than at the beginning")
-        return found
+            problems.append(f"{opened} more open descriptors than after the start")
+        return problems
 
 
 def attack(attacks: st.SearchStrategy[Any], verdict: Callable[[Any], Iterable[str]], examples: int, seed: int) -> None:
-    """Let hypothesis make so many *attacks*; AssertionError with the first one on which *verdict* finds anything."""
+    """Run *examples* attacks; raise AssertionError on the first one for which *verdict* yields a problem."""
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -65,51 +65,51 @@ def attack(attacks: st.SearchStrategy[Any], verdict: Callable[[Any], Iterable[st
         deadline=None,
         database=None,
         derandomize=False,
-        phases=(Phase.generate,),  # in a world that keeps state a smaller example proves nothing
+        phases=(Phase.generate,),  # shrinking does not work with a stateful world
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
     @given(attacks)
-    def one(made: Any) -> None:
-        found = list(verdict(made))
-        assert not found, f"{'; '.join(found)}\nafter {made!r:.3000}"
+    def check(example: Any) -> None:
+        problems = list(verdict(example))
+        assert not problems, f"{'; '.join(problems)}\nafter {example!r:.3000}"
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HypothesisWarning)  # that it could tell more of a long example
-        one()
+        warnings.simplefilter("ignore", HypothesisWarning)  # about shortened reports of long examples
+        check()
 
 
-def http_attack(face: Face, tally: Tally, examples: int, seed: int) -> None:
-    appetite = Appetite(face.process)
+def http_attack(target: Target, tally: Tally, examples: int, seed: int) -> None:
+    growth = ResourceGrowth(target.process)
 
     def verdict(sent: Exchange) -> Iterable[str]:
-        answer = exchange(face.port, sent, face.tls)
+        answer = exchange(target.port, sent, target.tls)
         tally.examples += 1
         tally.answers[status_of(answer)] += 1
         if sent.whole and not answer.startswith(b"HTTP/1.1 "):
-            yield f"no answer to a proper request: {answer[:200]!r}"
-        yield from wrong_with(answer, face.process)
-        yield from face.settled()
-        yield from face.process.complaints()
-        yield from appetite.excess()
+            yield f"no answer to a valid request: {answer[:200]!r}"
+        yield from leaks_in(answer, target.process)
+        yield from target.restore()
+        yield from target.process.problems()
+        yield from growth.excess()
 
-    with _dawdling(face):
-        attack(exchanges(face.paths, face.documents, face.headers), verdict, examples, seed)
+    with _idle_clients(target):
+        attack(exchanges(target.paths, target.documents, target.headers), verdict, examples, seed)
 
 
 @contextlib.contextmanager
-def _dawdling(face: Face) -> Iterator[None]:
-    """Clients that have begun a request, or not even that, and say nothing more."""
+def _idle_clients(target: Target) -> Iterator[None]:
+    """Open connections with no request or only part of one, and keep them idle."""
     begun = (b"", b"GET ", b"POST /pool/size HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01")
     with contextlib.ExitStack() as opened:
-        for number in range(_DAWDLING):
-            connection = opened.enter_context(connect(face.port))
+        for number in range(_IDLE_CLIENTS):
+            connection = opened.enter_context(connect(target.port))
             connection.sendall(begun[number % len(begun)])
         yield
 
 
-def wrong_with(answer: bytes, process: Watched) -> Iterable[str]:
-    """Whatever came back: it tells no secret, and nothing of the program's inside."""
+def leaks_in(answer: bytes, process: Watched) -> Iterable[str]:
+    """Report secrets and internals in an answer."""
     if process.leaks(answer):
         yield f"a secret is in the answer: {answer[:2000]!r}"
     for sign in _INTERNALS:

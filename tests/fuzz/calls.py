@@ -1,4 +1,4 @@
-"""Calls of the external gRPC service: messages of any values, and bytes that are no HTTP/2 or no message."""
+"""Calls of the external gRPC service: arbitrary messages, and bytes that are not HTTP/2 or no message."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -11,21 +11,21 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from rescheduler.backends.externalgrpc import wire
-from rescheduler.backends.externalgrpc.channel import SERVICE
-from tests.fuzz.attack import Appetite, Tally, attack, wrong_with
+from rescheduler.providers.externalgrpc import wire
+from rescheduler.providers.externalgrpc.channel import SERVICE
+from tests.fuzz.attack import ResourceGrowth, Tally, attack, leaks_in
 from tests.fuzz.providers import World
 from tests.fuzz.wire import End, Exchange, exchange
 
-METHODS: Final = {one.name: one for one in wire.POOL.FindServiceByName(SERVICE).methods}
+METHODS: Final = {method.name: method for method in wire.POOL.FindServiceByName(SERVICE).methods}
 _TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-#: Statuses that no request may cause: they stand for a program that does not know what happened to it.
+#: Statuses of internal errors, which no request may cause.
 _UNSOUND: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS"})
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A call; *cancel* ends it at once, *timeout* is in seconds."""
+class UnaryCall:
+    """A unary call; *cancel* cancels it at once, *timeout* is in seconds."""
 
     path: str
     request: bytes
@@ -34,46 +34,46 @@ class Asked:
     cancel: bool = False
 
     def __repr__(self) -> str:
-        return f"Asked({self.path}, {self.request[:300]!r}, {self.metadata!r:.300}, {self.timeout}, {self.cancel})"
+        return f"UnaryCall({self.path}, {self.request[:300]!r}, {self.metadata!r:.300}, {self.timeout}, {self.cancel})"
 
 
 @dataclass(frozen=True)
-class Streamed:
-    """A stream of messages to a method that takes one."""
+class StreamCall:
+    """A stream of messages to a unary method."""
 
     path: str
     requests: Sequence[bytes]
 
 
 def calls(group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    """Whatever a caller may do; *group* and *ids* are of the cloud behind."""
+    """Return a strategy for calls; *group* and *ids* exist in the cloud."""
     method = st.sampled_from(sorted(METHODS))
     message = method.flatmap(lambda name: st.tuples(st.just(name), _messages(name, group, ids)))
-    proper = message.map(lambda one: Asked(f"/{SERVICE}/{one[0]}", one[1]))
+    valid = message.map(lambda item: UnaryCall(f"/{SERVICE}/{item[0]}", item[1]))
     metadata = st.lists(
         st.tuples(
             st.sampled_from(("x-a", "x-bin", "spot-rescheduler-ordered-at", "user-agent")), st.binary(max_size=60)
         ),
         max_size=4,
-    ).map(lambda found: [_header(*one) for one in found])
+    ).map(lambda items: [_header(*item) for item in items])
     odd = st.builds(
-        Asked,
+        UnaryCall,
         st.sampled_from([f"/{SERVICE}/{name}" for name in METHODS] + ["/", "/x/y", f"/{SERVICE}/x", f"/{SERVICE}/"]),
         st.binary(max_size=60)
-        | message.map(lambda one: one[1])
+        | message.map(lambda item: item[1])
         | st.sampled_from((b"\x0a" * (1 << 20), b"x" * (17 << 20))),
         metadata | st.sampled_from(([("x-a", "y" * 7000)], [("x-a", "y" * 30_000)])),
         st.sampled_from((5.0, 0.0, 0.01)),
         st.booleans(),
     )
-    streamed = st.builds(Streamed, st.just(f"/{SERVICE}/NodeGroups"), st.lists(st.binary(max_size=20), max_size=5))
-    return st.one_of(proper, _orders(group, ids), odd, streamed, _raw())
+    streamed = st.builds(StreamCall, st.just(f"/{SERVICE}/NodeGroups"), st.lists(st.binary(max_size=20), max_size=5))
+    return st.one_of(valid, _orders(group, ids), odd, streamed, _raw())
 
 
-def _orders(group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[Asked]:
-    """Sizes and deletions that are carried out, unless the group is too small or too large for them."""
-    nodes = st.lists(ids.map(lambda found: wire.ExternalGrpcNode(name=found, providerID=found)), max_size=5)
-    deletions = nodes.map(lambda found: ("DeleteNodes", wire.NodeGroupDeleteNodesRequest(id=group, nodes=found)))
+def _orders(group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[UnaryCall]:
+    """Return changes of the size and deletions, most of them valid."""
+    nodes = st.lists(ids.map(lambda id_: wire.ExternalGrpcNode(name=id_, providerID=id_)), max_size=5)
+    deletions = nodes.map(lambda batch: ("DeleteNodes", wire.NodeGroupDeleteNodesRequest(id=group, nodes=batch)))
     sizes = st.integers(-3, 3).map(
         lambda delta: (
             ("IncreaseSize", wire.NodeGroupIncreaseSizeRequest(id=group, delta=delta))
@@ -82,32 +82,32 @@ def _orders(group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[Asked]
         )
     )
     return st.builds(
-        lambda order, cancel: Asked(f"/{SERVICE}/NodeGroup{order[0]}", order[1].SerializeToString(), cancel=cancel),
+        lambda order, cancel: UnaryCall(f"/{SERVICE}/NodeGroup{order[0]}", order[1].SerializeToString(), cancel=cancel),
         deletions | sizes,
         st.sampled_from((False, False, True)),
     )
 
 
 def _messages(name: str, group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
-    """The bytes of the method's request, any fields set."""
+    """Return encoded requests of the method with any fields set."""
     described = METHODS[name].input_type
-    made = _fields(described, group, ids).map(lambda fields: GetMessageClass(described)(**fields))
-    found: st.SearchStrategy[bytes] = made.map(lambda message: message.SerializeToString())
-    return found
+    messages = _fields(described, group, ids).map(lambda fields: GetMessageClass(described)(**fields))
+    encoded: st.SearchStrategy[bytes] = messages.map(lambda message: message.SerializeToString())
+    return encoded
 
 
 def _fields(described: Descriptor, group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional={one.name: _value(one, group, ids) for one in described.fields})
+    return st.fixed_dictionaries({}, optional={field.name: _value(field, group, ids) for field in described.fields})
 
 
 def _value(field: FieldDescriptor, group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         return st.dictionaries(_TEXT, _TEXT, max_size=3)
-    one: st.SearchStrategy[Any] = _scalar(field, group, ids)
+    single: st.SearchStrategy[Any] = _scalar(field, group, ids)
     if kind is not None:
-        one = st.deferred(lambda: _fields(kind, group, ids)).map(lambda fields: GetMessageClass(kind)(**fields))
-    return st.lists(one, max_size=5) if field.is_repeated else one
+        single = st.deferred(lambda: _fields(kind, group, ids)).map(lambda fields: GetMessageClass(kind)(**fields))
+    return st.lists(single, max_size=5) if field.is_repeated else single
 
 
 def _scalar(field: FieldDescriptor, group: str, ids: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
@@ -135,12 +135,12 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """RFC 9113, 4.1."""
+    """Encode a frame (RFC 9113, 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A header field without a place in a table (RFC 7541, 6.2.2); name and value of less than 127 bytes."""
+    """Encode a header field that is not in a table (RFC 7541, 6.2.2); name and value shorter than 127 bytes."""
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -156,18 +156,18 @@ def _raw() -> st.SearchStrategy[Exchange]:
     message = st.binary(max_size=40)
     damaged = st.one_of(
         message.map(lambda data: frame(0, 1, 1, b"\x00" + len(data).to_bytes(4, "big") + data)),
-        message.map(lambda data: frame(0, 1, 1, b"\x00\xff\xff\xff\xff" + data)),  # it says it is 4 GB
+        message.map(lambda data: frame(0, 1, 1, b"\x00\xff\xff\xff\xff" + data)),  # declared length of 4 GB
         message.map(lambda data: frame(0, 1, 1, b"\x01" + len(data).to_bytes(4, "big") + data)),  # compressed
-        message.map(lambda data: frame(0, 0, 1, b"\x00\x00\x00\x00\x40" + data)),  # its end never comes
+        message.map(lambda data: frame(0, 0, 1, b"\x00\x00\x00\x00\x40" + data)),  # incomplete
         st.builds(frame, st.integers(0, 12), st.integers(0, 255), st.integers(0, 2**32 - 1), st.binary(max_size=40)),
         st.binary(max_size=60),
-        st.lists(st.integers(1, 200), min_size=10, max_size=60).map(  # opened and reset, again and again
-            lambda found: b"".join(
-                frame(1, 4, 2 * n + 1, headers(path)) + frame(3, 0, 2 * n + 1, bytes(4)) for n in found
+        st.lists(st.integers(1, 200), min_size=10, max_size=60).map(  # streams that are opened and reset repeatedly
+            lambda frames: b"".join(
+                frame(1, 4, 2 * n + 1, headers(path)) + frame(3, 0, 2 * n + 1, bytes(4)) for n in frames
             )
         ),
     )
-    stream = st.lists(damaged, max_size=5).map(lambda found: _PREFACE + opened + b"".join(found))
+    stream = st.lists(damaged, max_size=5).map(lambda frames: _PREFACE + opened + b"".join(frames))
     whole = stream | st.binary(max_size=80) | st.just(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     return st.builds(
         lambda data, cut, pause, end: Exchange((data[:cut], data[cut:]), pause, end),
@@ -182,30 +182,30 @@ def _raw() -> st.SearchStrategy[Exchange]:
 
 
 def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int, seed: int) -> None:
-    appetite = Appetite(world.process)
+    growth = ResourceGrowth(world.process)
     send: dict[type, Callable[[Any], tuple[str, bytes]]] = {
-        Asked: partial(_ask, channel),
-        Streamed: partial(_stream, channel),
+        UnaryCall: partial(_ask, channel),
+        StreamCall: partial(_stream, channel),
         Exchange: lambda sent: ("bytes", exchange(world.port, sent)),
     }
 
-    def verdict(made: Any) -> Iterable[str]:
-        status, words = send[type(made)](made)
+    def verdict(example: Any) -> Iterable[str]:
+        status, words = send[type(example)](example)
         tally.examples += 1
         tally.answers[status] += 1
         if status in _UNSOUND:
             yield f"{status}: {words!r}"
-        yield from wrong_with(words, world.process)
-        yield from world.settled(channel)
-        yield from world.process.complaints()
-        yield from appetite.excess()
+        yield from leaks_in(words, world.process)
+        yield from world.restore(channel)
+        yield from world.process.problems()
+        yield from growth.excess()
 
     ids = st.deferred(lambda: st.sampled_from([*world.ids(), "x://y"]))
     attack(calls(world.group, ids), verdict, examples, seed)
 
 
-def _ask(channel: grpc.Channel, asked: Asked) -> tuple[str, bytes]:
-    """The status, and the answer or the words of the refusal."""
+def _ask(channel: grpc.Channel, asked: UnaryCall) -> tuple[str, bytes]:
+    """Return the status, and the answer or the error message."""
     call = channel.unary_unary(asked.path).future(asked.request, timeout=asked.timeout, metadata=asked.metadata)
     if asked.cancel:
         call.cancel()
@@ -217,17 +217,17 @@ def _ask(channel: grpc.Channel, asked: Asked) -> tuple[str, bytes]:
     return "OK", answer + repr(call.trailing_metadata()).encode()
 
 
-def _stream(channel: grpc.Channel, streamed: Streamed) -> tuple[str, bytes]:
+def _stream(channel: grpc.Channel, streamed: StreamCall) -> tuple[str, bytes]:
     answers = channel.stream_stream(streamed.path)(iter(streamed.requests), timeout=5)
-    found = b""
+    received = b""
     try:
         with contextlib.suppress(StopIteration):
             for answer in answers:
-                found += answer
+                received += answer
     except grpc.RpcError as error:
-        # That a method takes one message is gRPC's own to refuse, and it says INTERNAL or UNKNOWN.
+        # gRPC itself rejects a second message to a unary method, with INTERNAL or UNKNOWN.
         return f"stream {error.code().name}", _words(error)
-    return "stream OK", found
+    return "stream OK", received
 
 
 def _words(error: Any) -> bytes:

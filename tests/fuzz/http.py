@@ -1,4 +1,4 @@
-"""Requests of HTTP/1.1 as hypothesis makes them up: proper ones, odd ones, and damaged bytes."""
+"""HTTP/1.1 requests from hypothesis: valid ones, unusual ones, and damaged bytes."""
 
 import itertools
 import json
@@ -11,10 +11,10 @@ from tests.fuzz.wire import End, Exchange
 
 METHODS: Final = ("GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "X-Y", "*")
 
-#: Numbers and durations past any range, and what no path can hold.
+#: Out-of-range numbers and durations, and characters that are invalid in a path.
 ODD: Final = (2**31, 2**63, -(2**63) - 1, 10**400, 1e308, "a\0b", "9" * 400 + "h", "100000000h", "87600h")
 
-#: Which an answer can come from whatever else the request holds.
+#: Methods that can be answered regardless of the rest of the request.
 VALUES: Final[st.SearchStrategy[Any]] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(ODD),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -69,12 +69,12 @@ _SOUP: Final = (
 
 def _escaped(text: str) -> bytes:
     return "".join(
-        one if one.isalnum() or one in "/._-%;=?&+:\\" else f"%{ord(one) % 256:02x}" for one in text
+        char if char.isalnum() or char in "/._-%;=?&+:\\" else f"%{ord(char) % 256:02x}" for char in text
     ).encode()
 
 
 def targets(paths: Sequence[str]) -> st.SearchStrategy[bytes]:
-    """The face's own paths in many spellings, and others."""
+    """Return request targets: the server's own paths in many spellings, and others."""
     known = st.sampled_from(paths)
     spelled = st.one_of(
         known,
@@ -95,7 +95,7 @@ def targets(paths: Sequence[str]) -> st.SearchStrategy[bytes]:
 
 
 def bodies(documents: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
-    """JSON that is nearly what the face wants, other JSON, and bytes."""
+    """Return bodies: nearly valid JSON, other JSON, and arbitrary bytes."""
     text = (documents | VALUES).map(json.dumps)
     return st.one_of(
         text.map(str.encode),
@@ -110,7 +110,7 @@ def bodies(documents: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
 
 
 def _damaged(whole: bytes) -> st.SearchStrategy[bytes]:
-    """One byte else, or the end missing."""
+    """Replace one byte, or truncate the text."""
     place = st.integers(0, max(0, len(whole) - 1))
     other = st.builds(lambda at, byte: whole[:at] + bytes([byte]) + whole[at + 1 :], place, st.integers(0, 255))
     return other | place.map(lambda at: whole[:at])
@@ -118,7 +118,7 @@ def _damaged(whole: bytes) -> st.SearchStrategy[bytes]:
 
 def _chunked(body: bytes, size: int) -> bytes:
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in pieces) + b"0\r\n\r\n"
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 def _request(method: bytes, target: bytes, headers: Sequence[bytes], body: bytes, framing: str) -> bytes:
@@ -151,7 +151,7 @@ FRAMINGS: Final = ("none", "length", "length", "chunked", "both", "short", "long
 def requests(
     paths: Sequence[str], documents: st.SearchStrategy[Any], headers: Sequence[bytes]
 ) -> st.SearchStrategy[bytes]:
-    """Requests to a face of these *paths*, with *headers* (credentials) in most of them."""
+    """Return requests to *paths*, most of them with *headers* (credentials)."""
     methods = st.sampled_from(METHODS).map(str.encode) | st.binary(max_size=8)
     soup = st.lists(st.sampled_from(_SOUP) | st.binary(max_size=40), max_size=4)
     shown = st.sampled_from((tuple(headers), tuple(headers), tuple(headers), ()))
@@ -166,27 +166,27 @@ def requests(
     )
 
 
-def proper(
+def valid(
     paths: Sequence[str], documents: st.SearchStrategy[Any], headers: Sequence[bytes]
 ) -> st.SearchStrategy[Exchange]:
-    """Well-formed requests with credentials, each on a connection of its own: they must be answered."""
-    made = st.builds(
+    """Return valid requests with credentials, each on its own connection; the server must answer them."""
+    valid_requests = st.builds(
         lambda method, path, body, framing: _request(method, path, [*headers, b"Connection: close"], body, framing),
         st.sampled_from((b"POST", b"POST", b"GET", b"PUT", b"DELETE")),
         st.sampled_from(paths).map(str.encode),
         bodies(documents),
         st.sampled_from(("length", "chunked")),
     )
-    # A server that closes need not read what is left of a large body; then its answer may be lost on the way.
-    return made.map(lambda request: Exchange((request,), whole=len(request) < _LARGE[0]))
+    # A server may close without reading the rest of a large body; then its answer can be lost.
+    return valid_requests.map(lambda request: Exchange((request,), whole=len(request) < _LARGE[0]))
 
 
 def exchanges(
     paths: Sequence[str], documents: st.SearchStrategy[Any], headers: Sequence[bytes]
 ) -> st.SearchStrategy[Exchange]:
-    """One or several requests on a connection, cut at any places, sent at any pace, ended in any way."""
-    one = requests(paths, documents, headers)
-    stream = st.lists(one | one.flatmap(_damaged) | st.binary(max_size=100), min_size=1, max_size=4).map(b"".join)
+    """Return exchanges of one or several requests on a connection, split, paced and ended in any way."""
+    single = requests(paths, documents, headers)
+    stream = st.lists(single | single.flatmap(_damaged) | st.binary(max_size=100), min_size=1, max_size=4).map(b"".join)
     odd = st.builds(
         lambda whole, cuts, pause, end: Exchange(_cut(whole, cuts), pause if len(cuts) else 0.0, end),
         stream,
@@ -194,9 +194,9 @@ def exchanges(
         st.sampled_from((0.0, 0.0, 0.0, 0.02)),
         st.sampled_from(End),
     )
-    return proper(paths, documents, headers) | odd
+    return valid(paths, documents, headers) | odd
 
 
 def _cut(whole: bytes, at: Sequence[float]) -> list[bytes]:
-    places = [0, *sorted(int(one * len(whole)) for one in at), len(whole)]
+    places = [0, *sorted(int(share * len(whole)) for share in at), len(whole)]
     return [whole[start:stop] for start, stop in itertools.pairwise(places)]

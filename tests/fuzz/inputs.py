@@ -1,7 +1,7 @@
-"""Snapshots, configurations and flags that hold what no program expects: each is given to a process of its own.
+"""Snapshots, configurations and flags with unexpected values, each processed by a new process.
 
-A good document gets one or two odd values in the places of its own ones. Whatever it is then, the command must end
-with an exit code of ours and at most one line of its own about it, or serve until it is told to stop.
+One or two values of a valid document are replaced by odd ones. The command must then exit with a documented exit code
+and at most one line of error, or serve until it receives a signal.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tests.cli.wrong.facts import CHERRY, DISCOVERY, MANAGER, NODES, SERVE, SPC,
 from tests.fuzz.attack import Tally, attack
 from tests.fuzz.process import ROOT
 
-_PATIENCE: Final = 60.0  #: seconds for a command to end or to serve
+_PATIENCE: Final = 60.0  #: seconds for a command to exit or to serve
 _CODES: Final = frozenset({0, 1, 2, 3})
 _BROKEN: Final = ("Traceback", "internal error", "Exception ignored", "never awaited")
 _SERVES: Final = re.compile(r"serving |forwarding port ")
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Command:
-    """A command line that reads the document in the file `input`."""
+    """A command line that reads the document from the file `input`."""
 
     arguments: str
     document: Json
@@ -131,7 +131,7 @@ COMMANDS: Final = (
     Command(f"{DISCOVERY} --insecure-plaintext --database=input", {}),
 )
 
-#: What no key expects.
+#: Values that no key expects.
 _ODD: Final[st.SearchStrategy[Any]] = st.one_of(
     st.sampled_from(
         [
@@ -180,8 +180,8 @@ _ODD: Final[st.SearchStrategy[Any]] = st.one_of(
 @dataclass(frozen=True)
 class Input:
     command: Command
-    content: bytes | str  #: of the file; a text names what is there in its place
-    odd: str  #: which values were put where
+    content: bytes | str  #: content of the file, or what is in its place
+    odd: str  #: the odd values and their places
 
 
 @st.composite
@@ -216,7 +216,7 @@ def _text(command: Command, document: Json) -> bytes:
 
 
 class Commands:
-    """The folder that commands run in."""
+    """The working folder of the commands."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -229,33 +229,33 @@ class Commands:
         (folder / "kubeconfig").write_text(kubeconfig())
 
     def attack(self, tally: Tally, examples: int, seed: int) -> None:
-        def verdict(made: Input) -> Iterable[str]:
+        def verdict(example: Input) -> Iterable[str]:
             tally.examples += 1
-            code, lines = self._ran(made)
+            code, lines = self._ran(example)
             self.lines += lines
             tally.answers[str(code)] += 1
             if code not in _CODES:
-                yield f"it ended with {code}: {lines[-5:]}"
+                yield f"exited with {code}: {lines[-5:]}"
             if broken := [line for line in lines if any(sign in line for sign in _BROKEN)]:
-                yield f"it printed {broken}"
+                yield f"printed {broken}"
             own = [line for line in lines if not _LOGGED.match(line)]
             if code and len(own) != 1:
-                yield f"expected one line, it printed {own[:5]}"
+                yield f"expected one line, printed {own[:5]}"
 
         attack(inputs(), verdict, examples, seed)
 
-    def _ran(self, made: Input) -> tuple[int | str, Sequence[str]]:
+    def _ran(self, example: Input) -> tuple[int | str, Sequence[str]]:
         target = self._folder / "input"
         target.unlink(missing_ok=True)
-        if isinstance(made.content, bytes):
-            target.write_bytes(made.content)
-        elif made.content != "absent":
-            target.symlink_to(made.content)
+        if isinstance(example.content, bytes):
+            target.write_bytes(example.content)
+        elif example.content != "absent":
+            target.symlink_to(example.content)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("RESCHEDULER_", "KUBE"))}
         process = subprocess.Popen(
-            [sys.executable, "-m", "rescheduler", *made.command.arguments.split()],
+            [sys.executable, "-m", "rescheduler", *example.command.arguments.split()],
             cwd=self._folder,
-            env={**environ, "PYTHONPATH": str(ROOT), "HOME": str(self._folder), **made.command.environ},
+            env={**environ, "PYTHONPATH": str(ROOT), "HOME": str(self._folder), **example.command.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -264,15 +264,15 @@ class Commands:
             return _end(process)
 
     def stop(self) -> int:
-        """As of a process that serves; there is none left."""
+        """Return 0; commands have no process that keeps running."""
         return 0
 
 
 def _end(process: "subprocess.Popen[bytes]") -> tuple[int | str, Sequence[str]]:
-    """The exit code and the lines; who serves is told to stop, who does neither is killed."""
+    """Return the exit code and the lines; terminate a process that serves, kill one that hangs."""
     assert process.stderr is not None
-    told, text = False, b""
-    end = time.monotonic() + _PATIENCE  # noqa: TID251 - how long to wait for a process
+    stopping, text = False, b""
+    end = time.monotonic() + _PATIENCE  # noqa: TID251 - time limit of a process
     with selectors.DefaultSelector() as waiting:
         waiting.register(process.stderr, selectors.EVENT_READ)
         while time.monotonic() < end:  # noqa: TID251
@@ -281,13 +281,13 @@ def _end(process: "subprocess.Popen[bytes]") -> tuple[int | str, Sequence[str]]:
             if not (chunk := os.read(process.stderr.fileno(), 1 << 16)):
                 break
             text += chunk
-            if not told and _SERVES.search(text.decode("utf-8", "replace")):
-                told = True
+            if not stopping and _SERVES.search(text.decode("utf-8", "replace")):
+                stopping = True
                 process.send_signal(signal.SIGTERM)
         else:
             process.kill()
             process.wait()
-            return "nothing: it hung", text.decode("utf-8", "replace").splitlines()
+            return "none: timed out", text.decode("utf-8", "replace").splitlines()
     return process.wait(), text.decode("utf-8", "replace").splitlines()
 
 

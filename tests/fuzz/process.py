@@ -1,4 +1,4 @@
-"""The product as a process that is watched: what it prints, how much memory and how many descriptors it takes."""
+"""The product as a monitored process: output, memory and descriptors."""
 
 import contextlib
 import os
@@ -13,20 +13,20 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 120.0
 
-#: What no line of a sound process has.
+#: Must not match any line of output.
 _BROKEN: Final = re.compile(
     r"Traceback|Exception in |never retrieved|never awaited|internal error|Fatal error", re.IGNORECASE
 )
 
 
 class Watched:
-    """A `rescheduler` of its own; *secrets* must never be seen in what it prints."""
+    """A `rescheduler` process; *secrets* must never occur in its output."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> None:
         self.secrets = tuple(secrets)
         self.lines: list[str] = []
         self._read = 0
-        self._silent = False  #: its output has ended
+        self._silent = False  #: the output has ended
         self._news = threading.Condition()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rescheduler", *arguments],
@@ -49,34 +49,34 @@ class Watched:
             self._silent = True
             self._news.notify_all()
 
-    def said(self, pattern: str) -> "re.Match[str]":
-        """The first line that matches; it is waited for."""
+    def wait_for(self, pattern: str) -> "re.Match[str]":
+        """Wait for the first line that matches, and return the match."""
 
-        def found() -> "re.Match[str] | None":
+        def first() -> "re.Match[str] | None":
             return next((match for line in self.lines if (match := re.search(pattern, line))), None)
 
         with self._news:
-            self._news.wait_for(lambda: found() or self._silent, START_SECONDS)
-            match = found()
-        assert match, f"the process did not say {pattern!r}: {self.lines[-20:]}"
+            self._news.wait_for(lambda: first() or self._silent, START_SECONDS)
+            match = first()
+        assert match, f"no line matches {pattern!r}: {self.lines[-20:]}"
         return match
 
-    def complaints(self) -> list[str]:
-        """What speaks against the process in what it printed since the last call."""
+    def problems(self) -> list[str]:
+        """Return the problems in the output since the last call."""
         with self._news:
             new, self._read = self.lines[self._read :], len(self.lines)
-        found = [f"it printed: {line}" for line in new if _BROKEN.search(line)]
-        found += [f"it printed a secret: {line}" for line in new if self.leaks(line.encode())]
+        problems = [f"it printed: {line}" for line in new if _BROKEN.search(line)]
+        problems += [f"printed a secret: {line}" for line in new if self.leaks(line.encode())]
         if self._process.poll() is not None:
-            found.append(f"it ended with {self._process.returncode}: {self.lines[-20:]}")
-        return found
+            problems.append(f"exited with {self._process.returncode}: {self.lines[-20:]}")
+        return problems
 
     def leaks(self, text: bytes) -> bool:
         return any(secret.encode() in text for secret in self.secrets)
 
     @property
     def megabytes(self) -> float:
-        """Resident."""
+        """Resident memory."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -85,7 +85,7 @@ class Watched:
         return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
 
     def stop(self) -> int:
-        """End it as Kubernetes does; its exit code."""
+        """Terminate the process as Kubernetes does; return its exit code."""
         self._process.terminate()
         try:
             code = self._process.wait(60)

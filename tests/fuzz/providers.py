@@ -1,4 +1,4 @@
-"""``provider serve`` as a process before a stand-in of each cloud."""
+"""``provider serve`` as a process in front of a stand-in of each cloud."""
 
 import contextlib
 import secrets
@@ -9,21 +9,21 @@ from typing import Final
 
 import grpc
 
-from deploy.local.cherry.app import application as cherry_face
-from deploy.local.cherry.cloud import Cloud as Cherry
-from deploy.local.cherry.cloud import Settings as CherrySettings
-from deploy.local.cloudpool.server import Server as CloudpoolServer
-from deploy.local.cloudpool.settings import Settings as CloudpoolSettings
-from deploy.local.stackpoint.app import application as stackpoint_face
-from deploy.local.stackpoint.cloud import Cloud as Stackpoint
-from deploy.local.stackpoint.cloud import Settings as StackpointSettings
-from deploy.local.standin.server import Server
-from rescheduler.backends.externalgrpc import wire
-from rescheduler.backends.externalgrpc.channel import SERVICE
+from devcluster.cherry.app import application as cherry_face
+from devcluster.cherry.cloud import Cloud as Cherry
+from devcluster.cherry.cloud import Settings as CherrySettings
+from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.cloudpool.settings import Settings as CloudpoolSettings
+from devcluster.stackpoint.app import application as stackpoint_face
+from devcluster.stackpoint.cloud import Cloud as Stackpoint
+from devcluster.stackpoint.cloud import Settings as StackpointSettings
+from devcluster.standin.server import Server
 from rescheduler.clock import SystemClock
-from tests.backends import cherry, stackpoints
-from tests.backends.cloudpools import document
+from rescheduler.providers.externalgrpc import wire
+from rescheduler.providers.externalgrpc.channel import SERVICE
 from tests.fuzz.process import Watched, watched
+from tests.providers import cherry, stackpoints
+from tests.providers.cloudpools import document
 
 MINIMUM: Final = 2
 MACHINES: Final = 4
@@ -33,7 +33,7 @@ _PATIENCE: Final = 60.0
 
 @dataclass
 class World:
-    """A cloud, and what a caller may know of it."""
+    """A cloud, and the names that a caller can know."""
 
     name: str
     process: Watched
@@ -41,26 +41,26 @@ class World:
     group: str
     ids: Callable[[], Sequence[str]]  #: provider IDs of the group's machines
     alive: Callable[[], int]
-    furnish: Callable[[], None]  #: make it MACHINES again
+    furnish: Callable[[], None]  #: restore the group to MACHINES
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def settled(self, channel: grpc.Channel) -> list[str]:
-        """Whether it answers as ever; the cloud is furnished for what comes next."""
-        found = []
+    def restore(self, channel: grpc.Channel) -> list[str]:
+        """Check that the service answers normally, and restore the cloud."""
+        problems = []
         if (alive := self.alive()) < MINIMUM:
-            found.append(f"{alive} machines are left, at least {MINIMUM} must stay")
+            problems.append(f"{alive} machines are left, the minimum is {MINIMUM}")
         self.furnish()
         try:
             answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_PATIENCE)
-            groups = [one.id for one in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
+            groups = [group.id for group in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
             if groups != [self.group]:
-                found.append(f"NodeGroups: {groups}")
+                problems.append(f"NodeGroups: {groups}")
         except grpc.RpcError as error:
-            found.append(f"NodeGroups: {error}")
-        return found
+            problems.append(f"NodeGroups: {error}")
+        return problems
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def cherryservers(folder: Path) -> Iterator[World]:
 
         def members() -> Sequence[str]:
             now = clock.now()
-            return [f"cherryservers://{one.id}" for one in cloud.servers(cherry.PROJECT) if one.runs(now)]
+            return [f"cherryservers://{server.id}" for server in cloud.servers(cherry.PROJECT) if server.runs(now)]
 
         def furnish() -> None:
             for _ in range(MACHINES - len(members())):
@@ -105,8 +105,8 @@ def stackpoint(folder: Path) -> Iterator[World]:
     with Server[Stackpoint](cloud, stackpoint_face(cloud)).running() as server:
 
         def members() -> Sequence[str]:
-            nodes = [one for one in cloud.nodes() if one.group_name == stackpoints.FIRST and one.deleted_at is None]
-            return [f"spc://{one.instance_id}" for one in nodes]
+            nodes = [node for node in cloud.nodes() if node.group_name == stackpoints.FIRST and node.deleted_at is None]
+            return [f"spc://{node.instance_id}" for node in nodes]
 
         def furnish() -> None:
             for _ in range(MACHINES - len(members())):
@@ -135,7 +135,9 @@ def cloudpool(folder: Path) -> Iterator[World]:
 
         def members() -> Sequence[str]:
             now = clock.now()
-            return [one.provider_id for one in server.pool.machines() if one.allocated(now) and one.member]
+            return [
+                machine.provider_id for machine in server.pool.machines() if machine.allocated(now) and machine.member
+            ]
 
         file = folder / "cloudpool.yaml"
         backend = f"{{url: '{server.url}', username: us, passwordFile: password, timeout: 5s}}"
@@ -161,4 +163,4 @@ def _served(flags: Sequence[str], environment: Mapping[str, str], known: Sequenc
 
 
 def _port(process: Watched) -> int:
-    return int(process.said(r" on 127\.0\.0\.1:(\d+), plain text")[1])
+    return int(process.wait_for(r" on 127\.0\.0\.1:(\d+), plain text")[1])

@@ -1,4 +1,4 @@
-"""All faces by name: each opens in a folder, and gives its process and the attack on it."""
+"""All targets by name: each opens in a folder and yields its process and its attack."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import grpc
 
-from tests.fuzz import faces, inputs, providers
+from tests.fuzz import inputs, providers, targets
 from tests.fuzz.attack import Tally, http_attack
 from tests.fuzz.calls import grpc_attack
 from tests.fuzz.process import Watched
@@ -19,9 +19,9 @@ Opened: TypeAlias = tuple[Watched | inputs.Commands, Attack]
 
 
 @contextlib.contextmanager
-def _http(opened: AbstractContextManager[faces.Face]) -> Iterator[Opened]:
-    with opened as face:
-        yield face.process, partial(http_attack, face)
+def _http(opened: AbstractContextManager[targets.Target]) -> Iterator[Opened]:
+    with opened as target:
+        yield target.process, partial(http_attack, target)
 
 
 @contextlib.contextmanager
@@ -36,15 +36,15 @@ def _commands(folder: Path) -> Iterator[Opened]:
         yield commands, commands.attack
 
 
-FACES: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
+TARGETS: Final[dict[str, Callable[[Path], AbstractContextManager[Opened]]]] = {
     "inputs": _commands,
-    "run": lambda folder: _http(faces.pages(folder)),
-    "proxy": lambda folder: _http(faces.proxy(folder)),
-    "proxy-tls": lambda folder: _http(faces.proxy(folder, tls=True)),
-    "liqo-discovery": lambda folder: _http(faces.liqo(folder, "discovery")),
-    "liqo-node-manager": lambda folder: _http(faces.liqo(folder, "node-manager")),
-    "liqo-discovery-tls": lambda folder: _http(faces.liqo(folder, "discovery", tls=True)),
-    "liqo-node-manager-tls": lambda folder: _http(faces.liqo(folder, "node-manager", tls=True)),
+    "run": lambda folder: _http(targets.pages(folder)),
+    "proxy": lambda folder: _http(targets.proxy(folder)),
+    "proxy-tls": lambda folder: _http(targets.proxy(folder, tls=True)),
+    "liqo-discovery": lambda folder: _http(targets.liqo(folder, "discovery")),
+    "liqo-node-manager": lambda folder: _http(targets.liqo(folder, "node-manager")),
+    "liqo-discovery-tls": lambda folder: _http(targets.liqo(folder, "discovery", tls=True)),
+    "liqo-node-manager-tls": lambda folder: _http(targets.liqo(folder, "node-manager", tls=True)),
     "provider-cherryservers": lambda folder: _grpc(providers.cherryservers(folder)),
     "provider-stackpoint": lambda folder: _grpc(providers.stackpoint(folder)),
     "provider-cloudpool": lambda folder: _grpc(providers.cloudpool(folder)),

@@ -1,4 +1,4 @@
-"""Bytes to a port, at a pace, and the bytes that come back."""
+"""Paced exchange of bytes with a port."""
 
 import contextlib
 import enum
@@ -9,37 +9,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_PATIENCE: Final = 150.0  #: seconds for an answer to a request that ended properly
+_PATIENCE: Final = 150.0  #: seconds for the answer to a complete request
 _STEP: Final = 1 << 16
 _SHOWN: Final = 300
-_SHORT: Final = 0.2  #: seconds for an answer that need not come
+_SHORT: Final = 0.2  #: seconds for an optional answer
 
 
 class End(enum.Enum):
-    """What the client does after its last byte."""
+    """Action of the client after its last byte."""
 
-    READ = enum.auto()  #: read until the other side has answered and is silent, or closes
-    HALF = enum.auto()  #: close its own direction, then read
-    RESET = enum.auto()  #: cut the connection
-    LEAVE = enum.auto()  #: close it without reading
+    READ = enum.auto()  #: read until the server is idle after its answer, or closes
+    HALF = enum.auto()  #: half-close, then read
+    RESET = enum.auto()  #: reset the connection
+    LEAVE = enum.auto()  #: close without reading
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a client sends, piece by piece with pauses (seconds) after each, and how it ends."""
+    """Pieces to send, with a pause in seconds after each, and the end of the connection."""
 
     pieces: Sequence[bytes]
     pause: float = 0.0
     end: End = End.READ
-    whole: bool = False  #: the pieces are a request that must be answered
+    whole: bool = False  #: the pieces are a complete request, which must be answered
 
     def __repr__(self) -> str:
-        pieces = [one if len(one) <= _SHOWN else one[:_SHOWN] + b" ... %d bytes" % len(one) for one in self.pieces]
+        pieces = [
+            piece if len(piece) <= _SHOWN else piece[:_SHOWN] + b" ... %d bytes" % len(piece) for piece in self.pieces
+        ]
         return f"Exchange({pieces!r}, {self.pause}, {self.end}, whole={self.whole})"
 
 
 def exchange(port: int, sent: Exchange, tls: ssl.SSLContext | None = None) -> bytes:
-    """What came back."""
+    """Send the pieces and return the received bytes."""
     try:
         connection = connect(port, tls)
     except (ssl.SSLError, ConnectionError):
@@ -67,7 +69,7 @@ def _send(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
     for piece in sent.pieces:
         connection.sendall(piece)
         if sent.pause:
-            time.sleep(sent.pause)  # noqa: TID251 - the slowness of a client is what is tested
+            time.sleep(sent.pause)  # noqa: TID251 - a slow client is simulated
             _drain(connection, got, 0.0)
 
 
@@ -84,7 +86,7 @@ def _finish(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
 
 
 def _drain(connection: socket.socket, got: bytearray, patience: float) -> None:
-    """Read for as long as something comes; *patience* is for the first of it."""
+    """Read until the connection is idle; *patience* is the wait for the first byte."""
     connection.settimeout(patience or 0.001)
     with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
         while data := connection.recv(_STEP):

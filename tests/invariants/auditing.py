@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 
-from deploy.local.audit import AuditEvent, AuditLog
+from devcluster.audit import AuditEvent, AuditLog
 from rescheduler.draining.intent import ANNOTATION
 from tests.invariants.history import SentWrite
 from tests.invariants.rules import Rules
 
 
 class DaemonWrites:
-    """Reads the log of one API server from the end that it has when this is made. For one thread."""
+    """Reads the entries that are added to an API server's audit log after construction. Not thread-safe."""
 
     def __init__(self, log: Path, rules: Rules) -> None:
         self._log, self._rules, self._read = AuditLog(log), rules, 0
         self._writes: list[SentWrite] = []
 
     def writes(self) -> tuple[SentWrite, ...]:
-        """Writes of the daemon, and those of anybody to its Lease, in the order in which they ended."""
+        """Return the writes of the daemon, and all writes to its Lease, in order of completion."""
         events = self._log.events()
         self._writes += [
             _sent(event, is_lease=self._is_lease(event)) for event in events[self._read :] if self._concerns(event)
@@ -58,7 +58,7 @@ def _sent(event: AuditEvent, *, is_lease: bool) -> SentWrite:
 
 
 def _holder(event: AuditEvent) -> str:
-    """Who holds the Lease after the write; "" for nobody, and after it was deleted."""
+    """Return the holder of the Lease after the write; "" if it has none or was deleted."""
     written = (event.response_object or {}).get("spec") or {}
     return "" if event.verb == "delete" else written.get("holderIdentity") or ""
 

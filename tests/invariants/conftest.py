@@ -1,12 +1,12 @@
-"""What the tests of the observer share."""
+"""The fixtures of the watchdog's tests."""
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.cluster.observer import Observer
 
 
 @pytest.fixture
 def observer(cluster: ControlPlane) -> Observer:
-    """Sees what happens on the control plane from the start of the test on."""
+    """An observer of the control plane from the start of the test."""
     return Observer(cluster)

@@ -1,8 +1,7 @@
 """Invariant 3: no eviction that a budget, an opt-out or a rule forbids at that moment.
 
-The API server itself holds evictions to the budgets, so a pod must leave by an eviction and never by a plain DELETE.
-The daemon reads the cluster by watches: what has changed only within `Rules.lag` before an eviction is not held
-against it.
+The API server enforces the budgets for evictions, so the daemon must evict pods and never delete them. The daemon reads
+the cluster by watches. Therefore changes within `Rules.lag` before an eviction are not counted as violations.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 class NothingForbidden:
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         if not isinstance(moment, PodEvicted):
             return
         at, pod = moment.write.received, moment.pod
@@ -30,7 +29,7 @@ class NothingForbidden:
     def end(self, scene: JudgedMoment) -> Iterator[Violation]:
         for write in ours(scene.history.writes, scene.rules):
             if write.kind == "pods" and write.verb.startswith("delete") and write.accepted and not write.dry_run:
-                what = f"pod {write.namespace}/{write.name} was deleted, not evicted: no budget was asked"
+                what = f"pod {write.namespace}/{write.name} was deleted instead of evicted, which bypasses budgets"
                 yield Violation(3, write.handled, what)
 
 
@@ -50,10 +49,10 @@ def _node_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
 
 
 def _no_place(at: datetime, scene: JudgedMoment) -> str:
-    """Whether no spot node takes pods."""
+    """Return a reason if no spot node is usable."""
     recent = (scene.now.recent(uid, at, scene.rules.lag) for uid in scene.now.spot_uids)
     places = (state for states in recent for state in states if isinstance(state, SeenNode))
-    return "" if any(node.takes_pods for node in places) else "no spot node takes pods"
+    return "" if any(node.takes_pods for node in places) else "no spot node is schedulable"
 
 
 def _node_forbids(node: SeenNode, rules: Rules) -> str:
@@ -61,4 +60,4 @@ def _node_forbids(node: SeenNode, rules: Rules) -> str:
     if annotations.get(SCALE_DOWN_DISABLED) == "true" or annotations.get(DO_NOT_DISRUPT) == "true":
         return "its node opts out"
     mark = mark_on(node, rules.identity)
-    return "" if mark is not None and mark.whole else "its node does not carry the daemon's mark"
+    return "" if mark is not None and mark.whole else "its node does not have the daemon's mark"

@@ -1,4 +1,4 @@
-"""Everything that the observer saw, as values that can be stored and judged later."""
+"""The observations of the watchdog, as values that can be stored and evaluated later."""
 
 import gzip
 from datetime import datetime, timedelta
@@ -11,36 +11,36 @@ from tests.invariants.rules import Rules
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One object after one write. Revisions of all kinds are counted by one etcd: they order all writes."""
+    """An object after a write. etcd numbers the revisions of all kinds together, so they order all writes."""
 
     number: int
-    at: datetime  #: when the observer saw it: a moment after it was written
+    at: datetime  #: when the watchdog saw it, slightly after the write
     object: SeenObject
     gone: bool = False  #: it was deleted; *object* is its last state
-    initial: bool = False  #: it was there before the observer was: its number says nothing about the order
+    initial: bool = False  #: it existed before the watchdog started: its number does not define its order
 
     @property
     def order(self) -> tuple[bool, bool, int]:
-        """What was there at the begin comes first; of that, owners before their pods."""
+        """The sort key: initial objects first, and among them owners before their pods."""
         return not self.initial, self.initial and not isinstance(self.object, SeenWorkload), self.number
 
 
 class SentWrite(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A write of the daemon, or of anybody to the daemon's Lease, by the audit log."""
+    """A write of the daemon, or any write to the daemon's Lease, from the audit log."""
 
     verb: str
     kind: str  #: resource and subresource: `pods/eviction`
     namespace: str
     name: str
     user: str
-    pod: str  #: that the token is bound to; "" for none
+    pod: str  #: the pod that the token is bound to, or ""
     code: int
     received: datetime
     handled: datetime
     dry_run: bool = False
-    uid: str = ""  #: of an eviction: which pod is meant; "" for any of the name
-    holder: str | None = None  #: of a write to a Lease: who holds it now
-    mark_holder: str = ""  #: of a write of a mark: whom the mark names
+    uid: str = ""  #: of an eviction: the required UID of the pod, or ""
+    holder: str | None = None  #: of a write to the Lease: the new holder
+    mark_holder: str = ""  #: of a write of a mark: the holder in the mark
 
     @property
     def accepted(self) -> bool:
@@ -48,7 +48,7 @@ class SentWrite(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Termination(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A machine that the daemon ordered away, and the pool terminates."""
+    """A termination of a machine by the daemon."""
 
     at: datetime
     machine: str
@@ -57,7 +57,7 @@ class Termination(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeenSize(msgspec.Struct, frozen=True):
-    """What GET /pool showed."""
+    """A response of GET /pool/size."""
 
     at: datetime
     desired: int
@@ -65,19 +65,19 @@ class SeenSize(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """What was seen between *since* and *until*."""
+    """The observations between *since* and *until*."""
 
     since: datetime
     until: datetime
     revisions: tuple[Revision, ...] = ()  #: in their order
-    writes: tuple[SentWrite, ...] = ()  #: in the order in which they ended
+    writes: tuple[SentWrite, ...] = ()  #: in order of completion
     terminations: tuple[Termination, ...] = ()
     sizes: tuple[SeenSize, ...] = ()
-    kept_nodes: tuple[str, ...] = ()  #: nodes that the pool, asked at the end, still has machines for
+    kept_nodes: tuple[str, ...] = ()  #: nodes whose machines the pool still has at the end
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A history in a file, with the rules by which it is judged."""
+    """A history in a file, with the rules for its evaluation."""
 
     rules: Rules
     history: History

@@ -1,4 +1,4 @@
-"""The judge of a history: moment after moment, each invariant is asked."""
+"""The evaluation of a history: each invariant is checked at each moment."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from tests.invariants.rules import Rules, Violation
 
 
 class Invariant(Protocol):
-    """Asked about each moment: evictions before, writes and terminations after they were applied."""
+    """A check at each moment: before an eviction is applied, and after a write or termination is applied."""
 
-    def ask(self, moment: HistoryMoment, scene: "JudgedMoment") -> Iterator[Violation]: ...
+    def check(self, moment: HistoryMoment, scene: "JudgedMoment") -> Iterator[Violation]: ...
 
     def end(self, scene: "JudgedMoment") -> Iterator[Violation]:
-        """At the end of the history."""
+        """Check the end of the history."""
         ...
 
 
 @dataclass(slots=True)
 class JudgedMoment:
-    """What there is at a moment, and what is missing."""
+    """The state of the cluster at a moment, and the missing pods."""
 
     history: History
     rules: Rules
@@ -33,7 +33,7 @@ class JudgedMoment:
     bound: MissingPods = field(default_factory=lambda: MissingPods(is_bound))
 
     def drain_of(self, pod: SeenPod) -> SeenDrain | None:
-        """The open drain of the node that *pod* is on."""
+        """Return the open drain of the node that *pod* is on."""
         return self.now.drains.get(pod.spec.node_name)
 
     def owner(self, pod: SeenPod) -> OwnerKey | None:
@@ -43,22 +43,22 @@ class JudgedMoment:
 @dataclass(slots=True)
 class Judgement:
     violations: list[Violation]
-    scene: JudgedMoment  #: as it was at the end
-    missing: list[tuple[float, int]]  #: seconds since the begin, and evicted pods without a Ready successor then
+    scene: JudgedMoment  #: the final state
+    missing: list[tuple[float, int]]  #: seconds since the start, and number of evicted pods without a Ready successor
 
 
 def judge(history: History, rules: Rules, invariants: Iterable[Invariant]) -> Judgement:
-    """All violations in *history*, in the order in which they were noticed."""
+    """Return all violations in *history*, in the order of detection."""
     scene = JudgedMoment(history, rules, Replay(rules.identity, rules.spot))
-    judgement, asked = Judgement([], scene, []), list(invariants)
+    judgement, checked = Judgement([], scene, []), list(invariants)
     for moment in moments(history, rules):
         _apply(moment, scene)
-        for invariant in asked:
-            judgement.violations += invariant.ask(moment, scene)
+        for invariant in checked:
+            judgement.violations += invariant.check(moment, scene)
         total = scene.ready.total
         if not judgement.missing or judgement.missing[-1][1] != total:
             judgement.missing.append(((moment.at - history.since).total_seconds(), total))
-    for invariant in asked:
+    for invariant in checked:
         judgement.violations += invariant.end(scene)
     return judgement
 
@@ -84,7 +84,7 @@ def _apply(moment: HistoryMoment, scene: JudgedMoment) -> None:
 
 
 def _owners(moment: Wrote, scene: JudgedMoment) -> list[OwnerKey]:
-    """Whose pods may be missing, or missing no longer, by this write."""
+    """Return the owners whose number of missing pods may change with this write."""
     item = moment.revision.object
     if isinstance(item, SeenPod):
         owner = scene.owner(item)

@@ -1,7 +1,7 @@
-"""Invariant 1: no evicted pod lacks a Ready successor for longer than the landing timeout, while its owner wants one.
+"""Invariant 1: every evicted pod that its owner still desires has a Ready successor within the landing timeout.
 
-The world may refuse a successor for ever: a quota, a broken image. Then the daemon has to give up in time, so that the
-pod may come back to its old node, and must not evict anything in a further drain until nothing is missing.
+A successor may be impossible, because of a quota or a broken image. Then the daemon has to abort the drain in time, so
+that the pod can return to its old node, and must not evict pods in another drain while successors are missing.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from tests.invariants.rules import Violation
 
 @dataclass(slots=True)
 class LandsInTime:
-    _told: set[tuple[int, OwnerKey]] = field(default_factory=set)
+    _reported: set[tuple[int, OwnerKey]] = field(default_factory=set)
 
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         if isinstance(moment, PodEvicted):
             yield from self._further_drain(moment, scene)
         yield from self._overdue(moment.at, scene)
@@ -43,14 +43,14 @@ class LandsInTime:
             drain = shortage.drain
             acted = drain.acted or shortage.since
             if drain.ended is None and at > acted + patience and self._first(drain, owner):
-                what = f"node {drain.node} is still closed {(at - acted).total_seconds():.0f} s after its last eviction"
+                what = f"node {drain.node} is still marked {(at - acted).total_seconds():.0f} s after its last eviction"
                 yield Violation(1, at, f"{what}, and {_lacks(owner, shortage)}")
 
     def _first(self, drain: SeenDrain, owner: OwnerKey) -> bool:
-        """Whether this is told for the first time."""
+        """Return whether this is reported for the first time."""
         key = drain.number, owner
-        new = key not in self._told
-        self._told.add(key)
+        new = key not in self._reported
+        self._reported.add(key)
         return new
 
 

@@ -1,4 +1,4 @@
-"""Invariant 4: never two nodes in a drain at once; no write by a replica that does not hold the Lease."""
+"""Invariant 4: at most one drain at a time, and no write by a replica that does not hold the Lease."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from tests.invariants.moments import HistoryMoment, Wrote, ours
 from tests.invariants.objects import SeenNode
 from tests.invariants.rules import Violation
 
-#: What only the leader writes. Events are written by everybody, the Lease is how a leader is made.
+#: Resources that only the leader writes. All replicas write Events and compete for the Lease.
 _LEADERS_KINDS = frozenset({"nodes", "pods/eviction", "configmaps"})
 
 
 class OneLeader:
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         if not isinstance(moment, Wrote) or not isinstance(moment.revision.object, SeenNode):
             return
         drain = scene.now.drains.get(moment.revision.object.metadata.name)
@@ -22,7 +22,7 @@ class OneLeader:
             return
         for other in scene.now.drains.values():
             if other is not drain and other.draining_ended is None and not drain.removing:
-                what = f"the drain of node {drain.node} began while node {other.node} was being drained"
+                what = f"the drain of node {drain.node} started while node {other.node} was being drained"
                 yield Violation(4, moment.at, f"{what} since {other.began:%H:%M:%S.%f}")
 
     def end(self, scene: JudgedMoment) -> Iterator[Violation]:
@@ -33,9 +33,9 @@ class OneLeader:
 
 
 def _foreign(write: SentWrite, leases: LeaseTimes, tolerance: float) -> Iterator[Violation]:
-    """A write by a replica that neither held the Lease when the API server got it, nor shortly before or until the end.
+    """Yield a violation if the writer did not hold the Lease between shortly before the request and its completion.
 
-    The token names the replica's pod where it is bound to one; a mark names the holder in full.
+    A bound token contains the replica's pod; a mark contains the full holder identity.
     """
     holders = leases.holders_between(write.received - seconds(tolerance), write.handled)
     if None in holders:
@@ -43,12 +43,12 @@ def _foreign(write: SentWrite, leases: LeaseTimes, tolerance: float) -> Iterator
     known = {holder for holder in holders if holder}
     who = f"{write.verb} {write.kind} {write.name} at {write.received:%H:%M:%S.%f}"
     if write.pod and write.pod not in {holder.partition("_")[0] for holder in known}:
-        yield Violation(4, write.handled, f"{who} was by {write.pod} while the Lease was held by {_told(known)}")
+        yield Violation(4, write.handled, f"{who} was by {write.pod} while the Lease was held by {_reported(known)}")
     elif write.mark_holder and write.mark_holder not in known:
         yield Violation(
-            4, write.handled, f"{who} was by {write.mark_holder} while the Lease was held by {_told(known)}"
+            4, write.handled, f"{who} was by {write.mark_holder} while the Lease was held by {_reported(known)}"
         )
 
 
-def _told(holders: set[str]) -> str:
-    return ", ".join(sorted(holders)) or "nobody"
+def _reported(holders: set[str]) -> str:
+    return ", ".join(sorted(holders)) or "no replica"

@@ -1,4 +1,4 @@
-"""Who held the Lease, by the writes to it in the audit log."""
+"""The holders of the Lease, from the writes to it in the audit log."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from typing import Final
 
 from tests.invariants.history import SentWrite, seconds
 
-#: A holder that has not renewed for so long may be dead.
+#: The Lease expires after this time without renewal.
 LEASE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Accepted writes to one Lease, in their order."""
+    """The successful writes to a Lease, in order."""
 
     at: Sequence[datetime]
     holders: Sequence[str]
-    since: Sequence[datetime]  #: of each write: since when its holder has held the Lease without a gap
+    since: Sequence[datetime]  #: of each write: start of the holder's uninterrupted tenure
 
     @classmethod
     def of(cls, writes: Sequence[SentWrite]) -> "LeaseTimes":
@@ -34,7 +34,7 @@ class LeaseTimes:
         return cls([at for at, _ in mine], [holder for _, holder in mine], since)
 
     def holder(self, at: datetime) -> str | None:
-        """Who held it then: "" for nobody, None where that was not seen."""
+        """Return the holder at *at*: "" for none, None if unknown."""
         index = bisect_right(self.at, at)
         return self.holders[index - 1] if index else None
 
@@ -43,7 +43,7 @@ class LeaseTimes:
         return {self.holder(begin), *self.holders[first:last]}
 
     def steady_since(self, at: datetime) -> datetime | None:
-        """Since when the same holder has renewed it without a gap until *at*; None where nobody holds it then."""
+        """Return the start of the uninterrupted tenure of the holder at *at*, or None without a holder."""
         index = bisect_right(self.at, at) - 1
         if index < 0 or not self.holders[index] or at > self.at[index] + seconds(LEASE_SECONDS):
             return None

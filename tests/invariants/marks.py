@@ -15,7 +15,7 @@ REMOVING: Final = "removing"
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """What a Node carries of an installation."""
+    """The mark of an installation on a Node."""
 
     tainted: bool
     annotated: bool
@@ -30,7 +30,7 @@ class NodeMark:
 
 
 def mark_on(node: SeenNode, identity: str) -> NodeMark | None:
-    """What *node* carries of the installation *identity*; None for nothing. A taint alone may be anybody's."""
+    """Return the mark of the installation *identity* on *node*, or None. A taint alone counts for any installation."""
     tainted = any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints)
     text = node.metadata.annotations.get(ANNOTATION)
     if text is None:

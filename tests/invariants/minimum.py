@@ -1,4 +1,4 @@
-"""Invariant 7: never below the minimum, never a node that is not on-demand by the daemon's labels."""
+"""Invariant 7: never fewer on-demand nodes than the minimum, and only nodes with the on-demand label are drained."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -15,9 +15,10 @@ from tests.invariants.rules import Rules, Violation
 
 @dataclass(slots=True)
 class KeepsMinimum:
-    _kept: deque[tuple[datetime, frozenset[str]]] = field(default_factory=deque)  #: which nodes counted, and since when
+    #: The nodes that counted, and since when.
+    _kept: deque[tuple[datetime, frozenset[str]]] = field(default_factory=deque)
 
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
             case PodEvicted(_, pod, _):
                 drain = scene.drain_of(pod)
@@ -41,11 +42,11 @@ class KeepsMinimum:
             self._kept.popleft()
 
     def _enough(self, drain: SeenDrain, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
-        """Judged by the best that the daemon can have seen lately. Without an eviction, a mark takes nothing away."""
+        """Check the minimum with the most favorable state within the lag; a mark without an eviction does not count."""
         wanted = scene.rules.minimum
         others = max((len(counted - {drain.node}) for _, counted in self._kept), default=wanted)
         if others < wanted:
-            what = f"node {drain.node} was emptied with {others} other on-demand nodes that keep pods"
+            what = f"node {drain.node} was drained with only {others} other on-demand nodes with pods"
             yield Violation(7, at, f"{what}; {wanted} must remain")
 
 
@@ -53,7 +54,7 @@ def _on_demand(node: SeenNode, at: datetime, scene: JudgedMoment) -> Iterator[Vi
     states = scene.now.recent(node.metadata.uid, at, scene.rules.lag)
     if not any(_is_on_demand(state, scene.rules) for state in states if isinstance(state, SeenNode)):
         labels = ", ".join(sorted(node.metadata.labels))
-        yield Violation(7, at, f"node {node.metadata.name} was marked and is not on-demand by its labels ({labels})")
+        yield Violation(7, at, f"node {node.metadata.name} was marked but has no on-demand label ({labels})")
 
 
 def _is_on_demand(node: SeenNode, rules: Rules) -> bool:

@@ -1,9 +1,9 @@
-"""Which evicted pods have no successor yet, owner by owner.
+"""The evicted pods without a successor, by owner.
 
-An eviction is made good by a successor, a pod of the same owner that was created later and got as far as the evicted
-one; or by the owner having as many pods again as before the drain, whoever they are. What was made good once stays so:
-a crash tomorrow is not the daemon's. An owner that wants fewer pods, or has a new template, or is gone, lacks none.
-All of it in the daemon's favour where it is in doubt.
+An eviction is settled by a successor: a pod of the same owner that was created later and reached the same state as the
+evicted pod. It is also settled when the owner has as many pods as before the drain. A settled eviction stays settled,
+because later failures of the successor are not caused by the daemon. An owner that was scaled down, has a new template
+or was deleted lacks no pods. Doubtful cases are decided in favor of the daemon.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from datetime import datetime
 from tests.invariants.objects import SeenPod
 from tests.invariants.replay import OwnerKey, Replay, SeenDrain
 
-#: How far a pod got: bound to a node, or Ready.
+#: The state that a successor must reach: bound to a node, or Ready.
 Measure = Callable[[SeenPod], bool]
 
 
@@ -27,30 +27,30 @@ def is_ready(pod: SeenPod) -> bool:
 
 @dataclass(slots=True)
 class OwnerShortage:
-    """What one owner lacks."""
+    """The missing pods of an owner."""
 
-    drain: SeenDrain  #: that evicted the first one
-    first: int  #: revision of the first eviction that is not made good
+    drain: SeenDrain  #: the drain with the first unsettled eviction
+    first: int  #: revision of the first unsettled eviction
     before: int  #: pods of the owner before that
     succeeded: int
     template: object
     since: datetime
-    pods: list[SeenPod] = field(default_factory=list)  #: evicted, not made good
+    pods: list[SeenPod] = field(default_factory=list)  #: evicted and not settled
     successors: set[str] = field(default_factory=set)
     missing: int = 0
 
 
 @dataclass(slots=True)
 class MissingPods:
-    """By one measure, for all owners."""
+    """The shortages of all owners, by one measure."""
 
     measure: Measure
     shortages: dict[OwnerKey, OwnerShortage] = field(default_factory=dict)
-    paid: dict[tuple[int, OwnerKey], int] = field(default_factory=dict)  #: by drain: evictions that were made good
-    landings: list[float] = field(default_factory=list)  #: seconds from an owner's eviction until it lacked none
+    paid: dict[tuple[int, OwnerKey], int] = field(default_factory=dict)  #: settled evictions by drain
+    landings: list[float] = field(default_factory=list)  #: seconds from an owner's first eviction until all are settled
 
     def evicted(self, pod: SeenPod, owner: OwnerKey, drain: SeenDrain, at: datetime, number: int, now: Replay) -> None:
-        """Before the eviction is applied."""
+        """Count an eviction before it is applied."""
         if not self.measure(pod):
             return
         shortage = self.shortages.get(owner)
@@ -62,7 +62,7 @@ class MissingPods:
         shortage.missing += 1
 
     def look(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
-        """After something of *owner* has changed."""
+        """Update the shortage after a change of *owner* or its pods."""
         shortage = self.shortages.get(owner)
         if shortage is None:
             return

@@ -1,4 +1,4 @@
-"""What the invariants are asked about, one moment after the other."""
+"""The moments of a history at which invariants are checked."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,16 @@ from tests.invariants.history import History, Revision, SentWrite, Termination, 
 from tests.invariants.objects import SeenPod
 from tests.invariants.rules import Rules
 
-#: A pod's deletion, by times that are cut to whole seconds, was not of an eviction that came so much later.
+#: Tolerance between an eviction and the deletion time of its pod, which has a resolution of one second.
 OTHERS_SECONDS: Final = 2.0
 
-#: What was written before a machine was ordered away has been seen so long after that.
+#: Writes before the termination of a machine are seen within this time after it.
 SEEN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """An object was written. Asked after it was applied."""
+    """A write of an object; checked after it was applied."""
 
     revision: Revision
 
@@ -30,11 +30,11 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class PodEvicted:
-    """A pod that the daemon evicted is about to be shown as terminating or deleted; asked before that is applied."""
+    """An eviction by the daemon; checked before the pod's termination or deletion is applied."""
 
     write: SentWrite
-    pod: SeenPod  #: as it was before
-    revision: Revision  #: with which it terminates
+    pod: SeenPod  #: the pod before the eviction
+    revision: Revision  #: the revision with the termination
 
     @property
     def at(self) -> datetime:
@@ -43,7 +43,7 @@ class PodEvicted:
 
 @dataclass(frozen=True, slots=True)
 class MachineTerminated:
-    """The daemon ordered a machine away; all that was written before has been applied."""
+    """A termination of a machine by the daemon; checked after all earlier writes were applied."""
 
     termination: Termination
 
@@ -56,9 +56,9 @@ HistoryMoment: TypeAlias = Wrote | PodEvicted | MachineTerminated
 
 
 def moments(history: History, rules: Rules) -> Iterator[HistoryMoment]:
-    """All moments of *history* in order.
+    """Yield all moments of *history* in order.
 
-    A machine's end has no revision. It stands behind everything that was seen until a moment later.
+    A termination of a machine has no revision. It is ordered after all writes that were seen within SEEN_SECONDS.
     """
     evictions = _evictions(history, rules)
     waiting = sorted(history.terminations, key=lambda termination: termination.at)
@@ -77,21 +77,21 @@ def moments(history: History, rules: Rules) -> Iterator[HistoryMoment]:
 
 
 def _evictions(history: History, rules: Rules) -> dict[tuple[str, int], SentWrite]:
-    """Evictions that made a pod terminate, by its UID and the revision of that."""
+    """Return the evictions that caused a termination, by pod UID and revision."""
     ends = _ends(history.revisions)
-    made: dict[tuple[str, int], SentWrite] = {}
+    evictions: dict[tuple[str, int], SentWrite] = {}
     for write in ours(history.writes, rules):
         if write.kind != "pods/eviction" or not write.accepted or write.dry_run:
             continue
         for revision in ends[write.namespace, write.name]:
             if write.uid in ("", revision.object.metadata.uid) and _caused(write, revision):
-                made.setdefault((revision.object.metadata.uid, revision.number), write)
+                evictions.setdefault((revision.object.metadata.uid, revision.number), write)
                 break
-    return made
+    return evictions
 
 
 def _ends(revisions: Sequence[Revision]) -> defaultdict[tuple[str, str], list[Revision]]:
-    """With which revision each pod terminates, by namespace and name."""
+    """Return the revisions with which pods start to terminate, by namespace and name."""
     ends: defaultdict[tuple[str, str], list[Revision]] = defaultdict(list)
     known: set[str] = set()
     for revision in revisions:
@@ -103,16 +103,16 @@ def _ends(revisions: Sequence[Revision]) -> defaultdict[tuple[str, str], list[Re
 
 
 def _caused(write: SentWrite, revision: Revision) -> bool:
-    """Whether the pod terminates because of *write*; somebody else may have deleted it before."""
+    """Return whether *write* caused the termination; another client may have deleted the pod before."""
     if revision.at < write.received:
         return False
     meta = revision.object.metadata
     if meta.deletion_timestamp is None:
         return True
-    asked = meta.deletion_timestamp - seconds(meta.deletion_grace_period_seconds or 0)
-    return write.received - seconds(OTHERS_SECONDS) <= asked <= write.handled + seconds(OTHERS_SECONDS)
+    checked = meta.deletion_timestamp - seconds(meta.deletion_grace_period_seconds or 0)
+    return write.received - seconds(OTHERS_SECONDS) <= checked <= write.handled + seconds(OTHERS_SECONDS)
 
 
 def ours(writes: Sequence[SentWrite], rules: Rules) -> Iterator[SentWrite]:
-    """Writes of the daemon; those that change a Lease only show who holds it."""
+    """Return the writes of the daemon, without writes to its Lease."""
     return (write for write in writes if write.holder is None and rules.user in ("", write.user))

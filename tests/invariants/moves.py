@@ -1,4 +1,4 @@
-"""Invariant 9: on average no replica of an owner is moved more often in a day than the limit."""
+"""Invariant 9: the average number of moves per replica of an owner and day does not exceed the limit."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ DAY = timedelta(days=1)
 @dataclass(slots=True)
 class WithinMoves:
     _moved: defaultdict[OwnerKey, list[datetime]] = field(default_factory=lambda: defaultdict(list))
-    _replicas: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  #: by UID: the most so far
+    _replicas: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  #: by UID: the maximum so far
 
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
             case Wrote(revision):
                 self._count(revision.object, scene)
@@ -32,7 +32,7 @@ class WithinMoves:
         return iter(())
 
     def _count(self, item: object, scene: JudgedMoment) -> None:
-        """The most replicas that an owner wanted or had: the limit was judged at some moment before."""
+        """Track the maximum number of replicas, because the daemon may have applied the limit at an earlier time."""
         if isinstance(item, SeenWorkload):
             self._replicas[item.metadata.uid] = max(self._replicas[item.metadata.uid], item.wanted)
         elif isinstance(item, SeenPod) and (owner := scene.owner(item)) and scene.now.wanted(owner) is None:

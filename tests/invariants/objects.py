@@ -1,7 +1,6 @@
-"""The objects of the cluster, as far as the invariants look at them. Plain JSON of the API, decoded by msgspec.
+"""The fields of cluster objects that the invariants use, decoded from the API's JSON with msgspec.
 
-They are decoded apart from the product's own structs on purpose: an object that the product reads wrongly is read
-rightly here.
+These types are deliberately independent of the daemon's types, so that decoding errors of the daemon are detected.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ class OwnerField(Fields, frozen=True):
 
 
 class MetaFields(Fields, frozen=True):
-    name: str = ""  #: bookmarks of a watch have none
+    name: str = ""  #: missing in watch bookmarks
     uid: str = ""
     namespace: str = ""
     resource_version: str = "0"
@@ -94,7 +93,7 @@ class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
 
     @property
     def of_the_node(self) -> bool:
-        """Whether it belongs to its node: a mirror pod, or one of a DaemonSet."""
+        """Whether the pod belongs to its node: a mirror pod, or a pod of a DaemonSet."""
         owner = self.controller
         return "kubernetes.io/config.mirror" in self.metadata.annotations or (
             owner is not None and owner.kind == "DaemonSet"
@@ -102,7 +101,7 @@ class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
 
     @property
     def keeps_node(self) -> bool:
-        """Whether its node is not empty because of it."""
+        """Whether the node is not empty because of this pod."""
         return self.bound and not self.of_the_node
 
 
@@ -132,18 +131,18 @@ class SeenNode(Fields, frozen=True, tag="nodes", tag_field="resource"):
 
     @property
     def takes_pods(self) -> bool:
-        """Whether pods without tolerations can be put on it."""
+        """Whether pods without tolerations can be bound to the node."""
         closed = any(taint.effect in ("NoSchedule", "NoExecute") for taint in self.spec.taints)
         return self.ready and not self.spec.unschedulable and not closed and self.metadata.deletion_timestamp is None
 
     def has(self, label: str) -> bool:
-        """Whether it carries *label*: KEY or KEY=VALUE."""
+        """Return whether the node has *label*: KEY or KEY=VALUE."""
         key, equals, value = label.partition("=")
         return key in self.metadata.labels and (not equals or self.metadata.labels[key] == value)
 
 
 class WorkloadSpecFields(Fields, frozen=True):
-    """*template* is replaced by its digest when it was read."""
+    """A workload's spec; *template* is replaced by its digest after decoding."""
 
     replicas: int | None = None
     parallelism: int | None = None
@@ -175,7 +174,7 @@ class SeenWorkload(Fields, frozen=True, tag="workloads", tag_field="resource"):
 
     @property
     def wanted(self) -> int:
-        """How many pods it wants to have now."""
+        """The current desired number of pods."""
         if self.metadata.deletion_timestamp is not None or self.spec.suspend:
             return 0
         if self.kind != "Job":

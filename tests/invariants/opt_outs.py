@@ -1,4 +1,4 @@
-"""Why a pod must not be evicted, by what it carries itself. Written from the documentation, not from the product."""
+"""Reasons in a pod why it must not be evicted, implemented from the documentation and not from the daemon's code."""
 
 import re
 from datetime import datetime, timedelta
@@ -17,23 +17,23 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 def forbidden(pod: SeenPod, at: datetime, now: Replay, rules: Rules) -> str:
-    """Why *pod*, as it is here, must stay at the moment *at*; "" for nothing."""
+    """Return why *pod* must not be evicted at *at*, or ""."""
     annotations = pod.metadata.annotations
     if pod.of_the_node:
         return "it belongs to its node (mirror pod or DaemonSet)"
     if annotations.get(SAFE_TO_EVICT) in ("false", "on-completion"):
-        return f"it carries {SAFE_TO_EVICT}: {annotations[SAFE_TO_EVICT]}"
+        return f"it has {SAFE_TO_EVICT}: {annotations[SAFE_TO_EVICT]}"
     if _is_protected(pod, at):
-        return f"it carries {DO_NOT_DISRUPT}: {annotations[DO_NOT_DISRUPT]}"
+        return f"it has {DO_NOT_DISRUPT}: {annotations[DO_NOT_DISRUPT]}"
     if rules.scheduler_names and pod.spec.scheduler_name not in rules.scheduler_names:
-        return f"it is placed by the scheduler {pod.spec.scheduler_name}"
+        return f"it has the scheduler {pod.spec.scheduler_name}"
     if job := _fails_job(pod, now):
         return job
     return "" if annotations.get(SAFE_TO_EVICT) == "true" else _unguarded(pod, now, rules)
 
 
 def _unguarded(pod: SeenPod, now: Replay, rules: Rules) -> str:
-    """The guards that `safe-to-evict: "true"` lifts."""
+    """Return a blocker that `safe-to-evict: "true"` would override, or ""."""
     if pod.controller is None and not rules.delete_non_replicated_pods:
         return "it has no controller"
     budgets = any(budget.covers(pod) for budget in now.budgets.values())
@@ -60,7 +60,7 @@ def _is_protected(pod: SeenPod, at: datetime) -> bool:
 
 
 def _fails_job(pod: SeenPod, now: Replay) -> str:
-    """A Job without a failure to spare fails with the eviction, unless a policy of its own may ignore it."""
+    """Return a reason if the eviction would fail the pod's Job; a pod failure policy may ignore evictions."""
     owner = pod.controller
     job: SeenWorkload | None = now.workloads.get(owner.uid) if owner is not None and owner.kind == "Job" else None
     if job is None or job.spec.pod_failure_policy is not None or job.spec.backoff_limit_per_index is not None:

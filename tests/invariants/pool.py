@@ -1,13 +1,13 @@
-"""What the pool says: GET /pool now and then, and its own record of the machines that it was told to terminate."""
+"""The watchdog's view of the pool: periodic GET /pool/size, and the pool's record of termination requests."""
 
 import contextlib
 import json
 import threading
 from typing import Final
 
-import httpx
+import httpx2
 
-from deploy.local.cloudpool.server import Server
+from devcluster.cloudpool.server import Server
 from rescheduler.clock import SystemClock
 from tests.invariants.history import SeenSize, Termination, seconds
 
@@ -15,9 +15,9 @@ POLL_SECONDS: Final = 0.5
 
 
 class PoolRecord:
-    """Asks the reference cloudpool from `start` to `stop`.
+    """Polls the reference cloudpool from `start` to `stop`.
 
-    Orders that arrive by HTTP are the daemon's; what a test does to the pool, it does by method calls.
+    Termination requests by HTTP are attributed to the daemon; tests change the pool by method calls.
     """
 
     def __init__(self, server: Server) -> None:
@@ -38,7 +38,7 @@ class PoolRecord:
         self._look()
 
     def kept_nodes(self) -> tuple[str, ...]:
-        """Nodes of machines that have not ended."""
+        """Return the nodes of machines that are not terminated."""
         now = self._clock.now()
         return tuple(machine.name for machine in self._pool.machines() if machine.state(now) != "TERMINATED")
 
@@ -47,12 +47,12 @@ class PoolRecord:
             self._look()
 
     def _look(self) -> None:
-        with contextlib.suppress(httpx.HTTPError, KeyError, ValueError):  # it may be told to fail
+        with contextlib.suppress(httpx2.HTTPError, KeyError, ValueError):  # tests inject failures
             self._size()
         self._orders()
 
     def _size(self) -> None:
-        size = httpx.get(f"{self._url}/pool/size", timeout=2, trust_env=False).json()
+        size = httpx2.get(f"{self._url}/pool/size", timeout=2, trust_env=False).json()
         self.sizes.append(SeenSize(self._clock.now(), size["desiredSize"], size["allocated"]))
 
     def _orders(self) -> None:
@@ -66,10 +66,10 @@ class PoolRecord:
             body = json.loads(request.body)
             machine = machines.get(body["machineId"])
             if machine is None or machine.ending_at is None or machine.ending_at < self._looked:
-                continue  # it was refused, or the machine had been ended before by somebody else
+                continue  # the request was rejected, or the machine was already terminated by another client
             decrement = bool(body.get("decrementDesiredSize"))
-            made = Termination(machine.ending_at, body["machineId"], machine.name, decrement)
-            self.terminations.setdefault(body["machineId"], made)
+            termination = Termination(machine.ending_at, body["machineId"], machine.name, decrement)
+            self.terminations.setdefault(body["machineId"], termination)
         self._looked = now - seconds(2 * POLL_SECONDS)
 
 

@@ -1,6 +1,6 @@
-"""``python -m tests.invariants.record``: play the scenes of `test_broken`, and store what the observer saw.
+"""``python -m tests.invariants.record``: run the scenes of `test_broken` and store the watchdog's histories.
 
-The histories are what `test_recorded` judges again, without a control plane.
+`test_recorded` evaluates these histories without a control plane.
 """
 
 import tempfile
@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from deploy.local import cleaning
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning
+from devcluster.plane import ControlPlane
 from tests.cluster.daemon import PROGRAM
 from tests.cluster.observer import Observer
 from tests.invariants.scenes import BROKEN, SCENES, Stage, daemon_of, played
@@ -28,7 +28,7 @@ def file_of(program: str, scene: str) -> Path:
 @click.command()
 @click.argument("names", nargs=-1)
 def main(names: tuple[str, ...]) -> None:
-    """Safeguards or scenes; without any, all of them."""
+    """Record the given safeguards or scenes; by default, all of them."""
     HISTORIES.mkdir(exist_ok=True)
     with ControlPlane() as plane:
         for safeguard, (invariant, scene) in BROKEN.items():
@@ -47,7 +47,7 @@ def _record(plane: ControlPlane, safeguard: str, name: str, invariant: int) -> N
         scene = opened.enter_context(played(name, stage))
         watchdog = opened.enter_context(Watchdog(plane, scene.rules, scene.pool))
         opened.enter_context(daemon_of(scene, stage))
-        scene.meddle()
+        scene.disturb()
         if invariant:
             observer.eventually(lambda: {v.invariant for v in watchdog.violations} & {invariant}, "a violation", 60)
         else:

@@ -1,4 +1,4 @@
-"""Invariant 6: no machine is ordered away with a pod on its node that should move, nor before the moved pods run."""
+"""Invariant 6: a machine is terminated only when its node has no movable pods and the moved pods are Ready."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,9 +12,9 @@ from tests.invariants.rules import Violation
 
 
 class MovedBeforeRemoval:
-    """The order itself has no revision; the mark that precedes it has."""
+    """The check of the termination itself, which has no revision, and of the mark before it, which has one."""
 
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
             case Wrote(revision) if isinstance(revision.object, SeenNode):
                 drain = scene.now.drains.get(revision.object.metadata.name)
@@ -27,16 +27,16 @@ class MovedBeforeRemoval:
         removed = {drain.node for drain in scene.now.all_drains if drain.removing}
         for write in ours(scene.history.writes, scene.rules):
             if write.kind == "nodes" and write.verb == "delete" and write.accepted and write.name not in removed:
-                yield Violation(6, write.handled, f"node {write.name} was deleted without a mark that it is removed")
+                yield Violation(6, write.handled, f"node {write.name} was deleted without a removal mark")
 
 
 def _ordered(termination: Termination, scene: JudgedMoment) -> Iterator[Violation]:
     drain = next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
     if drain is None or not drain.removing:
-        what = f"the machine of node {termination.node} was ordered away without a mark that it is removed"
+        what = f"the machine of node {termination.node} was terminated without a removal mark"
         yield Violation(6, termination.at, what)
     elif drain.ended is None:
-        yield from _moved(drain, "was ordered away", termination.at, scene)
+        yield from _moved(drain, "was terminated", termination.at, scene)
 
 
 def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
@@ -50,7 +50,7 @@ def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> It
 
 
 def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:
-    """Whether *pod* has been on its node for longer than the last look can have missed."""
+    """Return whether *pod* was already on the node at the daemon's last check of it."""
     if not pod.keeps_node:
         return False
     states = scene.now.states[pod.metadata.uid]

@@ -1,4 +1,4 @@
-"""The cluster at each revision: what was seen is applied in the order in which it was written."""
+"""The state of the cluster at each revision: observed writes are applied in order."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ def named(owner: OwnerKey) -> str:
 
 @dataclass(slots=True)
 class SeenDrain:
-    """One node while it carries marks of the installation that is observed. Moments are the observer's."""
+    """A drain: a period in which a node has marks of the observed installation. Times are the watchdog's."""
 
     node: str
     began: datetime
-    number: int  #: the revision with which it began
+    number: int  #: the first revision with the mark
     holders: list[str]
     evicted: list[SeenPod] = field(default_factory=list)
-    acted: datetime | None = None  #: the last eviction, or the last change of its holder
-    draining_ended: int | None = None  #: the revision from which on its step is no longer `draining`
+    acted: datetime | None = None  #: time of the last eviction, or of the last change of the holder
+    draining_ended: int | None = None  #: the first revision whose step is no longer `draining`
     removing: bool = False
     ended: datetime | None = None
     node_gone: bool = False
-    left: int = 0  #: pods on the node at the end that should have moved
+    left: int = 0  #: movable pods on the node at the end
 
     @property
     def outcome(self) -> str:
@@ -46,20 +46,20 @@ class SeenDrain:
 
 
 class Replay:
-    """All objects as they were at one revision, and the drains so far."""
+    """All objects at one revision, and the drains so far."""
 
     def __init__(self, identity: str, spot: str) -> None:
         self._identity, self._spot = identity, spot
-        self.pods: dict[str, SeenPod] = {}  #: by UID, as the others
+        self.pods: dict[str, SeenPod] = {}  #: by UID
         self.workloads: dict[str, SeenWorkload] = {}
         self.budgets: dict[str, SeenBudget] = {}
         self.nodes: dict[str, SeenNode] = {}  #: by name
         self.marks: dict[str, NodeMark] = {}  #: by node
-        self.drains: dict[str, SeenDrain] = {}  #: by node: those that are open
+        self.drains: dict[str, SeenDrain] = {}  #: open drains by node
         self.all_drains: list[SeenDrain] = []
-        self.created: dict[str, int] = {}  #: pods by UID: the revision with which each was first seen
-        self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: what each pod and node was, by UID
-        self.spot_uids: set[str] = set()  #: of nodes that are or were spot
+        self.created: dict[str, int] = {}  #: by pod UID: the first revision
+        self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: all revisions of pods and nodes, by UID
+        self.spot_uids: set[str] = set()  #: UIDs of current and former spot nodes
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
@@ -76,7 +76,7 @@ class Replay:
                 _keep(self.budgets, budget.metadata.uid, budget, gone=revision.gone)
 
     def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
-        """The states that a pod or node has had since *lag* seconds before *at*."""
+        """Return the states of a pod or node since *lag* seconds before *at*."""
         states, begin = self.states[uid], at - seconds(lag)
         first = next((index for index in reversed(range(len(states))) if states[index].at <= begin), 0)
         return [state.object for state in states[first:] if not state.gone]
@@ -91,7 +91,7 @@ class Replay:
         return (self.pods[uid] for uid in self._by_owner[owner])
 
     def wanted(self, owner: OwnerKey) -> int | None:
-        """How many pods *owner* wants; None where it is of a kind that is not watched."""
+        """Return the desired number of pods of *owner*, or None if its kind is not watched."""
         workload = self.workloads.get(owner[3])
         if workload is None:
             return 0 if owner[0] in ("Deployment", "ReplicaSet", "StatefulSet", "Job") else None

@@ -1,4 +1,4 @@
-"""Scenes in which each safeguard of the daemon matters, and what ends them."""
+"""Scenes in which the safeguards of the daemon have an effect."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from deploy.local.cloudpool.server import Server
-from deploy.local.manifests import deployment
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import READY_ON, START_AFTER
+from devcluster.cloudpool.server import Server
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON, START_AFTER
 from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, TWO
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -18,7 +18,7 @@ from tests.cluster.replicas import Installation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
 
-#: A landing that is waited for, and the tolerances of a machine that is not very busy.
+#: The landing timeout, and tolerances for a machine that is not busy.
 TIMEOUT: Final = 5.0
 QUICK: Final = Rules(
     landing_timeout=TIMEOUT, namespace=NAMESPACE, lag=3.0, slack=8.0, leftover=4.0, abandoned=20.0, look=3.0
@@ -32,28 +32,28 @@ INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a scene is played on."""
+    """The environment of a scene."""
 
     plane: ControlPlane
     observer: Observer
     folder: Path
-    program: tuple[str, ...]  #: of the daemon
+    program: tuple[str, ...]  #: the Python arguments that start the daemon
 
 
 @dataclass(slots=True)
 class RunningScene:
-    """A scene that has begun: the daemons run in it."""
+    """A prepared scene."""
 
     rules: Rules
-    done: Callable[[], object]  #: whether the intact daemon has shown what it does
+    done: Callable[[], object]  #: whether the intact daemon has completed the scene
     pool: Server | None = None
     flags: tuple[str, ...] = ()
-    meddle: Callable[[], None] = field(default=lambda: None)  #: called once the daemons run
-    daemons: Callable[[], Daemon] | None = None  #: where more than one runs
+    disturb: Callable[[], None] = field(default=lambda: None)  #: called after the daemons are started
+    daemons: Callable[[], Daemon] | None = None  #: creates the last of several daemons
 
 
 def slow_pods(stage: Stage) -> Iterator[RunningScene]:
-    """Pods that take a second to become Ready: the steps of a drain can be seen."""
+    """Pods become Ready after a second, so that the steps of a drain are visible."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 5, annotations=SLOW)])
@@ -63,7 +63,7 @@ def slow_pods(stage: Stage) -> Iterator[RunningScene]:
 
 
 def never_ready(stage: Stage) -> Iterator[RunningScene]:
-    """The first node's pods do not become Ready on spot nodes; those of the second node would."""
+    """The first node's pods do not become Ready on spot nodes; the second node's pods would."""
     observer = stage.observer
     observer.nodes(2, 2)
     observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
@@ -71,18 +71,18 @@ def never_ready(stage: Stage) -> Iterator[RunningScene]:
     observer.running(4)
     observer.open_all()
     flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
-    yield RunningScene(QUICK, lambda: _gave_up(observer), flags=flags)
+    yield RunningScene(QUICK, lambda: _is_aborted(observer), flags=flags)
 
 
-def _gave_up(observer: Observer) -> bool:
+def _is_aborted(observer: Observer) -> bool:
     observer.eventually(observer.evictions, "an eviction")
-    observer.opened()
+    observer.wait_unmarked()
     observer.stays(lambda: set(observer.evicted()), {"default/web"}, seconds=3)
     return True
 
 
 def empty_machines(stage: Stage) -> Iterator[RunningScene]:
-    """Machines that the pool takes back once their nodes are empty."""
+    """The pool terminates the machines of drained nodes."""
     with machines(stage.observer, stage.folder, 2, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "8s"}), pods=1)
         stage.observer.start_on("od-2", deployment("keep", 2, annotations={SAFE: "false"}), pods=2)
@@ -94,19 +94,19 @@ def empty_machines(stage: Stage) -> Iterator[RunningScene]:
 
 
 def late_pod(stage: Stage) -> Iterator[RunningScene]:
-    """A pod that must not be evicted is put on the node during the drain: it tolerates the taint."""
+    """A pod that must not be evicted but tolerates the taint is bound to the node during the drain."""
     with machines(stage.observer, stage.folder, 1, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "5s"}), pods=1)
         stage.observer.running(1)
         stage.observer.open_all()
         late = deployment("late", 1, annotations={SAFE: "false"}, nodeName="od-1", tolerations=[{"operator": "Exists"}])
 
-        def meddle() -> None:
+        def disturb() -> None:
             stage.observer.eventually(stage.observer.evictions, "an eviction")
             stage.plane.apply([late])
 
         done = _drain_ended(stage.observer)
-        yield RunningScene(PATIENT, done, pool.server, pool.flags, meddle)
+        yield RunningScene(PATIENT, done, pool.server, pool.flags, disturb)
 
 
 def _drain_ended(observer: Observer) -> Callable[[], bool]:
@@ -114,7 +114,7 @@ def _drain_ended(observer: Observer) -> Callable[[], bool]:
 
 
 def two_nodes(stage: Stage) -> Iterator[RunningScene]:
-    """Two on-demand nodes, both of which must remain."""
+    """Two on-demand nodes with a minimum of two."""
     observer = stage.observer
     observer.nodes(2, 2)
     for node, app in ((ONE, "web"), (TWO, "next")):
@@ -122,38 +122,38 @@ def two_nodes(stage: Stage) -> Iterator[RunningScene]:
     observer.running(4)
     observer.open_all()
     rules = Rules(minimum=2, namespace=NAMESPACE, lag=3.0, slack=8.0)
-    yield RunningScene(rules, lambda: _rests(observer), flags=("--min-on-demand-nodes=2",))
+    yield RunningScene(rules, lambda: _stays_idle(observer), flags=("--min-on-demand-nodes=2",))
 
 
-def _rests(observer: Observer) -> bool:
-    observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "a verdict")
+def _stays_idle(observer: Observer) -> bool:
+    observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the blocker")
     observer.stays(lambda: dict(observer.evicted()), {}, seconds=2)
     return True
 
 
 def protected(stage: Stage) -> Iterator[RunningScene]:
-    """A node with a pod that must not be evicted."""
+    """A node has a pod that must not be evicted."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 1), deployment("keep", 1, annotations={SAFE: "false"})])
     observer.running(2)
     observer.open_spot()
-    yield RunningScene(QUICK, lambda: _rests(observer))
+    yield RunningScene(QUICK, lambda: _stays_idle(observer))
 
 
 def few_moves(stage: Stage) -> Iterator[RunningScene]:
-    """Two pods of one owner, of which one may be moved in a day."""
+    """An owner has two pods, of which one may be moved per day."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 2)])
     observer.running(2)
     observer.open_spot()
     rules = Rules(moves_per_pod_and_day=0.5, namespace=NAMESPACE, lag=3.0, slack=8.0)
-    yield RunningScene(rules, lambda: _rests(observer), flags=("--max-moves-per-pod-per-day=0.5",))
+    yield RunningScene(rules, lambda: _stays_idle(observer), flags=("--max-moves-per-pod-per-day=0.5",))
 
 
 def lost_target(stage: Stage) -> Iterator[RunningScene]:
-    """The only spot node is about to be interrupted in the middle of a drain; its pods tolerate that."""
+    """The only spot node gets an interruption taint during a drain; the pods tolerate the taint."""
     observer = stage.observer
     observer.nodes(1, 1)
     tolerant = [{"key": INTERRUPTED, "operator": "Exists"}]
@@ -161,16 +161,16 @@ def lost_target(stage: Stage) -> Iterator[RunningScene]:
     observer.running(8)
     observer.open_spot()
 
-    def meddle() -> None:
+    def disturb() -> None:
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         taint = {"key": INTERRUPTED, "effect": "NoSchedule"}
         stage.plane.api.patch("/api/v1/nodes/spot-1", {"spec": {"taints": [taint]}})
 
-    yield RunningScene(PATIENT, _drain_ended(observer), meddle=meddle)
+    yield RunningScene(PATIENT, _drain_ended(observer), disturb=disturb)
 
 
 def two_replicas(stage: Stage) -> Iterator[RunningScene]:
-    """Two replicas with tokens of their own; only one of them leads."""
+    """Two replicas have separate tokens; only one of them leads."""
     observer = stage.observer
     observer.nodes(3, 2)
     for number, app in enumerate(("web", "next", "last"), start=1):
@@ -206,7 +206,7 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
 }
 
 
-#: Safeguard → the invariant that its loss violates, and the scene in which it does.
+#: By safeguard: the invariant that is violated without it, and the scene in which that happens.
 BROKEN: Final = {
     "waves": (2, "slow pods"),
     "dry runs": (2, "slow pods"),
@@ -227,7 +227,7 @@ BROKEN: Final = {
 
 @contextmanager
 def played(name: str, stage: Stage) -> Iterator[RunningScene]:
-    """The scene *name* with its daemons running, for the length of the block."""
+    """Prepare the scene *name* for the duration of the block."""
     with ExitStack() as opened:
         scene = opened.enter_context(contextmanager(SCENES[name])(stage))
         yield scene

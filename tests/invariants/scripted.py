@@ -1,4 +1,4 @@
-"""Histories written by hand: one Deployment `web` on the on-demand node `od`, with spot nodes beside it."""
+"""Scripted histories: a Deployment `web` on the on-demand node `od`, and the spot node `spot`."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from deploy.local.manifests import ON_DEMAND, SPOT
+from devcluster.manifests import ON_DEMAND, SPOT
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
 from tests.invariants.history import History, Revision, SentWrite, Termination, seconds
@@ -24,7 +24,7 @@ AGENT: Final = "system:serviceaccount:default:daemon"
 
 @dataclass(slots=True)
 class HistoryScript:
-    """Each method is one write; `after` lets time pass."""
+    """A builder of histories: each method adds a write; `after` advances the time."""
 
     rules: Rules = RULES
     clock: float = 0.0
@@ -49,7 +49,7 @@ class HistoryScript:
         self.clock += period
 
     def node(self, name: str, label: str, mark: str = "", *, tainted: bool = True, holder: str = "a_1") -> None:
-        """*mark*: the step that the annotation names; "" for no annotation."""
+        """Write a node; *mark* is the step in the annotation, "" for no annotation."""
         annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "since": "", "until": ""}
         node = {
             "metadata": {
@@ -89,7 +89,7 @@ class HistoryScript:
         self._wrote(pod)
 
     def delete(self, name: str) -> None:
-        """By anybody; at once."""
+        """Delete a pod immediately, by any client."""
         self._wrote(self._pods.pop(name), gone=True)
 
     def evict(self, name: str, *, by: str = "a") -> None:
@@ -109,7 +109,7 @@ class HistoryScript:
         self.terminations.append(Termination(self.at, "m1", "od", decrement))
 
     def violated(self) -> set[int]:
-        """The numbers of the invariants that are violated."""
+        """Return the numbers of the violated invariants."""
         history = History(BEGIN, self.at, tuple(self.revisions), tuple(self.writes), tuple(self.terminations))
         judged = judge(history, self.rules, [invariant() for invariant in INVARIANTS.values()])
         return {violation.invariant for violation in judged.violations}

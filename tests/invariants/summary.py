@@ -1,4 +1,4 @@
-"""What a history amounts to, in figures."""
+"""A summary of a history."""
 
 from collections import Counter
 from typing import Any
@@ -9,7 +9,7 @@ from tests.invariants.rules import TITLES
 
 
 def summary(judgement: Judgement) -> dict[str, Any]:
-    """Counts, by the API server and the pool alone; times in seconds since the begin of the history."""
+    """Return counts from the API server and the pool; times are in seconds since the start of the history."""
     scene = judgement.scene
     history, drains = scene.history, scene.now.all_drains
     evictions = [write for write in ours(history.writes, scene.rules) if write.kind == "pods/eviction"]

@@ -1,4 +1,4 @@
-"""All invariants, by their numbers."""
+"""All invariants by number."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What of the audit log concerns one installation."""
+"""Tests of the attribution of writes in the audit log to an installation."""
 
 import json
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""A daemon without one of its safeguards is noticed by the observer, in a scene where that safeguard matters."""
+"""The watchdog detects a daemon without one of its safeguards, in a scene in which that safeguard has an effect."""
 
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.cluster.observer import Observer
 from tests.invariants.broken import SAFEGUARDS
 from tests.invariants.scenes import BROKEN, Stage, daemon_of, played
@@ -14,7 +14,9 @@ from tests.invariants.watchdog import Watchdog
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("safeguard", BROKEN)
-def test_a_lost_safeguard_is_noticed(cluster: ControlPlane, observer: Observer, tmp_path: Path, safeguard: str) -> None:
+def test_a_lost_safeguard_is_detected(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, safeguard: str
+) -> None:
     invariant, scene = BROKEN[safeguard]
     program = ("-m", "tests.invariants.broken", safeguard)
     with ExitStack() as opened:
@@ -22,7 +24,7 @@ def test_a_lost_safeguard_is_noticed(cluster: ControlPlane, observer: Observer, 
         begun = opened.enter_context(played(scene, stage))
         watchdog = opened.enter_context(Watchdog(cluster, begun.rules, begun.pool))
         opened.enter_context(daemon_of(begun, stage))
-        begun.meddle()
+        begun.disturb()
         observer.eventually(lambda: {each.invariant for each in watchdog.violations} & {invariant}, "a violation", 60)
 
 

@@ -1,11 +1,11 @@
-"""The intact daemon violates nothing, in the scenes in which a daemon without a safeguard does."""
+"""The intact daemon violates no invariant in the scenes in which a daemon without a safeguard does."""
 
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.cluster.daemon import PROGRAM
 from tests.cluster.observer import Observer
 from tests.invariants.scenes import SCENES, Stage, daemon_of, played
@@ -22,7 +22,7 @@ def test_the_intact_daemon_violates_nothing(
         begun = opened.enter_context(played(scene, stage))
         watchdog = opened.enter_context(Watchdog(cluster, begun.rules, begun.pool))
         opened.enter_context(daemon_of(begun, stage))
-        begun.meddle()
+        begun.disturb()
         observer.eventually(begun.done, "the end of the scene")
         watchdog.stop()
     assert watchdog.violations == []

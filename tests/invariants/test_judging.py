@@ -1,4 +1,4 @@
-"""What is a violation, and what only looks like one: changes by others, late news, writes on their way."""
+"""Tests of violations, and of allowed cases: changes by other clients, watch lag, writes during a takeover."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from deploy.local.manifests import ON_DEMAND, SPOT
+from devcluster.manifests import ON_DEMAND, SPOT
 from tests.invariants.scripted import RULES, HistoryScript
 
 PROTECTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -23,7 +23,7 @@ def waves(script: HistoryScript) -> None:
 
 
 def doubled_step(script: HistoryScript) -> None:
-    """Two pods have landed, so two may be missing."""
+    """Two pods have landed, so two more may be missing."""
     waves(script)
     script.after(1)
 
@@ -41,7 +41,7 @@ def evicted_while_another_is_deleted_by_others(script: HistoryScript) -> None:
 
 
 def deleted_by_others_before_the_eviction(script: HistoryScript) -> None:
-    """Both evictions are accepted; the first pod was gone already for another reason."""
+    """Both evictions are accepted, but the first pod was already deleted by another client."""
     script.mark()
     script.delete("web-0")
     script.after(1)
@@ -74,8 +74,8 @@ def scaled_down_after_the_eviction(script: HistoryScript) -> None:
     script.evict("web-1")
 
 
-def never_landed_and_reopened(script: HistoryScript) -> None:
-    """The world refuses the successor; the daemon gives up in time."""
+def never_landed_and_rolled_back(script: HistoryScript) -> None:
+    """The successor cannot land; the daemon aborts the drain in time."""
     script.mark()
     script.evict("web-0")
     script.after(30)
@@ -83,7 +83,7 @@ def never_landed_and_reopened(script: HistoryScript) -> None:
     script.after(300)
 
 
-def never_landed_and_closed(script: HistoryScript) -> None:
+def never_landed_and_still_marked(script: HistoryScript) -> None:
     script.mark()
     script.evict("web-0")
     script.after(40)
@@ -102,7 +102,7 @@ def further_drain_while_missing(script: HistoryScript) -> None:
     script.evict("web-9")
 
 
-def ordered_while_missing(script: HistoryScript) -> None:
+def terminated_while_missing(script: HistoryScript) -> None:
     script.mark()
     for number in range(4):
         script.delete(f"web-{number}") if number else script.evict("web-0")
@@ -111,12 +111,12 @@ def ordered_while_missing(script: HistoryScript) -> None:
     script.terminate()
 
 
-def ordered_without_a_mark(script: HistoryScript) -> None:
+def terminated_without_a_mark(script: HistoryScript) -> None:
     script.terminate()
     script.after(2)
 
 
-def ordered_empty(script: HistoryScript) -> None:
+def terminated_empty(script: HistoryScript) -> None:
     script.workload(replicas=0)
     for number in range(4):
         script.delete(f"web-{number}")
@@ -127,14 +127,14 @@ def ordered_empty(script: HistoryScript) -> None:
     script.after(2)
 
 
-def opted_out_long_ago(script: HistoryScript) -> None:
+def opted_out_before_the_lag(script: HistoryScript) -> None:
     script.pod("web-0", annotations=PROTECTED)
     script.after(6)
     script.mark()
     script.evict("web-0")
 
 
-def opted_out_just_now(script: HistoryScript) -> None:
+def opted_out_within_the_lag(script: HistoryScript) -> None:
     script.after(6)
     script.mark()
     script.pod("web-0", annotations=PROTECTED)
@@ -147,14 +147,14 @@ def evicted_from_an_unmarked_node(script: HistoryScript) -> None:
     script.evict("web-0")
 
 
-def two_drains(script: HistoryScript) -> None:
+def two_drains_at_once(script: HistoryScript) -> None:
     script.node("od-2", ON_DEMAND)
     script.mark()
     script.node("od-2", ON_DEMAND, "draining")
 
 
-def drained_while_a_machine_ends(script: HistoryScript) -> None:
-    ordered_empty(script)
+def drained_while_a_machine_terminates(script: HistoryScript) -> None:
+    terminated_empty(script)
     script.node("od-2", ON_DEMAND)
     script.node("od-2", ON_DEMAND, "draining")
 
@@ -173,15 +173,15 @@ def written_long_after_the_takeover(script: HistoryScript) -> None:
     script.write("patch", "nodes", "od", by="a")
 
 
-def half_a_mark(script: HistoryScript) -> None:
+def incomplete_mark(script: HistoryScript) -> None:
     script.node("od", ON_DEMAND, "draining", tainted=False)
     script.after(6)
     script.pod("other", "spot")
 
 
-def half_a_mark_without_a_leader(script: HistoryScript) -> None:
+def incomplete_mark_without_a_leader(script: HistoryScript) -> None:
     script.lease("")
-    half_a_mark(script)
+    incomplete_mark(script)
 
 
 def marked_spot_node(script: HistoryScript) -> None:
@@ -197,27 +197,27 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     successor_crashes: set(),
     rolled_out_after_the_eviction: set(),
     scaled_down_after_the_eviction: set(),
-    never_landed_and_reopened: set(),
-    never_landed_and_closed: {1},
+    never_landed_and_rolled_back: set(),
+    never_landed_and_still_marked: {1},
     further_drain_while_missing: {1, 2},
-    ordered_while_missing: {6},
-    ordered_without_a_mark: {6},
-    ordered_empty: set(),
-    opted_out_long_ago: {3},
-    opted_out_just_now: set(),
+    terminated_while_missing: {6},
+    terminated_without_a_mark: {6},
+    terminated_empty: set(),
+    opted_out_before_the_lag: {3},
+    opted_out_within_the_lag: set(),
     evicted_from_an_unmarked_node: {3},
-    two_drains: {4},
-    drained_while_a_machine_ends: set(),
+    two_drains_at_once: {4},
+    drained_while_a_machine_terminates: set(),
     written_just_after_the_takeover: set(),
     written_long_after_the_takeover: {4},
-    half_a_mark: {5},
-    half_a_mark_without_a_leader: set(),
+    incomplete_mark: {5},
+    incomplete_mark_without_a_leader: set(),
     marked_spot_node: {7},
 }
 
 
 @pytest.mark.parametrize("happens", CASES, ids=lambda case: case.__name__)
-def test_what_is_a_violation(happens: Callable[[HistoryScript], None]) -> None:
+def test_violations(happens: Callable[[HistoryScript], None]) -> None:
     script = HistoryScript()
     happens(script)
     assert script.violated() == CASES[happens]
@@ -225,7 +225,7 @@ def test_what_is_a_violation(happens: Callable[[HistoryScript], None]) -> None:
 
 @pytest.mark.parametrize(("others", "violated"), [(1, {7}), (2, set())])
 def test_the_minimum(others: int, violated: set[int]) -> None:
-    """Of the other on-demand nodes, some keep pods; one has none."""
+    """Some of the other on-demand nodes have pods; one has none."""
     script = HistoryScript(replace(RULES, minimum=2))
     script.node("empty", ON_DEMAND)
     for number in range(others):
@@ -239,7 +239,7 @@ def test_the_minimum(others: int, violated: set[int]) -> None:
 
 @pytest.mark.parametrize(("limit", "violated"), [(0.5, set()), (0.25, {9}), (0.0, set())])
 def test_the_limit_of_moves(limit: float, violated: set[int]) -> None:
-    """Two of four replicas are moved."""
+    """Two of four replicas are moved on one day."""
     script = HistoryScript(replace(RULES, moves_per_pod_and_day=limit))
     script.mark()
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Histories of real runs, judged again: what a daemon without a safeguard did, and what the intact one did."""
+"""Evaluation of recorded histories of daemons without a safeguard and of the intact daemon."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ def judged(file: Path) -> Judgement:
 
 
 def numbers(program: str, scene: str) -> set[int]:
-    """The invariants that were violated in the recorded run."""
+    """Return the invariants that were violated in the recorded run."""
     return {violation.invariant for violation in judged(file_of(program, scene)).violations}
 
 
 @pytest.mark.parametrize("safeguard", BROKEN)
-def test_a_lost_safeguard_is_noticed(safeguard: str) -> None:
+def test_a_lost_safeguard_is_detected(safeguard: str) -> None:
     invariant, scene = BROKEN[safeguard]
     assert invariant in numbers(safeguard, scene)
 
@@ -38,7 +38,7 @@ def test_each_invariant_is_violated_by_the_loss_of_a_safeguard() -> None:
 
 
 def test_eight_minutes_of_soak_violate_nothing() -> None:
-    """Two replicas with kills and faults, seed 6: 21 machines go and 67 pods move."""
+    """Two replicas with kills and faults, seed 6: 21 machines are terminated and 67 pods are evicted."""
     judgement = judged(HISTORIES / "soak-6.json.gz")
     report = summary(judgement)
     assert judgement.violations == []

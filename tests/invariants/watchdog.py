@@ -1,13 +1,13 @@
-"""An observer that checks the invariants of a drain from outside, from `start` to `stop`.
+"""A watchdog that checks the invariants of drains from `start` to `stop`, independent of the daemon.
 
-It reads the API server's watches, the audit log and the pool; never the product's code for a decision, its log or its
-metrics. Whatever happens between `start` and `stop` is judged as a whole, so that late news are no false alarms.
+It uses the API server's watches, the audit log and the pool, but neither the daemon's decision code nor its log or
+metrics. It evaluates the whole history at once, so that delayed watch events cause no false alarms.
 """
 
 from typing import Any, Self
 
-from deploy.local.cloudpool.server import Server
-from deploy.local.plane import ControlPlane
+from devcluster.cloudpool.server import Server
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.invariants.auditing import DaemonWrites
 from tests.invariants.history import History, Recorded
@@ -18,12 +18,12 @@ from tests.invariants.summary import summary
 from tests.invariants.table import INVARIANTS
 from tests.invariants.watching import Watches
 
-#: The watches have shown what was written before they stop.
+#: Time for the watches to deliver the last writes before they stop.
 SETTLE_SECONDS = 1.0
 
 
 class Watchdog:
-    """Of one installation on one control plane; *pool*: the reference cloudpool behind its on-demand nodes."""
+    """A watchdog of an installation; *pool* is the reference cloudpool of its on-demand nodes."""
 
     def __init__(self, plane: ControlPlane, rules: Rules, pool: Server | None = None) -> None:
         self.rules = rules
@@ -42,14 +42,14 @@ class Watchdog:
         self.stop()
 
     def start(self) -> None:
-        """Return once the cluster was read."""
+        """Start and wait until the cluster has been read."""
         self._since = self._clock.now()
         self._watches.start()
         if self._pool is not None:
             self._pool.start()
 
     def stop(self) -> None:
-        """Stop watching; what was seen until then is judged. Calling it again does nothing."""
+        """Stop watching and evaluate the history; do nothing if already stopped."""
         if self._ended is not None:
             return
         self._watches.settle(SETTLE_SECONDS)
@@ -60,7 +60,7 @@ class Watchdog:
         self._ended = self._judged()
 
     def history(self) -> History:
-        """What was seen so far, and until `stop`."""
+        """Return the history so far, at most until `stop`."""
         if self._last is not None:
             return self._last
         pool = self._pool
@@ -75,16 +75,16 @@ class Watchdog:
         )
 
     def recorded(self) -> Recorded:
-        """The same with the rules, to be stored."""
+        """Return the history with the rules, for storing it."""
         return Recorded(self.rules, self.history())
 
     @property
     def violations(self) -> list[Violation]:
-        """All violations so far; from `stop` on, all there were."""
+        """All violations so far, at most until `stop`."""
         return (self._ended or self._judged()).violations
 
     def report(self) -> dict[str, Any]:
-        """Figures: see `summary`."""
+        """Return the `summary` of the history."""
         return summary(self._ended or self._judged())
 
     def _judged(self) -> Judgement:

@@ -1,4 +1,4 @@
-"""A plain watch client: LIST, then WATCH, of every kind that the invariants look at. No cache, no reflector."""
+"""A plain client that lists and then watches all kinds that the invariants use, without the daemon's reflectors."""
 
 import asyncio
 import contextlib
@@ -8,19 +8,19 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
+import httpx2
 import msgspec
 from msgspec import Raw
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.invariants.history import Revision
 from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
 
-#: After a broken connection; the API server may be away.
+#: Delay after a broken connection.
 RETRY_SECONDS: Final = 0.2
 
-#: A watch is asked for so long, then begun again where it ended.
+#: Requested duration of a watch, which is then continued by a new watch.
 WATCH_SECONDS: Final = 300
 
 _GONE: Final = 410
@@ -63,13 +63,13 @@ class _Page(msgspec.Struct):
 
 
 class _Expired(Exception):
-    """The API server does not have the revision any more from which a watch is to continue."""
+    """The API server has compacted the revision from which a watch should continue."""
 
 
 class Watches:
-    """Collects revisions of all KINDS from `start` to `stop`. `revisions` may be called by any thread.
+    """Collects revisions of all KINDS from `start` to `stop`. `revisions` is thread-safe.
 
-    Of Nodes, those with the label *nodes*; "" for all.
+    Only Nodes with the label *nodes* are collected; "": all Nodes.
     """
 
     def __init__(self, plane: ControlPlane, nodes: str = "") -> None:
@@ -77,14 +77,14 @@ class Watches:
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
         self._revisions: list[Revision] = []
-        self._last: dict[str, Revision] = {}  # by UID: of objects that exist
+        self._last: dict[str, Revision] = {}  # by UID: the last revisions of existing objects
         self._synced: set[str] = set()
-        self._versions: dict[str, str] = {}  # by kind: from where its watch continues
+        self._versions: dict[str, str] = {}  # by kind: the version from which its watch continues
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
 
     def start(self) -> None:
-        """Return once all kinds were read."""
+        """Start and wait until all kinds have been listed."""
         self._thread.start()
         with self._progress:
             self._progress.wait_for(lambda: len(self._synced) == len(KINDS) or not self._thread.is_alive())
@@ -95,12 +95,12 @@ class Watches:
         self._loop.close()
 
     def revisions(self) -> list[Revision]:
-        """What was seen so far, in the order of the writes."""
+        """Return the revisions so far, in the order of the writes."""
         with self._lock:
             return sorted(self._revisions, key=lambda revision: revision.order)
 
     def settle(self, seconds: float) -> None:
-        """Give what was just written the time to be seen."""
+        """Wait for the delivery of the last writes."""
         self._clock.wait(seconds, threading.Event())
 
     def _run(self) -> None:
@@ -112,16 +112,16 @@ class Watches:
             task.cancel()
 
     async def _follow_all(self) -> None:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=self._plane.server,
             headers={"Authorization": f"Bearer {self._plane.token}"},
             verify=ssl.create_default_context(cafile=self._plane.ca),
-            timeout=httpx.Timeout(30, read=None),
+            timeout=httpx2.Timeout(30, read=None),
             trust_env=False,
         ) as client:
             await asyncio.gather(*(self._follow(client, kind) for kind in KINDS))
 
-    async def _follow(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
+    async def _follow(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
         while True:
             try:
                 if kind.name not in self._versions:
@@ -129,13 +129,13 @@ class Watches:
                 await self._watch(client, kind)
             except _Expired:
                 del self._versions[kind.name]
-            except (httpx.TransportError, msgspec.DecodeError):  # cut off in the middle
+            except (httpx2.TransportError, msgspec.DecodeError):  # cut off in the middle
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _list(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
+    async def _list(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
         answer = await client.get(kind.path, timeout=30)
         if not answer.is_success:
-            raise httpx.TransportError(answer.text)
+            raise httpx2.TransportError(answer.text)
         page = msgspec.json.decode(answer.content, type=_Page)
         objects = [_decoded(kind, raw) for raw in page.items]
         here = {item.metadata.uid for item in objects}
@@ -149,8 +149,8 @@ class Watches:
             self._progress.notify_all()
         self._versions[kind.name] = version
 
-    async def _watch(self, client: httpx.AsyncClient, kind: WatchedKind) -> None:
-        """Read until the watch ends; the next one continues there."""
+    async def _watch(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
+        """Read until the watch ends; the next watch continues from there."""
         query = {
             "watch": "1",
             "resourceVersion": self._versions[kind.name],
@@ -161,7 +161,7 @@ class Watches:
             if answer.status_code == _GONE:
                 raise _Expired
             if not answer.is_success:
-                raise httpx.TransportError(str(answer.status_code))
+                raise httpx2.TransportError(str(answer.status_code))
             async for line in answer.aiter_lines():
                 frame = msgspec.json.decode(line, type=_Frame)
                 if frame.type == "ERROR":
@@ -174,7 +174,7 @@ class Watches:
                 self._versions[kind.name] = version
 
     def _note(self, item: SeenObject, number: int, *, gone: bool = False, initial: bool = False) -> None:
-        """Keep it, unless nothing that is looked at has changed, or it concerns others."""
+        """Add a revision, unless no used field has changed or the Node is not watched."""
         if isinstance(item, SeenNode) and self._nodes and not item.has(self._nodes):
             return
         uid, last = item.metadata.uid, self._last.get(item.metadata.uid)

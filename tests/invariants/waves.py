@@ -1,8 +1,8 @@
-"""Invariant 2: never more of an owner's pods missing at once than a wave allows.
+"""Invariant 2: an owner never has more missing pods at once than a wave allows.
 
-Waves: one pod; one in each namespace; one of each owner; each owner's rest in steps of 1, 2, 4, … The first three wait
-for bound successors, an owner's later steps for Ready ones. So an owner that got back N pods may lack N more, and at
-least one; a StatefulSet never lacks more than one.
+The waves are: one pod; one pod per namespace; one pod per owner; then the rest of each owner in steps of 1, 2, 4, … The
+first three waves wait for bound successors, later steps of an owner wait for Ready successors. So an owner with N
+landed successors may lack max(N, 1) more pods; a StatefulSet never lacks more than one.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ from tests.invariants.rules import Violation
 
 @dataclass(slots=True)
 class WithinWaves:
-    _waves: dict[int, dict[OwnerKey, int]] = field(default_factory=dict)  #: by drain: in which wave each owner began
+    #: By drain: the wave in which each owner's first pod was evicted.
+    _waves: dict[int, dict[OwnerKey, int]] = field(default_factory=dict)
 
-    def ask(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
+    def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         if not isinstance(moment, PodEvicted):
             return
         owner, drain = scene.owner(moment.pod), scene.drain_of(moment.pod)

@@ -1,4 +1,4 @@
-"""What the tests of rescheduler.kube share: the edge, a client that talks to it, a clock that does not dawdle."""
+"""Fixtures for the tests of rescheduler.kube: a scripted API server, a client for it, and a fast clock."""
 
 import datetime as dt
 import threading
@@ -11,18 +11,18 @@ import pytest
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from tests.kube.edge import Edge, serving
+from tests.kube.edge import ScriptedApiServer, serving
 
 
 class HastyClock(SystemClock):
-    """Waits a moment where it is asked to wait for long, and remembers what it was asked."""
+    """A clock that shortens long waits and records them."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        self.told: dt.datetime | None = None  #: the time that it tells; None: the real one
+        self.fixed_time: dt.datetime | None = None  #: the current time; None: the real time
 
     def now(self) -> dt.datetime:
-        return self.told or super().now()
+        return self.fixed_time or super().now()
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         self.waits.append(seconds)
@@ -30,9 +30,9 @@ class HastyClock(SystemClock):
 
 
 @pytest.fixture
-def edge() -> Iterator[Edge]:
-    with serving() as one:
-        yield one
+def edge() -> Iterator[ScriptedApiServer]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def clock() -> HastyClock:
 
 
 @pytest.fixture
-def client(edge: Edge, clock: HastyClock, tmp_path: Path) -> Client:
+def client(edge: ScriptedApiServer, clock: HastyClock, tmp_path: Path) -> Client:
     return Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url))), clock)
 
 
 def kubeconfig(folder: Path, server: str, user: str = "{token: sesame}") -> Path:
-    """A kubeconfig for *server*; *user* is its user entry in YAML."""
+    """Return a kubeconfig for *server* with the user entry *user* in YAML."""
     path = folder / "kubeconfig"
     path.write_text(
         f"""
@@ -60,8 +60,8 @@ users: [{{name: u, user: {user}}}]
 
 
 def eventually(true: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until *true()*; fail when it does not come true in time."""
+    """Wait until *true* returns True; fail after a timeout."""
     deadline = time.monotonic() + seconds  # noqa: TID251 - a test's own deadline
     while not true():
-        assert time.monotonic() < deadline, "it never came true"  # noqa: TID251
+        assert time.monotonic() < deadline, "the condition was not reached"  # noqa: TID251
         time.sleep(0.002)  # noqa: TID251

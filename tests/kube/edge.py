@@ -1,7 +1,7 @@
-"""The network's edge: an HTTP server on loopback that answers as an API server does, or as a broken one.
+"""A scripted HTTP server on loopback that responds like an API server or like a broken one.
 
-What it answers is scripted: for each method and path (and apart, for watches of the path) a list of steps,
-taken one by one; the last one is repeated.
+Each method and path, and separately each watch of a path, has a list of responses, which are used one by one. The last
+one is repeated.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer."""
+    """A complete response."""
 
     body: Any = field(default_factory=dict)
     code: int = 200
@@ -41,10 +41,10 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Events:
-    """A watch: lines, and then the *end*: ``close`` it properly, ``hang``, ``truncate`` a chunk, ``reset``.
+class WatchReply:
+    """A watch: the lines, and then the *end*: ``close`` properly, ``hang``, ``truncate`` a chunk, or ``reset``.
 
-    Lines that an iterator makes come when it makes them.
+    Lines of an iterator are sent when it yields them.
     """
 
     lines: Iterable[Any] = ()
@@ -53,25 +53,25 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Stall:
-    """Take the request and never answer."""
+class StallReply:
+    """Receive the request and never respond."""
 
 
 @dataclass(frozen=True)
-class Reset:
-    """Cut the connection in place of an answer."""
+class ResetReply:
+    """Reset the connection instead of responding."""
 
 
-Step = Reply | Events | Stall | Reset | Callable[[Request], Reply]
+Step = Reply | WatchReply | StallReply | ResetReply | Callable[[ReceivedRequest], Reply]
 
 
-class Edge:
+class ScriptedApiServer:
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self._steps: dict[tuple[str, str, bool], list[Step]] = defaultdict(list)
         self._lock = threading.Lock()
         self.closing = threading.Event()
-        self._server = _Server(self)
+        self._server = _ScriptedServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
 
@@ -80,30 +80,30 @@ class Edge:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def on(self, method: str, path: str, *steps: Step) -> None:
-        """Answer *method* requests of *path* (no watches) with *steps*, one after the other."""
+        """Respond to *method* requests of *path* (no watches) with *steps*, one after the other."""
         with self._lock:
             self._steps[method, path, False] += steps
 
     def on_watch(self, path: str, *steps: Step) -> None:
-        """Answer watches of *path* with *steps*, one after the other."""
+        """Respond to watches of *path* with *steps*, one after the other."""
         with self._lock:
             self._steps["GET", path, True] += steps
 
-    def seen(self, method: str = "GET", path: str | None = None, *, watch: bool = False) -> list[Request]:
+    def seen(self, method: str = "GET", path: str | None = None, *, watch: bool = False) -> list[ReceivedRequest]:
         with self._lock:
             return [
-                one
-                for one in self.requests
-                if one.method == method and path in (None, one.path) and one.is_watch == watch
+                request
+                for request in self.requests
+                if request.method == method and path in (None, request.path) and request.is_watch == watch
             ]
 
-    def take(self, request: Request) -> Step:
+    def take(self, request: ReceivedRequest) -> Step:
         with self._lock:
             self.requests.append(request)
             steps = self._steps[request.method, request.path, request.is_watch]
             if not steps:
                 if request.is_watch:
-                    return Events(end="hang")
+                    return WatchReply(end="hang")
                 return Reply({"message": f"the test scripts no {request.method} {request.path}"}, 501)
             return steps.pop(0) if len(steps) > 1 else steps[0]
 
@@ -114,16 +114,16 @@ class Edge:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _ScriptedServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, edge: ScriptedApiServer) -> None:
+        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
         self.edge = edge
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: "_Server"
+class _ScriptedHandler(BaseHTTPRequestHandler):
+    server: "_ScriptedServer"
 
     protocol_version = "HTTP/1.1"
 
@@ -133,23 +133,23 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         query = dict(urllib.parse.parse_qsl(url.query))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.command, url.path, query, headers, body)
+        request = ReceivedRequest(self.command, url.path, query, headers, body)
         step = self.server.edge.take(request)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._answer(step if isinstance(step, Reply | Events | Stall | Reset) else step(request))
+            self._answer(step if isinstance(step, Reply | WatchReply | StallReply | ResetReply) else step(request))
 
     do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815 - the names that http.server looks for
 
-    def _answer(self, step: Reply | Events | Stall | Reset) -> None:
+    def _answer(self, step: Reply | WatchReply | StallReply | ResetReply) -> None:
         match step:
             case Reply():
                 self._reply(step)
-            case Events():
+            case WatchReply():
                 self._events(step)
-            case Stall():
+            case StallReply():
                 self.server.edge.closing.wait()
                 self.close_connection = True
-            case Reset():
+            case ResetReply():
                 self._reset()
 
     def _reply(self, step: Reply) -> None:
@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _events(self, step: Events) -> None:
+    def _events(self, step: WatchReply) -> None:
         self.send_response(200)
         self.send_header("content-type", step.content_type)
         self.send_header("transfer-encoding", "chunked")
@@ -194,12 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile, self.wfile = io.BytesIO(), io.BytesIO()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Edge]:
-    edge = Edge()
+def serving() -> Iterator[ScriptedApiServer]:
+    edge = ScriptedApiServer()
     try:
         yield edge
     finally:
@@ -207,7 +207,7 @@ def serving() -> Iterator[Edge]:
 
 
 def status(code: int, message: str = "", reason: str = "", **details: Any) -> Reply:
-    """A refusal in the API server's form."""
+    """Return an error response with a Status body."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",

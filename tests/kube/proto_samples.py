@@ -1,4 +1,4 @@
-"""Objects as protobuf, made from their JSON by our own schema: what an API server would send of the fields we read."""
+"""Convert JSON objects to protobuf with our schema, with the fields that we read."""
 
 import datetime as dt
 import struct
@@ -16,9 +16,9 @@ _UNREAD = ("projected", "configMap", "secret", "downwardAPI")
 
 
 def message(kind: str, value: dict[str, Any]) -> Message:
-    made: Message = getattr(schema, kind)()
-    _fill(made, value)
-    return made
+    target: Message = getattr(schema, kind)()
+    _fill(target, value)
+    return target
 
 
 def enveloped(inner: Message | bytes) -> bytes:
@@ -28,7 +28,7 @@ def enveloped(inner: Message | bytes) -> bytes:
 
 def page(kind: str, items: Iterable[dict[str, Any]], version: str = "10", following: str = "") -> bytes:
     meta = schema.ListMeta(resourceVersion=version, continueToken=following)
-    return enveloped(schema.List(metadata=meta, items=[message(kind, one).SerializeToString() for one in items]))
+    return enveloped(schema.List(metadata=meta, items=[message(kind, item).SerializeToString() for item in items]))
 
 
 def frame(event_type: str, kind: str, value: dict[str, Any]) -> bytes:
@@ -37,54 +37,54 @@ def frame(event_type: str, kind: str, value: dict[str, Any]) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def _fill(made: Any, value: dict[str, Any]) -> None:
-    fields = made.DESCRIPTOR.fields_by_name
+def _fill(target: Any, value: dict[str, Any]) -> None:
+    fields = target.DESCRIPTOR.fields_by_name
     for name, given in value.items():
         if name in fields:
-            _set(made, fields[name], given)
+            _set(target, fields[name], given)
             continue
-        if made.DESCRIPTOR.name == "Volume" and name in _UNREAD:
-            made.volumeSource.MergeFromString(schema.VolumeSourceKey(**{name: b""}).SerializeToString())
+        if target.DESCRIPTOR.name == "Volume" and name in _UNREAD:
+            target.volumeSource.MergeFromString(schema.VolumeSourceKey(**{name: b""}).SerializeToString())
             continue
         for outer in _INLINED:
             if outer in fields and name in fields[outer].message_type.fields_by_name:
-                inner = getattr(made, outer)
+                inner = getattr(target, outer)
                 inner.SetInParent()
                 _set(inner, inner.DESCRIPTOR.fields_by_name[name], given)
 
 
-def _set(made: Any, field: Any, given: Any) -> None:
+def _set(target: Any, field: Any, given: Any) -> None:
     if field.message_type is None:
         if field.is_repeated:
-            getattr(made, field.name).extend(given)
+            getattr(target, field.name).extend(given)
         else:
-            setattr(made, field.name, given)
+            setattr(target, field.name, given)
     elif field.message_type.GetOptions().map_entry:
-        _set_map(getattr(made, field.name), field.message_type.fields_by_name["value"].message_type, given)
+        _set_map(getattr(target, field.name), field.message_type.fields_by_name["value"].message_type, given)
     elif field.is_repeated:
-        for one in given:
-            _set_message(getattr(made, field.name).add(), one)
+        for item in given:
+            _set_message(getattr(target, field.name).add(), item)
     else:
-        _set_message(getattr(made, field.name), given)
+        _set_message(getattr(target, field.name), given)
 
 
 def _set_map(entries: Any, of: Any, given: dict[str, Any]) -> None:
-    for key, one in given.items():
+    for key, item in given.items():
         if of is None:
-            entries[key] = one
+            entries[key] = item
         else:
-            _set_message(entries[key], one)
+            _set_message(entries[key], item)
 
 
-def _set_message(made: Any, given: Any) -> None:
-    made.SetInParent()
-    match made.DESCRIPTOR.name:
+def _set_message(target: Any, given: Any) -> None:
+    target.SetInParent()
+    match target.DESCRIPTOR.name:
         case "Quantity":
-            made.string = given
+            target.string = given
         case "Time":
-            made.seconds = int(dt.datetime.fromisoformat(given).timestamp())
+            target.seconds = int(dt.datetime.fromisoformat(given).timestamp())
         case "IntOrString":
-            made.type = int(isinstance(given, str))
-            setattr(made, "strVal" if isinstance(given, str) else "intVal", given)
+            target.type = int(isinstance(given, str))
+            setattr(target, "strVal" if isinstance(given, str) else "intVal", given)
         case _:
-            _fill(made, given)
+            _fill(target, given)

@@ -1,4 +1,4 @@
-"""One rich object of every kind, as the API server writes it in JSON (without managedFields)."""
+"""One object of every kind with many fields, in the API server's JSON (without managedFields)."""
 
 from typing import Any
 
@@ -136,7 +136,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "a pod without a place": (
+    "an unschedulable pod": (
         "Pod",
         {
             "metadata": _IN_NAMESPACE,
@@ -154,7 +154,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "a pod that is going": (
+    "a terminating pod": (
         "Pod",
         {"metadata": {**_IN_NAMESPACE, "deletionTimestamp": "2026-05-04T03:02:09Z"}, "spec": _POD_SPEC},
     ),
@@ -205,7 +205,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
             "status": {"phase": "Bound"},
         },
     ),
-    "a volume of old": (
+    "an in-tree volume": (
         "PersistentVolume",
         {"metadata": _META, "spec": {"awsElasticBlockStore": {"volumeID": "vol-2", "readOnly": True}}},
     ),
@@ -283,7 +283,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "a budget of none": (
+    "an empty budget": (
         "PodDisruptionBudget",
         {"metadata": _IN_NAMESPACE, "spec": {"minAvailable": 0, "selector": {}}},
     ),

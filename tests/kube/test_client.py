@@ -1,4 +1,4 @@
-"""Requests: every way in which an API server, or the way to it, can fail becomes one of our errors."""
+"""Requests: all failures of an API server or of the connection become errors of this program."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.version import VERSION
 from tests.kube.conftest import kubeconfig
-from tests.kube.edge import Edge, Events, Reply, Reset, Stall, Step, status
+from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status
 
 REFUSALS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
     "400": (status(400, "bad field"), Permanent, "list pods: bad field (400)"),
@@ -46,15 +46,15 @@ REFUSALS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
         "list pods: Service Unavailable (503)",
     ),
     "a redirect": (Reply(code=302, headers={"location": "http://evil.test"}), Permanent, "list pods: Found (302)"),
-    "a message over lines": (status(400, "one\ntwo"), Permanent, "list pods: one two (400)"),
+    "a multi-line message": (status(400, "one\ntwo"), Permanent, "list pods: one two (400)"),
     "nulls": (Reply({"message": None, "details": None}, 404), NotFound, "list pods: Not Found (404)"),
-    "a code of nobody": (Reply(code=799), Permanent, "list pods: unknown HTTP status (799)"),
+    "an unknown code": (Reply(code=799), Permanent, "list pods: unknown HTTP status (799)"),
 }
 
 
 @pytest.mark.parametrize(("step", "kind", "text"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_becomes_an_error_that_names_what_was_tried(
-    edge: Edge, client: Client, step: Step, kind: type[ReschedulerError], text: str
+def test_a_refusal_becomes_an_error_that_names_the_request(
+    edge: ScriptedApiServer, client: Client, step: Step, kind: type[ReschedulerError], text: str
 ) -> None:
     edge.on("GET", "/x", step)
     with pytest.raises(ReschedulerError) as caught:
@@ -66,14 +66,14 @@ WAITS = {
     "in the body": (status(429, retryAfterSeconds=7), 7.0),
     "in the header": (Reply({}, 503, {"retry-after": "9"}), 9.0),
     "the body wins": (Reply({"details": {"retryAfterSeconds": 7}}, 429, {"retry-after": "9"}), 7.0),
-    "nowhere": (status(503), None),
-    "a date, which nobody sends": (Reply({}, 503, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
+    "not given": (status(503), None),
+    "a date, which is not supported": (Reply({}, 503, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
 }
 
 
 @pytest.mark.parametrize(("step", "expected"), WAITS.values(), ids=WAITS)
-def test_when_the_server_wants_to_be_asked_again(
-    edge: Edge, client: Client, step: Step, expected: float | None
+def test_the_retry_time_of_the_server(
+    edge: ScriptedApiServer, client: Client, step: Step, expected: float | None
 ) -> None:
     edge.on("GET", "/x", step)
     with pytest.raises(Retryable) as caught:
@@ -81,32 +81,32 @@ def test_when_the_server_wants_to_be_asked_again(
     assert caught.value.retry_after == expected
 
 
-def test_a_reset_connection_is_retryable(edge: Edge, client: Client) -> None:
-    edge.on("GET", "/x", Reset())
+def test_a_reset_connection_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", "/x", ResetReply())
     with pytest.raises(Retryable, match=f"list pods: the connection to {edge.url} broke"):
         client.request("list pods", "GET", "/x")
 
 
-def test_a_server_that_goes_silent_is_retryable(edge: Edge, client: Client) -> None:
-    edge.on("GET", "/x", Stall())
-    with pytest.raises(Retryable, match=f"^list pods: {edge.url} went silent$"):
+def test_a_stalled_server_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", "/x", StallReply())
+    with pytest.raises(Retryable, match=f"^list pods: {edge.url} did not respond in time$"):
         client.request("list pods", "GET", "/x", read_seconds=0.05)
 
 
-def test_how_long_an_answer_is_waited_for_is_the_client_s_unless_a_call_says_so(edge: Edge, tmp_path: Path) -> None:
+def test_a_call_can_override_the_timeout_of_the_client(edge: ScriptedApiServer, tmp_path: Path) -> None:
     hasty = Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url))), SystemClock(), read_seconds=0.05)
-    edge.on("GET", "/x", Stall())
-    with pytest.raises(Retryable, match=f"^list pods: {edge.url} went silent$"):
+    edge.on("GET", "/x", StallReply())
+    with pytest.raises(Retryable, match=f"^list pods: {edge.url} did not respond in time$"):
         hasty.request("list pods", "GET", "/x")
 
 
-def test_a_body_that_is_cut_off_is_retryable(edge: Edge, client: Client) -> None:
-    edge.on("GET", "/x", Events(({"a": 1},), end="truncate"))
+def test_a_truncated_body_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", "/x", WatchReply(({"a": 1},), end="truncate"))
     with pytest.raises(Retryable, match="broke"):
         client.request("list pods", "GET", "/x")
 
 
-def test_what_a_request_carries(edge: Edge, client: Client) -> None:
+def test_headers_and_body_of_a_request(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("PATCH", "/x", Reply({"done": True}))
     answer = client.request(
         "patch x",
@@ -128,8 +128,8 @@ def test_what_a_request_carries(edge: Edge, client: Client) -> None:
     }
 
 
-def test_a_stream_gives_chunks_as_they_come_and_ends_when_stopped(edge: Edge, client: Client) -> None:
-    edge.on_watch("/x", Events(("one", "two"), end="hang"))
+def test_a_stream_yields_chunks_without_delay_and_ends_when_stopped(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on_watch("/x", WatchReply(("one", "two"), end="hang"))
     stream = client.stream("watch x", "/x", query={"watch": "true"}, accept="application/json", idle_seconds=30)
     chunks = stream.chunks()
     assert [next(chunks), next(chunks)] == [b'"one"\n', b'"two"\n']
@@ -139,7 +139,7 @@ def test_a_stream_gives_chunks_as_they_come_and_ends_when_stopped(edge: Edge, cl
     stream.close()
 
 
-def test_a_refused_stream_is_the_error_of_its_status(edge: Edge, client: Client) -> None:
+def test_a_rejected_stream_raises_the_error_of_its_status(edge: ScriptedApiServer, client: Client) -> None:
     edge.on_watch("/x", status(410, "too old resource version"))
     with pytest.raises(Expired, match="too old resource version"):
         client.stream("watch x", "/x", query={"watch": "true"}, accept="application/json", idle_seconds=30)

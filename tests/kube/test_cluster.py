@@ -1,4 +1,4 @@
-"""Writes: evictions and their answers, edits of nodes against other writers, deletions of the very object."""
+"""Writes: outcomes of evictions, edits of nodes with concurrent writers, deletions by UID."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,20 +6,21 @@ from typing import Any
 import pytest
 
 from predicates.objects import Taint
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
-from rescheduler.kube.eviction import Evicted, Failed, Gone, Outcome, Refused
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.node_edit import NodeEdit
-from tests.kube.edge import Edge, Reply, Reset, Step, status
+from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, Step, status
 
 POD = "/api/v1/namespaces/ns/pods/web-0"
 EVICTION = f"{POD}/eviction"
 NODE = "/api/v1/nodes/node-1"
+UID = "u1"
 
 
 def refused_by(*messages: str, seconds: int = 0) -> Reply:
-    causes = [{"reason": "DisruptionBudget", "message": one} for one in messages]
+    causes = [{"reason": "DisruptionBudget", "message": text} for text in messages]
     text = "Cannot evict pod as it would violate the pod's disruption budget."
     return status(429, text, "TooManyRequests", causes=causes, retryAfterSeconds=seconds)
 
@@ -27,47 +28,59 @@ def refused_by(*messages: str, seconds: int = 0) -> Reply:
 NEEDS = "The disruption budget web needs 2 healthy pods and has 2 currently"
 TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
-ANSWERS: dict[str, tuple[Step, Outcome]] = {
-    "evicted": (Reply({"kind": "Status", "status": "Success", "code": 201}, 201), Evicted()),
-    "gone": (status(404, 'pods "web-0" not found'), Gone()),
-    "a budget says no": (refused_by(NEEDS), Refused(("web",), NEEDS, None)),
+ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
+    "evicted": (Reply({"kind": "Status", "status": "Success", "code": 201}, 201), EvictionAccepted(UID)),
+    "gone": (status(404, 'pods "web-0" not found'), PodGone(UID)),
+    "rejected by a budget": (refused_by(NEEDS), EvictionRefused(UID, NEEDS, None)),
     "a budget that is not counted yet": (
         refused_by("The disruption budget web is still being processed by the server.", seconds=10),
-        Failed(
+        EvictionFailed(
+            UID,
             "evict pod ns/web-0: The disruption budget web is still being processed by the server. (429)",
             retryable=True,
             retry_after=10.0,
             code=429,
         ),
     ),
-    "a budget names a time": (refused_by(NEEDS, seconds=7), Refused(("web",), NEEDS, 7.0)),
-    "two causes": (refused_by(NEEDS, "no name here"), Refused(("web", "unnamed"), f"{NEEDS}; no name here", None)),
+    "rejected by a budget with a retry time": (refused_by(NEEDS, seconds=7), EvictionRefused(UID, NEEDS, 7.0)),
+    "two causes": (
+        refused_by(NEEDS, "no name here"),
+        EvictionRefused(UID, f"{NEEDS}; no name here", None),
+    ),
     "the server is busy": (
         status(429, "too many requests", retryAfterSeconds=3),
-        Failed("evict pod ns/web-0: too many requests (429)", retryable=True, retry_after=3.0, code=429),
+        EvictionFailed(UID, "evict pod ns/web-0: too many requests (429)", retryable=True, retry_after=3.0, code=429),
     ),
-    "two budgets, as the API server says it: created, and a failure in the body": (
+    "two budgets: code 201 and a failure in the body": (
         Reply({"kind": "Status", "status": "Failure", "code": 500, "message": TWO_BUDGETS}, 201),
-        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
+        EvictionFailed(UID, f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
     ),
-    "two budgets, as a plain refusal": (
+    "two budgets: an error code": (
         status(500, TWO_BUDGETS),
-        Failed(f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
+        EvictionFailed(UID, f"evict pod ns/web-0: {TWO_BUDGETS} (500)", retryable=False, code=500),
     ),
-    "an error of the server": (status(500, "oops"), Failed("evict pod ns/web-0: oops (500)", retryable=True, code=500)),
+    "an error of the server": (
+        status(500, "oops"),
+        EvictionFailed(UID, "evict pod ns/web-0: oops (500)", retryable=True, code=500),
+    ),
     "a timeout of the server": (
         status(504, "couldn't update PodDisruptionBudget", retryAfterSeconds=10),
-        Failed(
-            "evict pod ns/web-0: couldn't update PodDisruptionBudget (504)", retryable=True, retry_after=10.0, code=504
+        EvictionFailed(
+            UID,
+            "evict pod ns/web-0: couldn't update PodDisruptionBudget (504)",
+            retryable=True,
+            retry_after=10.0,
+            code=504,
         ),
     ),
     "not permitted": (
         status(403, "pods/eviction is forbidden"),
-        Failed("evict pod ns/web-0: pods/eviction is forbidden (403)", retryable=False, code=403),
+        EvictionFailed(UID, "evict pod ns/web-0: pods/eviction is forbidden (403)", retryable=False, code=403),
     ),
     "an expired token": (
         status(401, "Unauthorized"),
-        Failed(
+        EvictionFailed(
+            UID,
             "evict pod ns/web-0: the credentials were refused; the token may have expired (401)",
             retryable=True,
             code=401,
@@ -75,42 +88,46 @@ ANSWERS: dict[str, tuple[Step, Outcome]] = {
     ),
     "denied by a webhook": (
         status(400, 'admission webhook "no.test" denied the request'),
-        Failed('evict pod ns/web-0: admission webhook "no.test" denied the request (400)', retryable=False, code=400),
+        EvictionFailed(
+            UID, 'evict pod ns/web-0: admission webhook "no.test" denied the request (400)', retryable=False, code=400
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("step", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_what_an_answer_to_an_eviction_means(edge: Edge, client: Client, step: Step, expected: Outcome) -> None:
+def test_outcomes_of_evictions(edge: ScriptedApiServer, client: Client, step: Step, expected: EvictionOutcome) -> None:
     edge.on("POST", EVICTION, step)
-    assert Cluster(client).evict("ns", "web-0", "u1", 30) == expected
+    assert KubeCluster(client).evict("ns", "web-0", "u1", 30) == expected
 
 
-CONFLICTS: dict[str, tuple[Step, Outcome]] = {
-    "another pod bears the name": (Reply({"metadata": {"uid": "u2"}}), Gone()),
-    "nobody bears it": (status(404), Gone()),
-    "ours, written to at the same moment": (
+CONFLICTS: dict[str, tuple[Step, EvictionOutcome]] = {
+    "replaced by another pod": (Reply({"metadata": {"uid": "u2"}}), PodGone(UID)),
+    "deleted": (status(404), PodGone(UID)),
+    "modified concurrently": (
         Reply({"metadata": {"uid": "u1"}}),
-        Failed("evict pod ns/web-0: written to by somebody else (409)", retryable=True, code=409),
+        EvictionFailed(UID, "evict pod ns/web-0: the pod was modified concurrently (409)", retryable=True, code=409),
     ),
-    "it cannot be told": (
+    "the pod cannot be read": (
         status(503, "away"),
-        Failed("get pod ns/web-0: away (503)", retryable=True),
+        EvictionFailed(UID, "get pod ns/web-0: away (503)", retryable=True),
     ),
 }
 
 
 @pytest.mark.parametrize(("look", "expected"), CONFLICTS.values(), ids=CONFLICTS)
-def test_after_409_the_pod_is_looked_at(edge: Edge, client: Client, look: Step, expected: Outcome) -> None:
+def test_after_409_the_pod_is_read(
+    edge: ScriptedApiServer, client: Client, look: Step, expected: EvictionOutcome
+) -> None:
     edge.on("POST", EVICTION, status(409, "the UID in the precondition (u1) does not match"))
     edge.on("GET", POD, look)
-    assert Cluster(client).evict("ns", "web-0", "u1") == expected
+    assert KubeCluster(client).evict("ns", "web-0", "u1") == expected
 
 
-def test_an_eviction_without_an_answer_may_be_tried_again(edge: Edge, client: Client) -> None:
-    edge.on("POST", EVICTION, Reset())
-    outcome = Cluster(client).evict("ns", "web-0", "u1")
-    assert isinstance(outcome, Failed)
+def test_an_eviction_without_an_answer_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("POST", EVICTION, ResetReply())
+    outcome = KubeCluster(client).evict("ns", "web-0", "u1")
+    assert isinstance(outcome, EvictionFailed)
     assert outcome.retryable
 
 
@@ -122,11 +139,11 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("options", "query", "expected"), REQUESTS.values(), ids=REQUESTS)
-def test_an_eviction_is_meant_for_one_very_pod(
-    edge: Edge, client: Client, options: dict[str, Any], query: dict[str, str], expected: dict[str, Any]
+def test_an_eviction_has_the_uid_of_the_pod(
+    edge: ScriptedApiServer, client: Client, options: dict[str, Any], query: dict[str, str], expected: dict[str, Any]
 ) -> None:
     edge.on("POST", EVICTION, Reply({}, 201))
-    Cluster(client).evict("ns", "web-0", "u1", **options)
+    KubeCluster(client).evict("ns", "web-0", "u1", **options)
     assert edge.requests[0].query == query
     assert edge.requests[0].body == {
         "apiVersion": "policy/v1",
@@ -155,11 +172,11 @@ def node(
     )
 
 
-def test_a_node_is_patched_only_as_it_was_read(edge: Edge, client: Client) -> None:
+def test_a_node_is_patched_at_the_version_that_was_read(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", NODE, node("7", taints=[{"key": "theirs", "effect": "NoExecute"}]))
     edge.on("PATCH", NODE, Reply())
-    Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,), annotate={"intent": "drain"}))
-    assert [one.body for one in edge.seen("PATCH")] == [
+    KubeCluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,), annotate={"intent": "drain"}))
+    assert [request.body for request in edge.seen("PATCH")] == [
         {
             "metadata": {"uid": "n1", "resourceVersion": "7", "annotations": {"intent": "drain"}},
             "spec": {
@@ -173,29 +190,31 @@ def test_a_node_is_patched_only_as_it_was_read(edge: Edge, client: Client) -> No
     assert edge.seen("PATCH")[0].headers["content-type"] == "application/merge-patch+json"
 
 
-def test_a_node_written_to_in_between_is_read_and_patched_again(edge: Edge, client: Client) -> None:
+def test_a_concurrently_modified_node_is_read_and_patched_again(edge: ScriptedApiServer, client: Client) -> None:
     theirs = {"key": "theirs", "effect": "NoExecute"}
     ours = {"key": "ours", "value": "now", "effect": "NoSchedule"}
     edge.on("GET", NODE, node("7"), node("8", taints=[theirs]))
     edge.on("PATCH", NODE, status(409, "the object has been modified"), Reply())
-    Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
-    assert [(one.body["metadata"]["resourceVersion"], one.body["spec"]["taints"]) for one in edge.seen("PATCH")] == [
+    KubeCluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+    assert [
+        (request.body["metadata"]["resourceVersion"], request.body["spec"]["taints"]) for request in edge.seen("PATCH")
+    ] == [
         ("7", [ours]),
         ("8", [theirs, ours]),
     ]
 
 
-def test_a_node_that_others_never_leave_alone_is_a_conflict_after_five_tries(edge: Edge, client: Client) -> None:
+def test_a_node_that_keeps_changing_is_a_conflict_after_five_attempts(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", NODE, node("7"))
     edge.on("PATCH", NODE, status(409, "the object has been modified"))
     with pytest.raises(Conflict, match=r"patch node node-1: the object has been modified \(409\) \(tried 5 times\)"):
-        Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+        KubeCluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
     assert len(edge.seen("PATCH")) == 5
 
 
-def test_a_node_that_is_already_as_wanted_is_not_written(edge: Edge, client: Client) -> None:
+def test_an_edit_without_a_change_is_not_written(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", NODE, node("7"))
-    Cluster(client).edit_node("node-1", "n1", NodeEdit(untaint=("ours",), annotate={"intent": None}))
+    KubeCluster(client).edit_node("node-1", "n1", NodeEdit(untaint=("ours",), annotate={"intent": None}))
     assert edge.seen("PATCH") == []
 
 
@@ -214,50 +233,54 @@ FOREIGN: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize(("seen", "message"), FOREIGN.values(), ids=FOREIGN)
 def test_an_edit_whose_condition_does_not_hold_is_not_sent(
-    edge: Edge, client: Client, seen: Reply, message: str
+    edge: ScriptedApiServer, client: Client, seen: Reply, message: str
 ) -> None:
     edge.on("GET", NODE, seen)
     with pytest.raises(MarkLost) as caught:
-        Cluster(client).edit_node("node-1", "n1", RELEASE)
+        KubeCluster(client).edit_node("node-1", "n1", RELEASE)
     assert str(caught.value) == message
     assert edge.seen("PATCH") == []
 
 
-def test_the_condition_is_checked_again_after_each_conflict(edge: Edge, client: Client) -> None:
+def test_the_condition_is_checked_again_after_each_conflict(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", NODE, node("7", annotations={"intent": "us"}), node("8", annotations={"intent": "them"}))
     edge.on("PATCH", NODE, status(409, "the object has been modified"))
     with pytest.raises(MarkLost, match="the mark is that of them"):
-        Cluster(client).edit_node("node-1", "n1", RELEASE)
-    assert [one.body["metadata"]["resourceVersion"] for one in edge.seen("PATCH")] == ["7"]
+        KubeCluster(client).edit_node("node-1", "n1", RELEASE)
+    assert [request.body["metadata"]["resourceVersion"] for request in edge.seen("PATCH")] == ["7"]
 
 
-def test_an_edit_whose_condition_holds_is_sent_for_the_version_that_was_checked(edge: Edge, client: Client) -> None:
+def test_an_edit_whose_condition_holds_is_sent_for_the_version_that_was_checked(
+    edge: ScriptedApiServer, client: Client
+) -> None:
     edge.on("GET", NODE, node("7", annotations={"intent": "us"}))
     edge.on("PATCH", NODE, Reply())
-    Cluster(client).edit_node("node-1", "n1", RELEASE)
-    assert [one.body for one in edge.seen("PATCH")] == [
+    KubeCluster(client).edit_node("node-1", "n1", RELEASE)
+    assert [request.body for request in edge.seen("PATCH")] == [
         {"metadata": {"uid": "n1", "resourceVersion": "7", "annotations": {"intent": None}}}
     ]
 
 
-def test_another_node_of_that_name_is_never_touched(edge: Edge, client: Client) -> None:
+def test_another_node_of_the_same_name_is_never_changed(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", NODE, node("7", uid="n2"))
-    with pytest.raises(NotFound, match="it was replaced by another one of that name"):
-        Cluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
+    with pytest.raises(NotFound, match="it was replaced by another node of the same name"):
+        KubeCluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
     assert edge.seen("PATCH") == []
 
 
-def test_a_node_is_deleted_by_uid_and_one_that_is_gone_is_no_error(edge: Edge, client: Client) -> None:
+def test_a_node_is_deleted_by_uid_and_a_missing_node_is_not_an_error(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("DELETE", NODE, Reply(), status(404))
-    Cluster(client).delete_node("node-1", "n1")
-    Cluster(client).delete_node("node-1", "n1")
+    KubeCluster(client).delete_node("node-1", "n1")
+    KubeCluster(client).delete_node("node-1", "n1")
     assert edge.seen("DELETE")[0].body["preconditions"] == {"uid": "n1"}
 
 
-def test_one_that_was_replaced_is_gone_and_any_other_conflict_is_an_error(edge: Edge, client: Client) -> None:
+def test_a_replaced_node_counts_as_deleted_and_any_other_conflict_is_an_error(
+    edge: ScriptedApiServer, client: Client
+) -> None:
     edge.on("DELETE", NODE, status(409, "the UID in the precondition does not match"))
     edge.on("GET", NODE, node("7", uid="n2"), status(404), node("8", uid="n1"))
-    Cluster(client).delete_node("node-1", "n1")
-    Cluster(client).delete_node("node-1", "n1")
+    KubeCluster(client).delete_node("node-1", "n1")
+    KubeCluster(client).delete_node("node-1", "n1")
     with pytest.raises(Conflict):
-        Cluster(client).delete_node("node-1", "n1")
+        KubeCluster(client).delete_node("node-1", "n1")

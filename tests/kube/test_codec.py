@@ -1,4 +1,4 @@
-"""JSON and protobuf say the same: one object, whatever it was sent in; streams cut anywhere."""
+"""JSON and protobuf give equal objects; streams may be split anywhere."""
 
 import json
 import struct
@@ -21,19 +21,19 @@ from tests.kube.samples import SAMPLES
 
 
 def test_every_kind_that_can_be_decoded_is_read() -> None:
-    assert sorted(one.kind for one in RESOURCES) == sorted(KINDS)
+    assert sorted(resource.kind for resource in RESOURCES) == sorted(KINDS)
 
 
-def test_there_is_a_sample_of_every_kind() -> None:
+def test_every_kind_has_a_sample() -> None:
     assert {kind for kind, _ in SAMPLES.values()} == set(KINDS)
 
 
-def plain(one: object) -> object:
-    """An object by its fields, pods with those of their class: classes themselves compare by identity."""
-    if isinstance(one, Pod):
-        fields = {name: getattr(one, name) for name in Pod.__struct_fields__ if name != "cls"}
-        return fields, {name: getattr(one.cls, name) for name in PodClass.__struct_fields__}
-    return one
+def plain(obj: object) -> object:
+    """Return the fields of an object; for pods also those of their class, because classes compare by identity."""
+    if isinstance(obj, Pod):
+        fields = {name: getattr(obj, name) for name in Pod.__struct_fields__ if name != "cls"}
+        return fields, {name: getattr(obj.cls, name) for name in PodClass.__struct_fields__}
+    return obj
 
 
 @pytest.mark.parametrize(("kind", "value"), SAMPLES.values(), ids=SAMPLES)
@@ -42,7 +42,7 @@ def test_both_encodings_give_equal_objects(kind: str, value: dict[str, Any]) -> 
     as_json = JsonCodec(kind, Interner()).page(body)
     as_protobuf = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value], following="c"))
     assert (as_json.unreadable, as_protobuf.unreadable) == ({}, {})
-    assert [plain(one) for one in as_protobuf.objects] == [plain(one) for one in as_json.objects]
+    assert [plain(item) for item in as_protobuf.objects] == [plain(item) for item in as_json.objects]
     assert (as_protobuf.resource_version, as_protobuf.next) == (as_json.resource_version, as_json.next)
 
 
@@ -54,7 +54,7 @@ READY: dict[str, tuple[str, tuple[bool, str | None]]] = {
 
 
 @pytest.mark.parametrize(("sample", "expected"), READY.values(), ids=READY)
-def test_since_when_a_pod_is_ready(sample: str, expected: tuple[bool, str | None]) -> None:
+def test_the_time_of_the_ready_condition(sample: str, expected: tuple[bool, str | None]) -> None:
     kind, value = SAMPLES[sample]
     [pod] = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value])).objects
     assert isinstance(pod, Pod)
@@ -62,11 +62,11 @@ def test_since_when_a_pod_is_ready(sample: str, expected: tuple[bool, str | None
 
 
 def _pods(*changes: dict[str, Any]) -> tuple[Pod, ...]:
-    """The rich pod as it is, and once for each change of its ``spec``, in protobuf."""
+    """Return the sample pod in protobuf, unchanged and once for each change of its ``spec``."""
     _, pod = SAMPLES["a pod with everything"]
-    values = [pod, *({**pod, "spec": {**pod["spec"], **one}} for one in changes)]
+    values = [pod, *({**pod, "spec": {**pod["spec"], **item}} for item in changes)]
     objects = ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", values)).objects
-    return tuple(one for one in objects if isinstance(one, Pod))
+    return tuple(manifest for manifest in objects if isinstance(manifest, Pod))
 
 
 SAME_CLASS: dict[str, dict[str, Any]] = {
@@ -81,12 +81,12 @@ OTHER_CLASS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_pods_that_schedule_alike_share_a_class_in_protobuf_too() -> None:
+def test_pods_with_equal_scheduling_share_a_class_in_protobuf_too() -> None:
     bare: dict[str, Any] = {"volumes": []}
-    first, *others = _pods(bare, *({**bare, **one} for one in SAME_CLASS.values()))[1:]
-    assert [one.cls is first.cls for one in others] == [True] * len(SAME_CLASS)
-    first, *others = _pods(bare, *({**bare, **one} for one in OTHER_CLASS.values()))[1:]
-    assert [one.cls is first.cls for one in others] == [False] * len(OTHER_CLASS)
+    first, *others = _pods(bare, *({**bare, **item} for item in SAME_CLASS.values()))[1:]
+    assert [item.cls is first.cls for item in others] == [True] * len(SAME_CLASS)
+    first, *others = _pods(bare, *({**bare, **item} for item in OTHER_CLASS.values()))[1:]
+    assert [item.cls is first.cls for item in others] == [False] * len(OTHER_CLASS)
 
 
 def namespace(name: str, version: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ STREAM = (("ADDED", "a", "11"), ("MODIFIED", "b", "12"), ("DELETED", "a", "13"),
 
 def json_stream() -> bytes:
     events = ({"type": kind, "object": namespace(name, version)} for kind, name, version in STREAM)
-    return b"".join(json.dumps(one).encode() + b"\n" for one in events)
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
 def proto_stream() -> bytes:
@@ -112,12 +112,12 @@ CODECS: dict[str, tuple[Codec, bytes]] = {
 
 
 def _brief(changes: Iterable[Change]) -> list[tuple[str, str, str, bool]]:
-    return [(one.type, one.key, one.resource_version, one.object is not None) for one in changes]
+    return [(change.type, change.key, change.resource_version, change.object is not None) for change in changes]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
 @pytest.mark.parametrize(("codec", "stream"), CODECS.values(), ids=CODECS)
-def test_a_stream_may_be_cut_into_chunks_anywhere(codec: Codec, stream: bytes, size: int) -> None:
+def test_a_stream_may_be_split_into_chunks_anywhere(codec: Codec, stream: bytes, size: int) -> None:
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert _brief(codec.changes(chunks)) == [
         ("ADDED", "a", "11", True),
@@ -128,7 +128,7 @@ def test_a_stream_may_be_cut_into_chunks_anywhere(codec: Codec, stream: bytes, s
 
 
 @pytest.mark.parametrize(("codec", "stream"), CODECS.values(), ids=CODECS)
-def test_what_is_cut_off_at_the_end_is_dropped(codec: Codec, stream: bytes) -> None:
+def test_a_truncated_event_at_the_end_is_dropped(codec: Codec, stream: bytes) -> None:
     assert len(_brief(codec.changes([stream[:-3]]))) == 3
 
 
@@ -157,21 +157,21 @@ BROKEN_PAGES: dict[str, tuple[type[JsonCodec | ProtoCodec], bytes]] = {
 
 
 @pytest.mark.parametrize(("codec", "body"), BROKEN_PAGES.values(), ids=BROKEN_PAGES)
-def test_a_page_that_is_broken_is_an_error_and_no_traceback(codec: type[JsonCodec | ProtoCodec], body: bytes) -> None:
-    with pytest.raises(Broken, match="list Namespace: the answer is no"):
+def test_an_invalid_page_is_an_error_without_a_traceback(codec: type[JsonCodec | ProtoCodec], body: bytes) -> None:
+    with pytest.raises(Broken, match="list Namespace: the response is not a"):
         codec("Namespace", Interner()).page(body)
 
 
 BROKEN_FRAMES = {
-    "a length that is text": b"<html>not found</html>",
-    "a frame of noise": struct.pack(">I", 3) + b"\xff\xff\xff",
+    "text in place of a length": b"<html>not found</html>",
+    "a frame of random bytes": struct.pack(">I", 3) + b"\xff\xff\xff",
     "an unknown type": proto_samples.frame("SURPRISE", "Namespace", {}),
     "an object without an envelope": struct.pack(">I", 7) + schema.WatchEvent(type="ADDED").SerializeToString(),
 }
 
 
 @pytest.mark.parametrize("frame", BROKEN_FRAMES.values(), ids=BROKEN_FRAMES)
-def test_a_frame_that_is_broken_is_an_error_and_no_traceback(frame: bytes) -> None:
+def test_an_invalid_frame_is_an_error_without_a_traceback(frame: bytes) -> None:
     with pytest.raises(Broken, match="watch Namespace: "):
         list(ProtoCodec("Namespace", Interner()).changes([frame]))
 
@@ -181,7 +181,7 @@ def test_a_frame_that_is_broken_is_an_error_and_no_traceback(frame: bytes) -> No
     [({"nodeName": "n"}, "Running", "n"), ({}, "Pending", ""), ({"nodeName": "n"}, "Failed", "")],
     ids=["on a node", "without a node", "finished"],
 )
-def test_one_pod_that_cannot_be_read_is_named_and_the_others_are_kept(
+def test_a_pod_that_cannot_be_decoded_is_named_and_the_others_are_kept(
     spec: dict[str, Any], phase: str, node: str
 ) -> None:
     good = {"metadata": {"namespace": "ns", "name": "good"}}
@@ -194,7 +194,7 @@ def test_one_pod_that_cannot_be_read_is_named_and_the_others_are_kept(
         ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", [bad, good])),
         JsonCodec("Pod", Interner()).page(msgspec.json.encode({"metadata": {}, "items": [bad, good]})),
     ):
-        assert [one.name for one in page.objects if isinstance(one, Pod)] == ["good"]
+        assert [item.name for item in page.objects if isinstance(item, Pod)] == ["good"]
         [(key, unreadable)] = page.unreadable.items()
         assert (key, unreadable.kind, unreadable.key, unreadable.node) == ("ns/bad", "Pod", "ns/bad", node)
         assert unreadable.why.startswith("Pod ns/bad: ")

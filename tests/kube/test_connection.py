@@ -1,4 +1,4 @@
-"""Credentials: every form that the official client knows, one clear line for what is wrong, no secret in it."""
+"""Credentials: all forms that the official client supports, and one-line errors without secrets."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from rescheduler.errors import Forbidden, ReschedulerError, Retryable, Unauthori
 from rescheduler.kube import connection
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig, ServiceAccount
-from tests.backends import pki
 from tests.kube.conftest import HastyClock, kubeconfig
-from tests.kube.edge import Edge, Reply, Request, status
+from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, status
+from tests.providers import pki
 
 SECRET = "dont-tell-anyone"
 
@@ -81,7 +81,7 @@ BAD = {
         None,
         "No such file or directory",
     ),
-    "data that is no base64": (
+    "invalid base64 data": (
         GOOD.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
         None,
         "client-certificate-data: expected base64",
@@ -90,7 +90,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "context", "expected"), BAD.values(), ids=BAD)
-def test_a_bad_kubeconfig_gives_one_line_that_names_it_and_no_secret(
+def test_an_invalid_kubeconfig_gives_a_one_line_error_without_secrets(
     tmp_path: Path, content: str, context: str | None, expected: str
 ) -> None:
     path = tmp_path / "config"
@@ -104,7 +104,7 @@ def test_a_bad_kubeconfig_gives_one_line_that_names_it_and_no_secret(
     assert SECRET not in text
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         Kubeconfig(str(tmp_path / "absent")).login()
 
@@ -124,18 +124,18 @@ def test_a_list_of_files_is_merged_and_absent_ones_are_skipped(tmp_path: Path) -
 USERS = {
     "token": ("{token: sesame}", "Bearer sesame"),
     "basic": ("{username: ali, password: baba}", "Basic YWxpOmJhYmE="),
-    "nobody": ("{}", None),
+    "no credentials": ("{}", None),
 }
 
 
 @pytest.mark.parametrize(("user", "expected"), USERS.values(), ids=USERS)
-def test_what_is_sent_for_a_user(tmp_path: Path, user: str, expected: str | None) -> None:
+def test_the_authorization_header_of_a_user(tmp_path: Path, user: str, expected: str | None) -> None:
     login = Kubeconfig(str(kubeconfig(tmp_path, "https://example.test", user))).login()
     assert login.headers.get("authorization") == expected
     assert "sesame" not in repr(login)
 
 
-def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(tmp_path: Path) -> None:
+def test_tls_is_verified_unless_the_kubeconfig_disables_it(tmp_path: Path) -> None:
     strict = Kubeconfig(str(kubeconfig(tmp_path, "https://example.test"))).login()
     assert strict.pool.connection_pool_kw["cert_reqs"].name == "CERT_REQUIRED"
     lax = kubeconfig(tmp_path, 'https://example.test", insecure-skip-tls-verify: true, x: "')
@@ -154,7 +154,7 @@ CREDENTIAL = (
 )
 
 
-def test_an_exec_plugin_gives_the_token_and_its_end(tmp_path: Path) -> None:
+def test_an_exec_plugin_returns_the_token_and_its_expiry(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "https://example.test", _plugin(tmp_path, CREDENTIAL % "sesame"))
     login = Kubeconfig(str(path)).login()
     assert login.headers == {"authorization": "Bearer sesame"}
@@ -162,7 +162,7 @@ def test_an_exec_plugin_gives_the_token_and_its_end(tmp_path: Path) -> None:
     assert login.expires.year == 2033
 
 
-def test_an_exec_plugin_that_fails_is_quoted_and_nothing_else_is_printed(
+def test_the_error_of_a_failing_exec_plugin_is_reported_and_not_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = kubeconfig(tmp_path, "https://example.test", _plugin(tmp_path, "no credential", code=3))
@@ -193,8 +193,12 @@ def test_the_service_account_s_token_and_address(tmp_path: Path, monkeypatch: py
 
 CHOICES = {
     "a named file": ({"kubeconfig": "f"}, {}, Kubeconfig("f", None)),
-    "a named file wins over the pod": ({"kubeconfig": "f", "in_cluster": True}, {}, Kubeconfig("f", None)),
-    "a named context wins over the pod": (
+    "an explicit file takes precedence over the pod": (
+        {"kubeconfig": "f", "in_cluster": True},
+        {},
+        Kubeconfig("f", None),
+    ),
+    "an explicit context takes precedence over the pod": (
         {"context": "c", "in_cluster": True},
         {},
         Kubeconfig("~/.kube/config", "c"),
@@ -217,7 +221,7 @@ def test_which_credentials_are_used(
 
 
 class TurningClock(HastyClock):
-    """Its monotonic time is set by hand."""
+    """A clock whose monotonic time is set by the test."""
 
     time = 0.0
 
@@ -225,12 +229,12 @@ class TurningClock(HastyClock):
         return self.time
 
 
-def _only(token: str, reply: Reply) -> Callable[[Request], Reply]:
-    """Lets in who has *token*."""
+def _only(token: str, reply: Reply) -> Callable[[ReceivedRequest], Reply]:
+    """Return a response function that accepts *token* only."""
     return lambda request: reply if request.headers.get("authorization") == f"Bearer {token}" else status(401)
 
 
-def test_a_rotated_token_file_is_read_again_after_a_minute(tmp_path: Path, edge: Edge) -> None:
+def test_a_rotated_token_file_is_read_again_after_a_minute(tmp_path: Path, edge: ScriptedApiServer) -> None:
     token = tmp_path / "token"
     token.write_text("old")
     clock = TurningClock()
@@ -242,10 +246,10 @@ def test_a_rotated_token_file_is_read_again_after_a_minute(tmp_path: Path, edge:
     client.request("get x", "GET", "/x")
     clock.time = 60.0
     client.request("get x", "GET", "/x")
-    assert [one.headers["authorization"] for one in edge.requests] == ["Bearer old", "Bearer old", "Bearer new"]
+    assert [request.headers["authorization"] for request in edge.requests] == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: Path, edge: Edge) -> None:
+def test_a_rejected_token_is_read_again_and_the_request_is_retried(tmp_path: Path, edge: ScriptedApiServer) -> None:
     clock = TurningClock()
     path = kubeconfig(tmp_path, edge.url, "{token: old}")
     client = Client(Kubeconfig(str(path)), clock)
@@ -253,13 +257,13 @@ def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: Path, 
     kubeconfig(tmp_path, edge.url, "{token: new}")
     clock.time = 11.0
     assert client.request("create x", "POST", "/x", body={"a": 1}).code == 201
-    assert [(one.headers["authorization"], one.body) for one in edge.requests] == [
+    assert [(request.headers["authorization"], request.body) for request in edge.requests] == [
         ("Bearer old", {"a": 1}),
         ("Bearer new", {"a": 1}),
     ]
 
 
-def test_an_expired_token_is_an_error_that_says_so_and_names_the_act(tmp_path: Path, edge: Edge) -> None:
+def test_an_expired_token_is_an_error_that_names_the_request(tmp_path: Path, edge: ScriptedApiServer) -> None:
     clock = TurningClock()
     client = Client(Kubeconfig(str(kubeconfig(tmp_path, edge.url, "{token: old}"))), clock)
     edge.on("GET", "/x", status(401, "Unauthorized"))
@@ -271,11 +275,11 @@ def test_an_expired_token_is_an_error_that_says_so_and_names_the_act(tmp_path: P
     assert len(edge.requests) == 2
     with pytest.raises(Unauthorized):
         client.request("list pods", "GET", "/x")
-    assert len(edge.requests) == 3, "credentials are not read at every refusal"
+    assert len(edge.requests) == 3, "credentials are not read after every refusal"
 
 
 def test_credentials_that_cannot_be_renewed_are_kept(
-    tmp_path: Path, edge: Edge, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, edge: ScriptedApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = TurningClock()
     path = kubeconfig(tmp_path, edge.url, "{token: old}")
@@ -285,12 +289,12 @@ def test_credentials_that_cannot_be_renewed_are_kept(
     clock.time = 11.0
     with pytest.raises(Unauthorized):
         client.request("list pods", "GET", "/x")
-    assert [one.getMessage() for one in caplog.records] == [
-        f"credentials cannot be renewed, the old ones are kept: kubeconfig {path}: no such file"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"credentials cannot be renewed; keeping the old ones: kubeconfig {path}: no such file"
     ]
 
 
-def test_a_server_that_is_away_is_a_matter_of_patience(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_a_retryable_error(tmp_path: Path) -> None:
     client = Client(Kubeconfig(str(kubeconfig(tmp_path, "http://127.0.0.1:9"))), HastyClock())
     with pytest.raises(Retryable) as caught:
         client.request("list pods", "GET", "/x")

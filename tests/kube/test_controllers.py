@@ -1,4 +1,4 @@
-"""Controllers of pods, read from an API server that also misbehaves."""
+"""Reading the controllers of pods, also from a faulty API server."""
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.workloads import digest
 from rescheduler.planning.controllers import Controller, ControllerState, JobFacts
 from tests.kube.conftest import HastyClock
-from tests.kube.edge import Edge, Reply, Reset, Step, status
+from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, Step, status
 from tests.planning.builders import NOW
 
 APPS = "/apis/apps/v1/namespaces/ns"
@@ -35,10 +35,10 @@ def reference(kind: str, name: str, api_version: str = "apps/v1", uid: str = "")
     return OwnerReference(kind=kind, name=name, uid=uid or f"uid-{name}", api_version=api_version, controller=True)
 
 
-def thing(name: str, *owners: OwnerReference, uid: str = "", **fields: Any) -> Reply:
+def obj(name: str, *owners: OwnerReference, uid: str = "", **fields: Any) -> Reply:
     references = [
-        {"kind": one.kind, "name": one.name, "uid": one.uid, "apiVersion": one.api_version, "controller": True}
-        for one in owners
+        {"kind": owner.kind, "name": owner.name, "uid": owner.uid, "apiVersion": owner.api_version, "controller": True}
+        for owner in owners
     ]
     meta = {"namespace": "ns", "name": name, "uid": uid or f"uid-{name}", "ownerReferences": references}
     meta |= fields.pop("metadata", {})
@@ -57,17 +57,17 @@ def failing(message: str) -> dict[str, Any]:
 OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
     "a ReplicaSet of a Deployment": (
         reference("ReplicaSet", "web-1"),
-        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"))},
+        {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"))},
         "ns/Deployment/web",
     ),
-    "a ReplicaSet of the API group of former times": (
+    "a ReplicaSet of the former API group": (
         reference("ReplicaSet", "web-1", "extensions/v1beta1"),
-        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"))},
+        {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"))},
         "ns/Deployment/web",
     ),
-    "a ReplicaSet of its own": (
+    "a ReplicaSet without a controller": (
         reference("ReplicaSet", "web-1"),
-        {f"{APPS}/replicasets/web-1": thing("web-1")},
+        {f"{APPS}/replicasets/web-1": obj("web-1")},
         "ns/ReplicaSet/web-1",
     ),
     "a ReplicaSet that is gone": (
@@ -75,28 +75,28 @@ OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
         {f"{APPS}/replicasets/web-1": status(404)},
         "ns/ReplicaSet/web-1",
     ),
-    "a ReplicaSet of an earlier name": (
+    "a ReplicaSet that was replaced": (
         reference("ReplicaSet", "web-1"),
-        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"), uid="another")},
+        {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"), uid="another")},
         "ns/ReplicaSet/web-1",
     ),
     "a ReplicaSet of an Argo Rollout": (
         reference("ReplicaSet", "web-1"),
-        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Rollout", "web", "argoproj.io/v1alpha1"))},
+        {f"{APPS}/replicasets/web-1": obj("web-1", reference("Rollout", "web", "argoproj.io/v1alpha1"))},
         "ns/Rollout/web",
     ),
     "a ReplicationController of a DeploymentConfig": (
         reference("ReplicationController", "web-1", "v1"),
         {
-            "/api/v1/namespaces/ns/replicationcontrollers/web-1": thing(
+            "/api/v1/namespaces/ns/replicationcontrollers/web-1": obj(
                 "web-1", reference("DeploymentConfig", "web", "apps.openshift.io/v1")
             )
         },
         "ns/DeploymentConfig/web",
     ),
-    "a StatefulSet counts itself": (reference("StatefulSet", "db"), {}, "ns/StatefulSet/db"),
-    "a Job counts itself": (reference("Job", "backup", "batch/v1"), {}, "ns/Job/backup"),
-    "a Job of somebody else": (
+    "a StatefulSet is topmost": (reference("StatefulSet", "db"), {}, "ns/StatefulSet/db"),
+    "a Job is topmost": (reference("Job", "backup", "batch/v1"), {}, "ns/Job/backup"),
+    "a Job of another owner": (
         reference("Job", "train", "batch.volcano.sh/v1alpha1"),
         {},
         "ns/Job.batch.volcano.sh/train",
@@ -107,7 +107,7 @@ OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
 
 @pytest.mark.parametrize(("owner", "served", "expected"), OWNERS.values(), ids=OWNERS)
 def test_the_topmost_controller(
-    edge: Edge, reader: ControllerReader, owner: OwnerReference, served: dict[str, Step], expected: str
+    edge: ScriptedApiServer, reader: ControllerReader, owner: OwnerReference, served: dict[str, Step], expected: str
 ) -> None:
     for path, step in served.items():
         edge.on("GET", path, step)
@@ -115,8 +115,8 @@ def test_the_topmost_controller(
     assert len(edge.requests) == len(served)
 
 
-def test_who_controls_a_replica_set_is_asked_once(edge: Edge, reader: ControllerReader) -> None:
-    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", reference("Deployment", "web")))
+def test_the_controller_of_a_replica_set_is_read_once(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", reference("Deployment", "web")))
     owners = [("ns", reference("ReplicaSet", "web-1"))] * 8
     assert reader.topmost_of(owners) == {("ns", "uid-web-1"): WEB}
     with ThreadPoolExecutor(8) as pool:
@@ -124,12 +124,12 @@ def test_who_controls_a_replica_set_is_asked_once(edge: Edge, reader: Controller
     assert len(edge.requests) == 1
 
 
-def test_only_so_many_replica_sets_are_remembered(
-    edge: Edge, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
+def test_the_cache_of_replica_sets_is_limited(
+    edge: ScriptedApiServer, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controllers, "REMEMBERED", 2)
     for name in ("web-1", "web-2", "web-3"):
-        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, reference("Deployment", "web")))
+        edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", "web")))
         assert reader.topmost("ns", reference("ReplicaSet", name)) == WEB
     reader.topmost("ns", reference("ReplicaSet", "web-3"))
     assert len(edge.requests) == 3
@@ -154,7 +154,7 @@ PATHS = {
 
 
 def read(controller: Controller, template: dict[str, Any] = TEMPLATE, **fields: Any) -> ControllerState:
-    """The state of a controller of its own pods that was read."""
+    """Return the expected state of a controller that owns its pods directly."""
     return ControllerState(
         controller, frozenset({controller.uid}), template=digest(Raw(msgspec.json.encode(template))), **fields
     )
@@ -165,31 +165,31 @@ def gone(controller: Controller) -> ControllerState:
 
 
 STATES: dict[str, tuple[Step, ControllerState]] = {
-    "a StatefulSet": (thing("db", spec={"replicas": 3, "template": TEMPLATE}), read(DB, wanted=3)),
-    "one replica is the default": (thing("rc", spec={"template": TEMPLATE}), read(RC, wanted=1)),
+    "a StatefulSet": (obj("db", spec={"replicas": 3, "template": TEMPLATE}), read(DB, wanted=3, least_available=3)),
+    "one replica is the default": (obj("rc", spec={"template": TEMPLATE}), read(RC, wanted=1, least_available=1)),
     "it cannot create pods": (
-        thing("rc", spec={"template": TEMPLATE}, status=failing("exceeded\nquota")),
-        read(RC, wanted=1, refusal="exceeded quota"),
+        obj("rc", spec={"template": TEMPLATE}, status=failing("exceeded\nquota")),
+        read(RC, wanted=1, least_available=1, refusal="exceeded quota"),
     ),
     "it is gone": (status(404), gone(DB)),
-    "another one has its name": (thing("db", uid="another"), gone(DB)),
-    "it is being deleted": (thing("db", metadata=DELETED), gone(DB)),
+    "it was replaced": (obj("db", uid="another"), gone(DB)),
+    "it is being deleted": (obj("db", metadata=DELETED), gone(DB)),
     "a Job": (
-        thing("backup", spec=JOB, status={"succeeded": 4, "failed": 1}),
+        obj("backup", spec=JOB, status={"succeeded": 4, "failed": 1}),
         read(BACKUP, wanted=1, job=JobFacts(backoff_limit=3, failures=1)),
     ),
     "a suspended Job": (
-        thing("backup", spec=JOB | {"suspend": True}),
+        obj("backup", spec=JOB | {"suspend": True}),
         read(BACKUP, wanted=0, suspended=True, job=JobFacts(backoff_limit=3)),
     ),
     "a Job that is gone": (status(404), gone(BACKUP)),
-    "a Job that is being deleted": (thing("backup", metadata=DELETED), gone(BACKUP)),
+    "a Job that is being deleted": (obj("backup", metadata=DELETED), gone(BACKUP)),
 }
 
 
 @pytest.mark.parametrize(("step", "expected"), STATES.values(), ids=STATES)
 def test_the_state_of_a_controller_is_one_get(
-    edge: Edge, reader: ControllerReader, step: Step, expected: ControllerState
+    edge: ScriptedApiServer, reader: ControllerReader, step: Step, expected: ControllerState
 ) -> None:
     edge.on("GET", PATHS[expected.controller], step)
     assert reader.states([expected.controller]) == {expected.controller: expected}
@@ -197,63 +197,67 @@ def test_the_state_of_a_controller_is_one_get(
 
 
 def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
-    edge: Edge, reader: ControllerReader
+    edge: ScriptedApiServer, reader: ControllerReader
 ) -> None:
-    edge.on("GET", PATHS[WEB], thing("web", spec={"replicas": 2, "paused": True, "template": TEMPLATE}))
+    edge.on("GET", PATHS[WEB], obj("web", spec={"replicas": 2, "paused": True, "template": TEMPLATE}))
     assert reader.states([WEB])[WEB].owner_uids == frozenset()
     for name, owner in {"web-1": "web", "web-2": "web", "api-1": "api"}.items():
-        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, reference("Deployment", owner)))
+        edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", owner)))
         reader.topmost("ns", reference("ReplicaSet", name))
-    expected = read(WEB, wanted=2)
+    expected = read(WEB, wanted=2, least_available=2)
     assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
 
 
-def test_a_replica_set_that_another_deployment_has_adopted(edge: Edge, reader: ControllerReader) -> None:
+def test_a_replica_set_that_another_deployment_has_adopted(edge: ScriptedApiServer, reader: ControllerReader) -> None:
     adopted = Controller("ns", "Deployment", "web", "uid-of-another")
     replica_set, before = reference("ReplicaSet", "web-1"), reference("Deployment", "web")
     after = reference("Deployment", "web", uid=adopted.uid)
-    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", before), thing("web-1", after))
-    edge.on("GET", PATHS[WEB], thing("web", uid=adopted.uid))
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", before), obj("web-1", after))
+    edge.on("GET", PATHS[WEB], obj("web", uid=adopted.uid))
     assert reader.topmost("ns", replica_set) == WEB
     assert not reader.states([WEB])[WEB].exists
     assert reader.topmost("ns", replica_set) == adopted
 
 
 def pod(name: str, phase: str, owner: OwnerReference, restarts: int = 0) -> dict[str, Any]:
-    meta = thing(name, owner).body["metadata"]
+    meta = obj(name, owner).body["metadata"]
     return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [{"restartCount": restarts}]}}
 
 
-def test_restarts_of_a_job_that_restarts_containers_count_as_failures(edge: Edge, reader: ControllerReader) -> None:
+def test_restarts_of_a_job_that_restarts_containers_count_as_failures(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
     ours, other = reference("Job", "backup", "batch/v1"), reference("Job", "other", "batch/v1")
     spec = JOB | {"template": RESTARTING, "selector": {"matchLabels": {"b": "2", "a": "1"}}}
-    edge.on("GET", PATHS[BACKUP], thing("backup", spec=spec, status={"failed": 1}))
+    edge.on("GET", PATHS[BACKUP], obj("backup", spec=spec, status={"failed": 1}))
     edge.on(
         "GET", PODS, listed(pod("a", "Running", ours, 2), pod("b", "Failed", ours, 4), pod("c", "Running", other, 8))
     )
     expected = read(BACKUP, RESTARTING, wanted=2, job=JobFacts(backoff_limit=3, failures=3))
     assert reader.states([BACKUP]) == {BACKUP: expected}
-    assert [one.query for one in edge.seen(path=PODS)] == [{"limit": "500", "labelSelector": "a=1,b=2"}]
+    assert [request.query for request in edge.seen(path=PODS)] == [{"limit": "500", "labelSelector": "a=1,b=2"}]
 
 
-def test_of_kinds_that_cannot_be_read_the_pods_that_succeeded_are_counted(edge: Edge, reader: ControllerReader) -> None:
+def test_succeeded_pods_of_custom_controllers_are_counted(edge: ScriptedApiServer, reader: ControllerReader) -> None:
     rollout, workflow = (
         reference("Rollout", "web", "argoproj.io/v1alpha1"),
         reference("Workflow", "w", "argoproj.io/v1"),
     )
-    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", rollout))
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", rollout))
     replica_set = reference("ReplicaSet", "web-1")
-    found = [pod("a", "Succeeded", workflow), pod("b", "Succeeded", workflow), pod("c", "Succeeded", replica_set)]
-    edge.on("GET", PODS, listed(*found))
+    pods = [pod("a", "Succeeded", workflow), pod("b", "Succeeded", workflow), pod("c", "Succeeded", replica_set)]
+    edge.on("GET", PODS, listed(*pods))
     first, second = reader.topmost("ns", replica_set), reader.topmost("ns", workflow)
     assert reader.states([first, second]) == {
         first: ControllerState(first, frozenset({"uid-web", "uid-web-1"}), wanted=1, succeeded=1),
         second: ControllerState(second, frozenset({"uid-w"}), succeeded=2),
     }
-    assert [one.query for one in edge.seen(path=PODS)] == [{"limit": "500", "fieldSelector": "status.phase=Succeeded"}]
+    assert [request.query for request in edge.seen(path=PODS)] == [
+        {"limit": "500", "fieldSelector": "status.phase=Succeeded"}
+    ]
 
 
-#: ReplicaSets of a Rollout, which cannot be read → how many pods it wants, and whether it is there.
+#: ReplicaSets of a Rollout, which cannot be read → the number of pods that it wants, and whether it exists.
 REPLICA_SETS: dict[str, tuple[list[dict[str, Any] | None], int, bool]] = {
     "scaled": ([{"replicas": 2}, {"replicas": 1}], 3, True),
     "scaled to zero": ([{"replicas": 0}, None], 0, True),
@@ -262,13 +266,13 @@ REPLICA_SETS: dict[str, tuple[list[dict[str, Any] | None], int, bool]] = {
 
 
 @pytest.mark.parametrize(("specs", "wanted", "exists"), REPLICA_SETS.values(), ids=REPLICA_SETS)
-def test_replica_sets_tell_what_a_controller_wants_that_cannot_be_read(
-    edge: Edge, reader: ControllerReader, specs: list[dict[str, Any] | None], wanted: int, exists: bool
+def test_the_state_of_a_custom_controller_is_derived_from_its_replica_sets(
+    edge: ScriptedApiServer, reader: ControllerReader, specs: list[dict[str, Any] | None], wanted: int, exists: bool
 ) -> None:
     rollout, names = reference("Rollout", "web", "argoproj.io/v1alpha1"), [f"web-{number}" for number in range(2)]
     for name, spec in zip(names, specs, strict=True):
-        later = status(404, "gone") if spec is None else thing(name, spec=spec)
-        edge.on("GET", f"{APPS}/replicasets/{name}", thing(name, rollout), later)
+        later = status(404, "gone") if spec is None else obj(name, spec=spec)
+        edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, rollout), later)
     [web] = {reader.topmost("ns", reference("ReplicaSet", name)) for name in names}
     edge.on("GET", PODS, listed())
     state = reader.states([web])[web]
@@ -280,14 +284,14 @@ def test_replica_sets_tell_what_a_controller_wants_that_cannot_be_read(
 
 
 def failed_create(name: str, message: str, minutes: float, **times: str | None) -> dict[str, Any]:
-    """An event of *minutes* before NOW."""
+    """Return a FailedCreate Event from *minutes* before NOW."""
     at = (NOW - dt.timedelta(minutes=minutes)).isoformat()
     return {"metadata": {"namespace": "ns", "name": name}, "message": message, "lastTimestamp": at, **times}
 
 
 WORDS: dict[str, tuple[dict[str, Step], str]] = {
     "a condition of a ReplicaSet": (
-        {f"{APPS}/replicasets/web-1": thing("web-1", reference("Deployment", "web"), status=failing("no quota"))},
+        {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"), status=failing("no quota"))},
         "no quota",
     ),
     "the newest event": (
@@ -311,47 +315,51 @@ WORDS: dict[str, tuple[dict[str, Step], str]] = {
 
 
 @pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
-def test_words_for_why_pods_cannot_be_created(
-    edge: Edge, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
+def test_the_message_why_pods_cannot_be_created(
+    edge: ScriptedApiServer, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
 ) -> None:
-    replica_set = thing("web-1", reference("Deployment", "web"))
+    replica_set = obj("web-1", reference("Deployment", "web"))
     for address, step in {f"{APPS}/replicasets/web-1": replica_set, EVENTS: listed(), **served}.items():
         edge.on("GET", address, step)
-    edge.on("GET", PATHS[WEB], thing("web", spec={"template": TEMPLATE}))
-    clock.told = NOW
+    edge.on("GET", PATHS[WEB], obj("web", spec={"template": TEMPLATE}))
+    clock.fixed_time = NOW
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
     assert reader.states([WEB])[WEB].refusal == ""
     assert reader.states([WEB], words=True)[WEB].refusal == expected
 
 
-def test_events_are_those_of_the_replica_sets(edge: Edge, reader: ControllerReader) -> None:
-    edge.on("GET", f"{APPS}/replicasets/web-1", thing("web-1", reference("Deployment", "web")))
-    edge.on("GET", PATHS[WEB], thing("web"))
+def test_events_are_those_of_the_replica_sets(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", reference("Deployment", "web")))
+    edge.on("GET", PATHS[WEB], obj("web"))
     edge.on("GET", EVENTS, listed())
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
     reader.states([WEB], words=True)
     selector = "involvedObject.uid=uid-web-1,reason=FailedCreate"
-    assert [one.query["fieldSelector"] for one in edge.seen(path=EVENTS)] == [selector]
+    assert [request.query["fieldSelector"] for request in edge.seen(path=EVENTS)] == [selector]
 
 
-def test_no_words_are_looked_for_where_a_condition_has_them(edge: Edge, reader: ControllerReader) -> None:
-    edge.on("GET", PATHS[RC], thing("rc", status=failing("exceeded quota")))
+def test_events_are_not_read_if_a_condition_has_the_message(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+    edge.on("GET", PATHS[RC], obj("rc", status=failing("exceeded quota")))
     assert reader.states([RC], words=True)[RC].refusal == "exceeded quota"
     assert len(edge.requests) == 1
 
 
 FORBIDDEN = 'deployments.apps "web" is forbidden: User "eve" cannot get resource "deployments"'
-MALFORMED = "the answer is not what was expected: Expected `int | null`, got `str` - at `$.spec.replicas`"
+MALFORMED = "unexpected response: Expected `int | null`, got `str` - at `$.spec.replicas`"
 ERRORS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
     "a missing right": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
     "a busy server": (status(429, "slow down"), Retryable, "get deployments ns/web: slow down (429)"),
-    "another shape": (thing("web", spec={"replicas": "two"}), InputError, f"get deployments ns/web: {MALFORMED}"),
+    "an unexpected response": (
+        obj("web", spec={"replicas": "two"}),
+        InputError,
+        f"get deployments ns/web: {MALFORMED}",
+    ),
 }
 
 
 @pytest.mark.parametrize(("step", "kind", "message"), ERRORS.values(), ids=ERRORS)
-def test_what_cannot_be_read_is_an_error_and_never_a_deletion(
-    edge: Edge, reader: ControllerReader, step: Step, kind: type[ReschedulerError], message: str
+def test_a_controller_that_cannot_be_read_is_an_error_and_not_a_deletion(
+    edge: ScriptedApiServer, reader: ControllerReader, step: Step, kind: type[ReschedulerError], message: str
 ) -> None:
     edge.on("GET", PATHS[WEB], step)
     with pytest.raises(ReschedulerError) as caught:
@@ -359,8 +367,8 @@ def test_what_cannot_be_read_is_an_error_and_never_a_deletion(
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
-def test_a_replica_set_that_cannot_be_read_is_an_error(edge: Edge, reader: ControllerReader) -> None:
-    edge.on("GET", f"{APPS}/replicasets/web-1", Reset(), thing("web-1", reference("Deployment", "web")))
+def test_a_replica_set_that_cannot_be_read_is_an_error(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", ResetReply(), obj("web-1", reference("Deployment", "web")))
     with pytest.raises(Retryable):
         reader.topmost("ns", reference("ReplicaSet", "web-1"))
     assert reader.topmost("ns", reference("ReplicaSet", "web-1")) == WEB

@@ -1,4 +1,4 @@
-"""Consistent reads, and what they cost."""
+"""Consistent reads and their requests."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import pytest
 
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import Cluster
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.planning.freshness import FreshPod
-from tests.kube.edge import Edge, Reply, Request, Step, status
+from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, Step, status
 
 NODES, PODS, BUDGETS = "/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets"
 
@@ -31,21 +31,21 @@ def listed(*items: dict[str, Any], following: str = "") -> Reply:
 
 
 def by_selector(**answers: Reply) -> Any:
-    """Answers to lists of pods by their field selectors, with ``_`` for what names cannot hold."""
+    """Script responses to lists of pods by field selector, with ``_`` for characters that names cannot contain."""
 
-    def answer(request: Request) -> Reply:
+    def answer(request: ReceivedRequest) -> Reply:
         return answers[request.query["fieldSelector"].replace("spec.nodeName=", "").replace(",status.phase=", "_")]
 
     return answer
 
 
-def asked(edge: Edge) -> list[tuple[str, str]]:
-    """Paths and field selectors of the requests. None of them may be answered by a cache."""
-    assert not any("resourceVersion" in one.query for one in edge.requests)
-    return [(one.path, one.query.get("fieldSelector", "")) for one in edge.requests]
+def asked(edge: ScriptedApiServer) -> list[tuple[str, str]]:
+    """Return paths and field selectors of the requests. Checks that no request may be served from a cache."""
+    assert not any("resourceVersion" in request.query for request in edge.requests)
+    return [(request.path, request.query.get("fieldSelector", "")) for request in edge.requests]
 
 
-def test_a_few_targets_are_read_one_by_one(edge: Edge, client: Client) -> None:
+def test_a_few_targets_are_read_one_by_one(edge: ScriptedApiServer, client: Client) -> None:
     leaving = pod("b", "od", deletionTimestamp="2026-01-01T00:00:00Z")
     edge.on("GET", f"{NODES}/od", Reply(node("od")))
     edge.on("GET", f"{NODES}/spot", Reply(node("spot", allocatable={"cpu": "4"})))
@@ -61,7 +61,7 @@ def test_a_few_targets_are_read_one_by_one(edge: Edge, client: Client) -> None:
         ),
     )
     edge.on("GET", "/apis/policy/v1/namespaces/ns/poddisruptionbudgets", listed(budget("web", "ns")))
-    fresh = Cluster(client).read_fresh("od", ["spot", "gone"], ["ns"])
+    fresh = KubeCluster(client).read_fresh("od", ["spot", "gone"], ["ns"])
     assert (fresh.node, sorted(fresh.asked), sorted(fresh.nodes)) == ("od", ["gone", "od", "spot"], ["od", "spot"])
     assert fresh.nodes["spot"].status.allocatable == {"cpu": "4"}
     assert fresh.pods == {
@@ -71,7 +71,7 @@ def test_a_few_targets_are_read_one_by_one(edge: Edge, client: Client) -> None:
         "uid-b": FreshPod("ns", "b", "od", terminating=True),
         "uid-c": FreshPod("ns", "c", "spot", finished=True),
     }
-    assert [(key, one.status.disruptions_allowed) for key, one in fresh.budgets.items()] == [("ns/web", 1)]
+    assert [(key, budget_.status.disruptions_allowed) for key, budget_ in fresh.budgets.items()] == [("ns/web", 1)]
     assert asked(edge) == [
         (f"{NODES}/gone", ""),
         (f"{NODES}/od", ""),
@@ -84,13 +84,13 @@ def test_a_few_targets_are_read_one_by_one(edge: Edge, client: Client) -> None:
     ]
 
 
-def test_many_targets_and_namespaces_are_read_with_one_list_each(edge: Edge, client: Client) -> None:
+def test_many_targets_and_namespaces_are_read_with_one_list_each(edge: ScriptedApiServer, client: Client) -> None:
     targets, namespaces = [f"spot-{number}" for number in range(11)], [f"ns-{number}" for number in range(11)]
     unreadable = {"metadata": {"name": "else", "namespace": "else"}, "spec": "?"}
     edge.on("GET", NODES, listed(*map(node, targets[:6]), following="n1"), listed(*map(node, targets[6:]), unreadable))
     edge.on("GET", PODS, listed(pod("a", "od"), pod("b", "spot-3"), following="n1"), listed(pod("c"), pod("d", "else")))
     edge.on("GET", BUDGETS, listed(budget("web", "ns-1"), budget("web", "else"), unreadable))
-    fresh = Cluster(client).read_fresh("od", targets, namespaces)
+    fresh = KubeCluster(client).read_fresh("od", targets, namespaces)
     assert set(fresh.nodes) == set(targets)
     assert fresh.pods == {
         "uid-a": FreshPod("ns", "a", "od"),
@@ -100,7 +100,7 @@ def test_many_targets_and_namespaces_are_read_with_one_list_each(edge: Edge, cli
     assert set(fresh.budgets) == {"ns-1/web"}
     live = "status.phase!=Succeeded,status.phase!=Failed"
     assert asked(edge) == [(NODES, ""), (NODES, ""), (PODS, live), (PODS, live), (BUDGETS, "")]
-    assert [one.query.get("continue") for one in edge.requests] == [None, "n1", None, "n1", None]
+    assert [request.query.get("continue") for request in edge.requests] == [None, "n1", None, "n1", None]
 
 
 ERRORS: dict[str, tuple[dict[str, Step], type[ReschedulerError], str]] = {
@@ -121,19 +121,19 @@ ERRORS: dict[str, tuple[dict[str, Step], type[ReschedulerError], str]] = {
 
 
 @pytest.mark.parametrize(("served", "kind", "message"), ERRORS.values(), ids=ERRORS)
-def test_what_cannot_be_read_is_an_error(
-    edge: Edge, client: Client, served: dict[str, Step], kind: type[ReschedulerError], message: str
+def test_failed_reads_are_errors(
+    edge: ScriptedApiServer, client: Client, served: dict[str, Step], kind: type[ReschedulerError], message: str
 ) -> None:
     for path, step in {f"{NODES}/od": Reply(node("od")), PODS: listed(), **served}.items():
         edge.on("GET", path, step)
     with pytest.raises(ReschedulerError) as caught:
-        Cluster(client).read_fresh("od", [], [])
+        KubeCluster(client).read_fresh("od", [], [])
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
-def test_a_node_as_it_is_now(edge: Edge, client: Client) -> None:
+def test_a_consistent_read_of_a_node(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", f"{NODES}/od", Reply(node("od", conditions=[{"type": "Ready", "status": "True"}])), status(404))
-    found = Cluster(client).node("od")
-    assert (found.metadata.uid, found.condition("Ready")) == ("uid-od", "True")
+    od = KubeCluster(client).node("od")
+    assert (od.metadata.uid, od.condition("Ready")) == ("uid-od", "True")
     with pytest.raises(NotFound):
-        Cluster(client).node("od")
+        KubeCluster(client).node("od")

@@ -1,4 +1,4 @@
-"""Jobs as the API server has them: pods wanted, failures counted, disruptions ignored."""
+"""Jobs as API objects: wanted pods, counted failures, ignored disruptions."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ WANTED: dict[str, tuple[Fields, Fields, int]] = {
         1,
     ),
     "all completions": ({"parallelism": 3, "completions": 3}, {"succeeded": 3}, 0),
-    "a work queue that nobody has emptied": ({"parallelism": 3}, {"active": 1}, 3),
+    "a work queue without a success": ({"parallelism": 3}, {"active": 1}, 3),
     "a work queue after the first success": ({"parallelism": 3}, {"active": 2, "succeeded": 1}, 2),
     "nulls": ({"parallelism": 2, "completions": None}, {"uncountedTerminatedPods": None, "conditions": None}, 2),
     "suspended": ({"parallelism": 3, "suspend": True}, {}, 0),
@@ -121,7 +121,7 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
         [{"action": "Count", "onPodConditions": [DISRUPTED]}, on_codes("FailJob", "NotIn", 0)],
         COUNTS,
     ),
-    "anything after does not matter": ([IGNORE, on_codes("FailJob", "NotIn", 0)], IGNORED),
+    "later rules do not matter": ([IGNORE, on_codes("FailJob", "NotIn", 0)], IGNORED),
 }
 
 
@@ -137,8 +137,8 @@ def pod(phase: str, *counts: int, init: int = 0, controller: str = "job") -> Job
         "containerStatuses": [{"restartCount": count} for count in counts],
         "initContainerStatuses": [{"restartCount": init}],
     }
-    made = {"metadata": {"name": "p", "ownerReferences": owners}, "status": status}
-    return msgspec.json.decode(msgspec.json.encode(made), type=JobPod)
+    value = {"metadata": {"name": "p", "ownerReferences": owners}, "status": status}
+    return msgspec.json.decode(msgspec.json.encode(value), type=JobPod)
 
 
 def test_restarts_are_those_of_containers_of_active_pods_of_the_job() -> None:

@@ -1,4 +1,4 @@
-"""Leader election as a decision, and as a thread against a Lease that others write to."""
+"""Leader election: the decision, and the thread with a Lease that others modify."""
 
 import datetime as dt
 import socket
@@ -12,61 +12,73 @@ import pytest
 from rescheduler.errors import NotLeading
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.lease import Acquire, Record, Renew, Seen, Step, Wait, decide, held, released
+from rescheduler.kube.lease import (
+    AcquireLease,
+    LeaseRecord,
+    ObservedLease,
+    RenewLease,
+    Step,
+    WaitForHolder,
+    decide,
+    held,
+    released,
+)
 from tests.kube.conftest import HastyClock, eventually
-from tests.kube.edge import Edge, Reply, Request, Stall, status
+from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, StallReply, status
 
 NOW = dt.datetime(2026, 5, 4, 3, 2, 1, 5, tzinfo=dt.UTC)
 STAMP = "2026-05-04T03:02:01.000005Z"
 
 
-def record(holder: str | None, seconds: int | None = 15, renewed: str = "before") -> Record:
-    return Record(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
+def record(holder: str | None, seconds: int | None = 15, renewed: str = "before") -> LeaseRecord:
+    return LeaseRecord(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
 
 
-DECISIONS: dict[str, tuple[Seen | None, float, Step]] = {
-    "no Lease": (None, 0.0, Acquire()),
-    "given back": (Seen(record(""), 100.0), 100.0, Acquire()),
-    "never held": (Seen(record(None), 100.0), 100.0, Acquire()),
-    "ours": (Seen(record("me"), 100.0), 100.0, Renew()),
-    "ours, long not renewed": (Seen(record("me"), 100.0), 900.0, Renew()),
-    "another's": (Seen(record("you"), 100.0), 114.9, Wait("you")),
-    "another's, run out": (Seen(record("you"), 100.0), 115.0, Acquire()),
-    "another's, with a longer promise": (Seen(record("you", 60), 100.0), 159.9, Wait("you")),
-    "another's, without a promise": (Seen(record("you", None), 100.0), 114.9, Wait("you")),
-    "another's, promising nothing": (Seen(record("you", 0), 100.0), 100.0, Acquire()),
+DECISIONS: dict[str, tuple[ObservedLease | None, float, Step]] = {
+    "no Lease": (None, 0.0, AcquireLease()),
+    "released": (ObservedLease(record(""), 100.0), 100.0, AcquireLease()),
+    "never held": (ObservedLease(record(None), 100.0), 100.0, AcquireLease()),
+    "ours": (ObservedLease(record("me"), 100.0), 100.0, RenewLease()),
+    "ours, long not renewed": (ObservedLease(record("me"), 100.0), 900.0, RenewLease()),
+    "another's": (ObservedLease(record("you"), 100.0), 114.9, WaitForHolder("you")),
+    "another's, expired": (ObservedLease(record("you"), 100.0), 115.0, AcquireLease()),
+    "another's, with a longer duration": (ObservedLease(record("you", 60), 100.0), 159.9, WaitForHolder("you")),
+    "another's, without a duration": (ObservedLease(record("you", None), 100.0), 114.9, WaitForHolder("you")),
+    "another's, with a duration of 0": (ObservedLease(record("you", 0), 100.0), 100.0, AcquireLease()),
 }
 
 
 @pytest.mark.parametrize(("seen", "now", "expected"), DECISIONS.values(), ids=DECISIONS)
-def test_what_to_do_about_a_lease(seen: Seen | None, now: float, expected: Step) -> None:
+def test_the_decision_about_a_lease(seen: ObservedLease | None, now: float, expected: Step) -> None:
     assert decide(seen, "me", now) == expected
 
 
-def test_only_a_change_that_we_see_starts_a_holder_s_time_anew() -> None:
-    first = Seen(record("you", renewed="year 3000"), 100.0)
+def test_only_an_observed_change_extends_the_time_of_a_holder() -> None:
+    first = ObservedLease(record("you", renewed="year 3000"), 100.0)
     assert first.again(record("you", renewed="year 3000"), 110.0) == first
-    assert first.again(record("you", renewed="year 1970"), 110.0) == Seen(record("you", renewed="year 1970"), 110.0)
+    assert first.again(record("you", renewed="year 1970"), 110.0) == ObservedLease(
+        record("you", renewed="year 1970"), 110.0
+    )
 
 
-def test_records_that_are_written() -> None:
-    made = held(None, "me", NOW)
-    assert made == Record("me", 15, STAMP, STAMP, 0)
+def test_written_records() -> None:
+    record = held(None, "me", NOW)
+    assert record == LeaseRecord("me", 15, STAMP, STAMP, 0)
     later = NOW + dt.timedelta(seconds=2)
-    assert held(made, "me", later) == Record("me", 15, STAMP, "2026-05-04T03:02:03.000005Z", 0)
-    assert held(made, "you", later) == Record(
+    assert held(record, "me", later) == LeaseRecord("me", 15, STAMP, "2026-05-04T03:02:03.000005Z", 0)
+    assert held(record, "you", later) == LeaseRecord(
         "you", 15, "2026-05-04T03:02:03.000005Z", "2026-05-04T03:02:03.000005Z", 1
     )
-    assert released(made, later) == Record("", 1, STAMP, "2026-05-04T03:02:03.000005Z", 0)
+    assert released(record, later) == LeaseRecord("", 1, STAMP, "2026-05-04T03:02:03.000005Z", 0)
 
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 
 
 class LeaseServer:
-    """One Lease, with the optimistic concurrency of the real one."""
+    """An in-memory Lease with optimistic concurrency."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: ScriptedApiServer) -> None:
         self.spec: dict[str, Any] | None = None
         self.version = 0
         self.creatable = True
@@ -86,22 +98,22 @@ class LeaseServer:
         return Reply({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
 
     def delete(self) -> None:
-        """Nobody may create it again."""
+        """Delete the Lease, and forbid its creation."""
         self.spec, self.creatable = None, False
 
-    def get(self, _: Request) -> Reply:
+    def get(self, _: ReceivedRequest) -> Reply:
         with self.lock:
             if self.spec is None:
                 return status(404)
             return Reply({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
 
-    def create(self, request: Request) -> Reply:
+    def create(self, request: ReceivedRequest) -> Reply:
         with self.lock:
             if not self.creatable:
                 return status(403)
             return self.write(request.body["spec"]) if self.spec is None else status(409)
 
-    def patch(self, request: Request) -> Reply:
+    def patch(self, request: ReceivedRequest) -> Reply:
         with self.lock:
             if self.spec is None:
                 return status(404)
@@ -111,7 +123,7 @@ class LeaseServer:
 
 
 class SettableClock(HastyClock):
-    """Monotonic time stands still until it is moved."""
+    """A clock whose monotonic time changes only when the test advances it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +143,7 @@ def electing(client: Client, clock: HastyClock) -> Iterator[Elector]:
         elector.stop(60.0)
 
 
-def test_the_first_leads_the_second_waits_and_leads_when_the_lease_is_given_back(edge: Edge, client: Client) -> None:
+def test_the_first_leads_and_the_second_leads_after_the_release(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
     with electing(client, clock) as first:
@@ -147,7 +159,7 @@ def test_the_first_leads_the_second_waits_and_leads_when_the_lease_is_given_back
     assert lease.holder == ""
 
 
-def test_a_dead_leader_s_lease_is_taken_after_its_time_and_not_before(edge: Edge, client: Client) -> None:
+def test_the_lease_of_a_dead_leader_is_acquired_after_its_duration(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"})
     clock = SettableClock()
@@ -162,12 +174,12 @@ def test_a_dead_leader_s_lease_is_taken_after_its_time_and_not_before(edge: Edge
         assert lease.holder == elector.identity
 
 
-def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: Edge, client: Client) -> None:
+def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
     with electing(client, clock) as elector:
         eventually(lambda: elector.leading)
-        with lease.lock:  # every answer hangs from here on
+        with lease.lock:  # blocks every answer from now on
             clock.seconds = 9.9
             assert elector.leading
             clock.seconds = 10.0
@@ -175,16 +187,16 @@ def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: Edge, cli
         eventually(lambda: elector.leading)
 
 
-def test_what_a_leader_sends_ends_before_anybody_else_may_take_its_lease(edge: Edge, client: Client) -> None:
+def test_writes_of_a_leader_complete_before_another_replica_may_lead(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
     clock.seconds = 100.0
     with electing(client, clock) as elector:
-        with pytest.raises(NotLeading, match=r"^the lease ns/l is not ours \(any more\)$"):
+        with pytest.raises(NotLeading, match=r"^the lease ns/l is not held by this replica$"):
             elector.seconds_left()
         assert elector.deadline == float("-inf")
         eventually(lambda: elector.leading)
-        with lease.lock:  # every renewal hangs from here on
+        with lease.lock:  # blocks every renewal from now on
             assert elector.deadline == 113.0
             clock.seconds = 109.9
             assert elector.seconds_left() == pytest.approx(3.1)
@@ -195,7 +207,9 @@ def test_what_a_leader_sends_ends_before_anybody_else_may_take_its_lease(edge: E
         assert elector.deadline == 123.0
 
 
-def test_the_fence_may_lag_for_five_seconds_after_the_lease_was_acquired(edge: Edge, client: Client) -> None:
+def test_the_fence_may_lag_for_five_seconds_after_the_lease_was_acquired(
+    edge: ScriptedApiServer, client: Client
+) -> None:
     LeaseServer(edge)
     clock = SettableClock()
     with electing(client, clock) as elector:
@@ -215,8 +229,8 @@ TAKEN: dict[str, Callable[[LeaseServer], object]] = {
 
 
 @pytest.mark.parametrize("happens", TAKEN.values(), ids=TAKEN)
-def test_a_leader_that_finds_its_lease_gone_sends_nothing_from_then_on(
-    edge: Edge, client: Client, happens: Callable[[LeaseServer], object]
+def test_a_leader_whose_lease_is_deleted_sends_no_more_writes(
+    edge: ScriptedApiServer, client: Client, happens: Callable[[LeaseServer], object]
 ) -> None:
     lease = LeaseServer(edge)
     with electing(client, SettableClock()) as elector:
@@ -228,14 +242,14 @@ def test_a_leader_that_finds_its_lease_gone_sends_nothing_from_then_on(
             elector.seconds_left()
 
 
-def test_an_identity_begins_with_the_pod_s_name() -> None:
+def test_an_identity_starts_with_the_name_of_the_pod() -> None:
     first, second = identity("web-5d9-x2x"), identity("web-5d9-x2x")
     assert first.split("_")[0] == second.split("_")[0] == "web-5d9-x2x"
     assert first != second
     assert identity().split("_")[0] == socket.gethostname()
 
 
-def test_a_leader_whose_lease_was_taken_stops_and_does_not_take_it_back(edge: Edge, client: Client) -> None:
+def test_a_leader_that_lost_its_lease_stops_and_does_not_acquire_it(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
     with electing(client, clock) as elector:
@@ -248,7 +262,7 @@ def test_a_leader_whose_lease_was_taken_stops_and_does_not_take_it_back(edge: Ed
         assert lease.holder == "thief"
 
 
-def test_a_lease_that_was_taken_from_us_is_not_given_back(edge: Edge, client: Client) -> None:
+def test_a_lease_of_another_holder_is_not_released(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     with electing(client, SettableClock()) as elector:
         eventually(lambda: elector.leading)
@@ -259,11 +273,11 @@ def test_a_lease_that_was_taken_from_us_is_not_given_back(edge: Edge, client: Cl
 
 
 class AnnotatedLease(LeaseServer):
-    """Somebody annotates it just before it is given back, which changes its version and nothing else."""
+    """Another client annotates the Lease just before its release, which only changes its version."""
 
     annotated = False
 
-    def patch(self, request: Request) -> Reply:
+    def patch(self, request: ReceivedRequest) -> Reply:
         if not self.annotated and not request.body["spec"]["holderIdentity"]:
             self.annotated = True
             with self.lock:
@@ -271,17 +285,17 @@ class AnnotatedLease(LeaseServer):
         return super().patch(request)
 
 
-def test_a_lease_that_somebody_annotated_is_given_back(edge: Edge, client: Client) -> None:
+def test_a_lease_that_another_client_annotated_is_released(edge: ScriptedApiServer, client: Client) -> None:
     lease = AnnotatedLease(edge)
     with electing(client, SettableClock()) as elector:
         eventually(lambda: elector.leading)
     assert (lease.annotated, lease.holder) == (True, "")
 
 
-def test_a_lease_acquired_at_the_very_end_is_given_back_and_never_led_by(edge: Edge, client: Client) -> None:
+def test_a_lease_acquired_during_the_shutdown_is_released(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     elector = Elector(client, SettableClock(), "ns", "l", identity())
-    with lease.lock:  # the answers wait
+    with lease.lock:  # blocks the answers
         elector.start()
         eventually(lambda: edge.seen(path=f"{PATH}/l"))
         ending = threading.Thread(target=elector.stop, args=[60.0])
@@ -291,20 +305,20 @@ def test_a_lease_acquired_at_the_very_end_is_given_back_and_never_led_by(edge: E
     assert (lease.holder, elector.leading) == ("", False)
 
 
-def test_who_may_not_write_the_lease_never_leads_and_is_told(
-    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+def test_a_replica_that_may_not_write_the_lease_never_leads_and_logs_it(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge.on("GET", f"{PATH}/l", status(404))
     edge.on("POST", PATH, status(403, 'leases.coordination.k8s.io is forbidden: User "x" cannot create'))
     with electing(client, clock) as elector:
         eventually(lambda: caplog.records)
         assert not elector.leading
-    said = 'create lease ns/l: leases.coordination.k8s.io is forbidden: User "x" cannot create (403)'
-    assert caplog.records[0].getMessage() == f"lease ns/l: {said}"
+    message = 'create lease ns/l: leases.coordination.k8s.io is forbidden: User "x" cannot create (403)'
+    assert caplog.records[0].getMessage() == f"lease ns/l: {message}"
 
 
-def test_an_api_server_that_is_silent_from_the_start_does_not_hold_up_the_end(edge: Edge, client: Client) -> None:
-    edge.on("GET", f"{PATH}/l", Stall())
+def test_an_api_server_that_never_responds_does_not_delay_the_shutdown(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", f"{PATH}/l", StallReply())
     elector = Elector(client, HastyClock(), "ns", "l", identity())
     elector.start()
     eventually(lambda: edge.requests)

@@ -1,4 +1,4 @@
-"""Which patch makes a node look as wanted."""
+"""The patch for an edit of a node."""
 
 from typing import Any
 
@@ -14,19 +14,19 @@ BASE = {"uid": "u", "resourceVersion": "7"}
 Case = tuple[dict[str, Any], NodeEdit, dict[str, Any] | None]
 
 CASES: dict[str, Case] = {
-    "nothing wanted": ({"taints": [THEIRS]}, NodeEdit(), None),
+    "no change": ({"taints": [THEIRS]}, NodeEdit(), None),
     "a cordon": (
         {"taints": [THEIRS]},
         NodeEdit(cordon=True, annotate={"by": "us"}),
         {"metadata": BASE | {"annotations": {"by": "us"}}, "spec": {"unschedulable": True}},
     ),
-    "a cordon that is there": ({"unschedulable": True}, NodeEdit(cordon=True), None),
-    "a cordon that goes": (
+    "a node that is already cordoned": ({"unschedulable": True}, NodeEdit(cordon=True), None),
+    "an uncordon": (
         {"unschedulable": True},
         NodeEdit(cordon=False),
         {"metadata": BASE, "spec": {"unschedulable": None}},
     ),
-    "no cordon that goes": ({}, NodeEdit(cordon=False), None),
+    "an uncordon of a schedulable node": ({}, NodeEdit(cordon=False), None),
     "taint on a bare node": (
         {},
         NodeEdit(taint=(OURS,)),
@@ -65,12 +65,12 @@ CASES: dict[str, Case] = {
         NodeEdit(untaint=("ours",)),
         {"metadata": BASE, "spec": {"taints": [THEIRS]}},
     ),
-    "the last taint goes": (
+    "the last taint is removed": (
         {"taints": [{"key": "ours", "effect": "NoSchedule"}]},
         NodeEdit(untaint=("ours",)),
         {"metadata": BASE, "spec": {"taints": None}},
     ),
-    "untaint where there is none": ({"taints": [THEIRS]}, NodeEdit(untaint=("ours",)), None),
+    "untaint without taints": ({"taints": [THEIRS]}, NodeEdit(untaint=("ours",)), None),
     "taint and untaint at once": (
         {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]},
         NodeEdit(taint=(OURS,), untaint=("soft",)),

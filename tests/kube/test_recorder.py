@@ -1,65 +1,83 @@
-"""Kubernetes Events: the same news once, then counted; never in anybody's way."""
+"""Kubernetes Events: deduplicated and counted, without blocking the caller."""
 
 import datetime as dt
 
 import pytest
 
 from rescheduler.kube.client import Client
-from rescheduler.kube.correlation import BURST, DISTINCT, Bucket, Correlator, Create, News, Subject, Update
+from rescheduler.kube.correlation import (
+    BURST,
+    DISTINCT,
+    Bucket,
+    Correlator,
+    CreateEvent,
+    Occurrence,
+    Subject,
+    UpdateEvent,
+)
 from rescheduler.kube.recorder import QUEUE_LENGTH, Recorder
 from tests.kube.conftest import HastyClock, eventually
-from tests.kube.edge import Edge, Reply, Stall, Step, status
+from tests.kube.edge import Reply, ScriptedApiServer, StallReply, Step, status
 
 NODE = Subject("Node", "node-1", "n1")
 POD = Subject("Pod", "web-0", "u1", "ns")
 AT = dt.datetime(2026, 5, 4, 3, 2, 1, tzinfo=dt.UTC)
 
 
-def news(subject: Subject = NODE, reason: str = "DrainBlocked", message: str = "no") -> News:
-    return News(subject, reason, message, "Normal", AT)
+def news(subject: Subject = NODE, reason: str = "DrainBlocked", message: str = "no") -> Occurrence:
+    return Occurrence(subject, reason, message, "Normal", AT)
 
 
-def test_the_same_news_is_one_event_that_is_counted_until_15_minutes_have_passed() -> None:
+def test_equal_occurrences_are_counted_on_one_event_for_15_minutes() -> None:
     correlator = Correlator()
     seen = []
     for now in (0.0, 10.0, 299.0, 300.0, 310.0, 600.0, 899.0, 900.0):
         seen.append(correlator.judge(news(), now))
-        if seen[-1] == Create():
-            correlator.made(news(), f"event-{now:.0f}")
-    assert seen == [Create(), None, None, Update("event-0", 4), None, Update("event-0", 6), None, Create()]
+        if seen[-1] == CreateEvent():
+            correlator.created(news(), f"event-{now:.0f}")
+    assert seen == [
+        CreateEvent(),
+        None,
+        None,
+        UpdateEvent("event-0", 4),
+        None,
+        UpdateEvent("event-0", 6),
+        None,
+        CreateEvent(),
+    ]
 
 
 DIFFERENT = {
     "another object": news(POD),
     "another reason": news(reason="NodeDrained"),
     "another node of that name": news(Subject("Node", "node-1", "n2")),
-    "more serious": News(NODE, "DrainBlocked", "no", "Warning", AT),
+    "more serious": Occurrence(NODE, "DrainBlocked", "no", "Warning", AT),
     "another message": news(message="still no"),
 }
 
 
 @pytest.mark.parametrize("other", DIFFERENT.values(), ids=DIFFERENT)
-def test_other_news_is_an_event_of_its_own(other: News) -> None:
+def test_a_different_occurrence_is_a_new_event(other: Occurrence) -> None:
     correlator = Correlator()
-    assert correlator.judge(news(), 0.0) == Create()
-    assert correlator.judge(other, 0.0) == Create()
+    assert correlator.judge(news(), 0.0) == CreateEvent()
+    assert correlator.judge(other, 0.0) == CreateEvent()
 
 
 def test_many_messages_of_one_reason_are_counted_on_the_last_event() -> None:
     correlator = Correlator()
     messages = [news(message=f"at {number}") for number in range(DISTINCT)]
-    assert [correlator.judge(each, 0.0) for each in messages] == [Create()] * DISTINCT
-    correlator.made(messages[-1], "last")
+    assert [correlator.judge(each, 0.0) for each in messages] == [CreateEvent()] * DISTINCT
+    correlator.created(messages[-1], "last")
     assert correlator.judge(news(message="one more"), 1.0) is None
-    assert correlator.judge(news(message="and another"), 301.0) == Update("last", 3)
-    assert correlator.judge(news(message="and another"), 900.0) == Create()
+    assert correlator.judge(news(message="and another"), 301.0) == UpdateEvent("last", 3)
+    assert correlator.judge(news(message="and another"), 900.0) == CreateEvent()
 
 
-def test_what_could_not_be_made_is_new_the_next_time() -> None:
+def test_an_event_that_could_not_be_created_is_created_the_next_time() -> None:
     correlator = Correlator()
     correlator.judge(news(), 0.0)
     correlator.lost(news())
-    assert correlator.judge(news(), 1.0) == Create()
+    assert correlator.judge(news(), 1.0) == CreateEvent()
 
 
 def test_the_rate_after_the_burst_is_five_a_second() -> None:
@@ -78,12 +96,12 @@ def recording(client: Client, clock: HastyClock) -> Recorder:
     return recorder
 
 
-def test_an_event_as_the_api_server_gets_it(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_an_event_as_sent_to_the_api_server(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("POST", "/api/v1/namespaces/ns/events", Reply({}, 201))
     recorder = recording(client, clock)
     recorder.record(POD, "Rescheduler", "m" * 2000, "Warning")
     recorder.close(60.0)
-    [body] = [one.body for one in edge.requests]
+    [body] = [request.body for request in edge.requests]
     assert body["involvedObject"] == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -99,7 +117,7 @@ def test_an_event_as_the_api_server_gets_it(edge: Edge, client: Client, clock: H
 
 
 class MovingClock(HastyClock):
-    """Six minutes pass between two looks."""
+    """A clock that advances by six minutes at each call."""
 
     seconds = 0.0
 
@@ -108,7 +126,9 @@ class MovingClock(HastyClock):
         return self.seconds
 
 
-def test_a_repeated_event_is_patched_and_one_that_was_deleted_is_made_anew(edge: Edge, client: Client) -> None:
+def test_a_repeated_event_is_patched_and_a_deleted_one_is_created_again(
+    edge: ScriptedApiServer, client: Client
+) -> None:
     clock = MovingClock()
     edge.on("POST", EVENTS, Reply({}, 201))
     recorder = recording(client, clock)
@@ -120,10 +140,10 @@ def test_a_repeated_event_is_patched_and_one_that_was_deleted_is_made_anew(edge:
     recorder.close(60.0)
     [patched] = edge.seen("PATCH")
     assert (patched.body["count"], patched.body["message"]) == (2, "first")
-    assert [one.body["message"] for one in edge.seen("POST")] == ["first", "first"]
+    assert [request.body["message"] for request in edge.seen("POST")] == ["first", "first"]
 
 
-def test_a_write_that_fails_for_a_moment_is_repeated(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_a_write_that_fails_temporarily_is_retried(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("POST", EVENTS, status(503), status(429, retryAfterSeconds=4), Reply({}, 201))
     recorder = recording(client, clock)
     recorder.record(NODE, "NodeDrained", "done")
@@ -140,8 +160,8 @@ HOPELESS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", HOPELESS.values(), ids=HOPELESS)
-def test_events_that_cannot_be_written_are_told_once_in_the_log_and_never_to_the_caller(
-    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture, step: Step
+def test_failures_to_write_events_are_logged_once_and_never_raised(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture, step: Step
 ) -> None:
     edge.on("POST", EVENTS, step)
     recorder = recording(client, clock)
@@ -149,18 +169,18 @@ def test_events_that_cannot_be_written_are_told_once_in_the_log_and_never_to_the
         recorder.record(NODE, reason, "text")
     recorder.close(60.0)
     assert len(edge.requests) == 3
-    [told] = [one.getMessage() for one in caplog.records]
-    assert told.startswith("events cannot be written: create event: events is forbidden")
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.startswith("events cannot be written: create event: events is forbidden")
 
 
-def test_a_hanging_server_holds_up_neither_the_caller_nor_the_end(
-    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+def test_a_hanging_server_delays_neither_the_caller_nor_the_shutdown(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    edge.on("POST", EVENTS, Stall())
+    edge.on("POST", EVENTS, StallReply())
     recorder = recording(client, clock)
     for number in range(QUEUE_LENGTH + 50):
         recorder.record(NODE, f"Reason{number}", "text")
     recorder.close(seconds=0.05)
     recorder.record(NODE, "TooLate", "text")
-    said = f"events: more than {QUEUE_LENGTH} wait to be written, some are dropped"
-    assert [one.getMessage() for one in caplog.records] == [said]
+    message = f"events: more than {QUEUE_LENGTH} are queued, some are dropped"
+    assert [record.getMessage() for record in caplog.records] == [message]

@@ -1,4 +1,4 @@
-"""Reflectors and what they leave in the snapshot, against an API server that misbehaves in every known way."""
+"""Reflectors and the resulting snapshot, with a faulty API server."""
 
 import queue
 import threading
@@ -19,7 +19,7 @@ from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
 from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
-from tests.kube.edge import Edge, Events, Reply, Request, Reset, Stall, Step, status
+from tests.kube.edge import ReceivedRequest, Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status
 
 NAMESPACES = Resource("Namespace", "/api/v1/namespaces")
 DRIVERS = Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True)
@@ -58,7 +58,7 @@ def names(state: ClusterState) -> set[str]:
 
 
 def backoffs(clock: HastyClock) -> list[float]:
-    """The waits after failures; 0.0 is no wait, 300 that for an absent kind."""
+    """Return the waits after failures, without the wait for an absent kind."""
     return [seconds for seconds in clock.waits if 0.0 < seconds < 31]
 
 
@@ -66,74 +66,76 @@ def becomes(state: ClusterState, expected: set[str]) -> None:
     eventually(lambda: names(state) == expected)
 
 
-def test_a_list_is_read_page_by_page(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_a_list_is_read_page_by_page(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("GET", PATH, page("a", "b", following="n1"), page("c", "d", following="n2"), page("e"))
     with reading(client, clock) as state:
         eventually(lambda: state.synced)
         becomes(state, {"a", "b", "c", "d", "e"})
-    assert [one.query for one in edge.seen(path=PATH)] == [
+    assert [request.query for request in edge.seen(path=PATH)] == [
         {"limit": "2"},
         {"limit": "2", "continue": "n1"},
         {"limit": "2", "continue": "n2"},
     ]
 
 
-def test_a_continue_token_that_expired_begins_the_list_anew(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_an_expired_continue_token_restarts_the_list(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
+) -> None:
     edge.on("GET", PATH, page("old", following="n1"), status(410, "expired"), page("a"))
     with reading(client, clock) as state:
         becomes(state, {"a"})
-    assert [one.query.get("continue") for one in edge.seen(path=PATH)] == [None, "n1", None]
+    assert [request.query.get("continue") for request in edge.seen(path=PATH)] == [None, "n1", None]
 
 
-def test_a_page_that_fails_is_asked_for_again_and_not_the_whole_list(
-    edge: Edge, client: Client, clock: HastyClock
+def test_a_failed_page_is_retried_and_not_the_whole_list(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a", following="n1"), status(429, retryAfterSeconds=3), status(500), page("b"))
     with reading(client, clock) as state:
         becomes(state, {"a", "b"})
-    assert [one.query.get("continue") for one in edge.seen(path=PATH)] == [None, "n1", "n1", "n1"]
+    assert [request.query.get("continue") for request in edge.seen(path=PATH)] == [None, "n1", "n1", "n1"]
     assert backoffs(clock) == [3.0, 2.0]
 
 
-def test_a_watch_begins_where_the_list_ended_and_goes_on_where_the_last_one_did(
-    edge: Edge, client: Client, clock: HastyClock
+def test_a_watch_starts_at_the_list_and_continues_where_the_last_one_ended(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a", "b", version="10"))
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Namespace", "metadata": {"resourceVersion": "40"}}}
     edge.on_watch(
         PATH,
-        Events((event("ADDED", "c", "11"), event("DELETED", "a", "12"))),
-        Events((bookmark,)),
-        Events(end="hang"),
+        WatchReply((event("ADDED", "c", "11"), event("DELETED", "a", "12"))),
+        WatchReply((bookmark,)),
+        WatchReply(end="hang"),
     )
     with reading(client, clock) as state:
         becomes(state, {"b", "c"})
         eventually(lambda: len(edge.seen(watch=True)) == 3)
-    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "12", "40"]
+    assert [request.query["resourceVersion"] for request in edge.seen(watch=True)] == ["10", "12", "40"]
     assert len(edge.seen(path=PATH)) == 1
-    assert {one.query["allowWatchBookmarks"] for one in edge.seen(watch=True)} == {"true"}
+    assert {request.query["allowWatchBookmarks"] for request in edge.seen(watch=True)} == {"true"}
 
 
 EXPIRED: dict[str, Step] = {
-    "as an event": Events((event("ADDED", "b", "11"), gone())),
-    "as an answer": status(410, "too old resource version"),
+    "as an event": WatchReply((event("ADDED", "b", "11"), gone())),
+    "as a response": status(410, "too old resource version"),
 }
 
 
 @pytest.mark.parametrize("step", EXPIRED.values(), ids=EXPIRED)
-def test_after_410_a_new_list_replaces_all_and_what_was_deleted_in_between_goes(
-    edge: Edge, client: Client, clock: HastyClock, step: Step
+def test_after_410_a_new_list_replaces_all_objects(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, step: Step
 ) -> None:
     edge.on("GET", PATH, page("deleted-meanwhile", "a", version="10"), page("a", "new", version="50"))
-    edge.on_watch(PATH, step, Events(end="hang"))
+    edge.on_watch(PATH, step, WatchReply(end="hang"))
     with reading(client, clock) as state:
         becomes(state, {"a", "new"})
         eventually(lambda: len(edge.seen(watch=True)) == 2)
-    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "50"]
+    assert [request.query["resourceVersion"] for request in edge.seen(watch=True)] == ["10", "50"]
     assert state.errors == {}
 
 
-def test_410_again_and_again_is_not_answered_in_a_hot_loop(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_repeated_410_does_not_cause_a_hot_loop(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("GET", PATH, page("a"))
     edge.on_watch(PATH, status(410))
     with reading(client, clock) as state:
@@ -144,11 +146,11 @@ def test_410_again_and_again_is_not_answered_in_a_hot_loop(edge: Edge, client: C
 
 
 BREAKS: dict[str, Step] = {
-    "truncated chunk": Events((event("ADDED", "b", "11"),), end="truncate"),
-    "half a line": Events((event("ADDED", "b", "11"), b'{"type": "ADDED", "obj'), end="close"),
-    "not JSON": Events((event("ADDED", "b", "11"), b"<html>\n"), end="hang"),
-    "an unknown type": Events((event("ADDED", "b", "11"), event("SURPRISE", "c", "12")), end="hang"),
-    "an error that is no 410": Events(
+    "truncated chunk": WatchReply((event("ADDED", "b", "11"),), end="truncate"),
+    "half a line": WatchReply((event("ADDED", "b", "11"), b'{"type": "ADDED", "obj'), end="close"),
+    "not JSON": WatchReply((event("ADDED", "b", "11"), b"<html>\n"), end="hang"),
+    "an unknown type": WatchReply((event("ADDED", "b", "11"), event("SURPRISE", "c", "12")), end="hang"),
+    "an error other than 410": WatchReply(
         (
             event("ADDED", "b", "11"),
             {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd is away"}},
@@ -159,42 +161,42 @@ BREAKS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", BREAKS.values(), ids=BREAKS)
-def test_a_watch_that_breaks_goes_on_from_the_last_event(
-    edge: Edge, client: Client, clock: HastyClock, step: Step
+def test_a_broken_watch_continues_from_the_last_event(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, step: Step
 ) -> None:
     edge.on("GET", PATH, page("a", version="10"))
-    edge.on_watch(PATH, step, Events((event("ADDED", "c", "13"),), end="hang"))
+    edge.on_watch(PATH, step, WatchReply((event("ADDED", "c", "13"),), end="hang"))
     with reading(client, clock) as state:
         becomes(state, {"a", "b", "c"})
-    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "11"]
+    assert [request.query["resourceVersion"] for request in edge.seen(watch=True)] == ["10", "11"]
     assert len(edge.seen(path=PATH)) == 1
 
 
 def test_watches_that_keep_breaking_without_an_event_lead_to_a_new_list(
-    edge: Edge, client: Client, clock: HastyClock
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a", version="10"), page("b", version="20"))
-    edge.on_watch(PATH, *[Events(end="reset")] * 3, Events(end="hang"))
+    edge.on_watch(PATH, *[WatchReply(end="reset")] * 3, WatchReply(end="hang"))
     with reading(client, clock) as state:
         becomes(state, {"b"})
         eventually(lambda: len(edge.seen(watch=True)) == 4)
-    assert [one.query["resourceVersion"] for one in edge.seen(watch=True)] == ["10", "10", "10", "20"]
+    assert [request.query["resourceVersion"] for request in edge.seen(watch=True)] == ["10", "10", "10", "20"]
 
 
-def test_a_server_that_is_away_for_a_while_does_not_cost_a_new_list(
-    edge: Edge, client: Client, clock: HastyClock
+def test_a_temporary_outage_does_not_cause_a_new_list(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a", version="10"))
-    edge.on_watch(PATH, *[Reset()] * 6, status(503), Events((event("ADDED", "b", "11"),), end="hang"))
+    edge.on_watch(PATH, *[ResetReply()] * 6, status(503), WatchReply((event("ADDED", "b", "11"),), end="hang"))
     with reading(client, clock) as state:
         becomes(state, {"a", "b"})
     assert len(edge.seen(path=PATH)) == 1
     assert backoffs(clock)[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-def test_a_silent_watch_is_given_up_and_opened_again(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_a_silent_watch_is_closed_and_opened_again(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("GET", PATH, page("a", version="10"))
-    edge.on_watch(PATH, Stall(), Events((event("ADDED", "b", "11"),), end="hang"))
+    edge.on_watch(PATH, StallReply(), WatchReply((event("ADDED", "b", "11"),), end="hang"))
     state = ClusterState(client, clock, resources=(NAMESPACES,))
     reader = codecs("Namespace", JSON, Interner())
     reflector = Reflector(NAMESPACES, client, reader, state, clock, silence_seconds=0.05)
@@ -205,23 +207,23 @@ def test_a_silent_watch_is_given_up_and_opened_again(edge: Edge, client: Client,
 
 
 class StandingClock(HastyClock):
-    """However long a watch takes, it ends at once."""
+    """A clock that stands still, so that every watch seems to end at once."""
 
     def monotonic(self) -> float:
         return 0.0
 
 
-def test_a_server_that_ends_watches_at_once_is_not_asked_in_a_hot_loop(edge: Edge, client: Client) -> None:
+def test_a_server_that_ends_watches_at_once_does_not_cause_a_hot_loop(edge: ScriptedApiServer, client: Client) -> None:
     clock = StandingClock()
     edge.on("GET", PATH, page("a"))
-    edge.on_watch(PATH, Events())
+    edge.on_watch(PATH, WatchReply())
     with reading(client, clock):
         eventually(lambda: len(edge.seen(watch=True)) >= 3)
     assert backoffs(clock)[:2] == [1.0, 2.0]
 
 
-def test_an_optional_kind_that_is_not_served_counts_as_none_and_is_told_once(
-    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+def test_an_optional_kind_that_is_not_served_counts_as_empty_and_is_logged_once(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge.on("GET", PATH, page("a"))
     edge.on("GET", DRIVERS.path, status(404, "the server could not find the requested resource"))
@@ -230,19 +232,21 @@ def test_an_optional_kind_that_is_not_served_counts_as_none_and_is_told_once(
         eventually(lambda: len(edge.seen(path=DRIVERS.path)) >= 3)
         assert state.errors == {}
         assert set(state.ages()) == {"Namespace"}
-    told = [one.getMessage() for one in caplog.records if "csidrivers" in one.getMessage()]
-    assert told == [
-        "csidrivers: taken as none: list csidrivers: the server could not find the requested resource (404)"
-    ]
+    messages = [record.getMessage() for record in caplog.records if "csidrivers" in record.getMessage()]
+    expected = (
+        "csidrivers: not served, assuming that there are none: "
+        "list csidrivers: the server could not find the requested resource (404)"
+    )
+    assert messages == [expected]
     assert 300.0 in clock.waits
 
 
 def test_an_optional_kind_that_is_forbidden_is_missing_until_it_is_permitted(
-    edge: Edge, client: Client, clock: HastyClock
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     granted = threading.Event()
 
-    def answer(_: Request) -> Reply:
+    def answer(_: ReceivedRequest) -> Reply:
         return page(version="5") if granted.is_set() else status(403, "csidrivers is forbidden")
 
     edge.on("GET", PATH, page("a"))
@@ -258,24 +262,24 @@ def test_an_optional_kind_that_is_forbidden_is_missing_until_it_is_permitted(
 
 
 def test_an_optional_kind_is_missing_until_it_is_known_not_to_be_served(
-    edge: Edge, client: Client, clock: HastyClock
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
-    told = threading.Event()
+    known_absent = threading.Event()
 
-    def answer(_: Request) -> Reply:
-        return status(404, "not found") if told.is_set() else status(500, "not yet")
+    def answer(_: ReceivedRequest) -> Reply:
+        return status(404, "not found") if known_absent.is_set() else status(500, "not yet")
 
     edge.on("GET", PATH, page("a"))
     edge.on("GET", DRIVERS.path, answer)
     with reading(client, clock, DRIVERS, NAMESPACES) as state:
         eventually(lambda: state.errors)
         assert not state.synced
-        told.set()
+        known_absent.set()
         eventually(lambda: state.synced and not state.errors)
 
 
 def test_an_optional_kind_that_was_read_once_is_kept_when_it_is_forbidden_later(
-    edge: Edge, client: Client, clock: HastyClock
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     driver = {"metadata": {"name": "ebs", "resourceVersion": "1"}}
     edge.on("GET", DRIVERS.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [driver]}))
@@ -286,8 +290,8 @@ def test_an_optional_kind_that_was_read_once_is_kept_when_it_is_forbidden_later(
         assert set(state.snapshot().of("CSIDriver")) == {"ebs"}
 
 
-def test_a_required_kind_that_is_forbidden_is_never_synced_and_says_why(
-    edge: Edge, client: Client, clock: HastyClock
+def test_a_required_kind_that_is_forbidden_is_never_synced_and_has_an_error(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, status(403, "namespaces is forbidden"))
     with reading(client, clock) as state:
@@ -297,24 +301,24 @@ def test_a_required_kind_that_is_forbidden_is_never_synced_and_says_why(
         assert str(state.errors["Namespace"]) == "list namespaces: namespaces is forbidden (403)"
 
 
-def test_an_expired_token_is_told_in_one_line_and_waited_out(
-    edge: Edge, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+def test_an_expired_token_is_logged_in_one_line_and_retried(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge.on("GET", PATH, *[status(401)] * 5, page("a"))
     with reading(client, clock) as state:
         becomes(state, {"a"})
         eventually(lambda: not state.errors)
-    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     refused = "the credentials were refused; the token may have expired (401)"
-    assert told == [f"cannot read Namespace, trying again: list namespaces: {refused}"]
+    assert messages == [f"cannot read Namespace, retrying: list namespaces: {refused}"]
 
 
 BAD_NODE = {"metadata": {"name": "bad", "resourceVersion": "3"}, "spec": {"taints": "none"}}
 NODES = Resource("Node", "/api/v1/nodes")
 
 
-def test_an_object_that_cannot_be_decoded_is_left_out_named_and_forgotten_once_it_can_be(
-    edge: Edge, client: Client, clock: HastyClock
+def test_an_object_that_cannot_be_decoded_is_skipped_and_logged(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     good = {"metadata": {"name": "good", "resourceVersion": "1"}}
     mended = {"metadata": {"name": "bad", "resourceVersion": "6"}}
@@ -330,7 +334,7 @@ def test_an_object_that_cannot_be_decoded_is_left_out_named_and_forgotten_once_i
         eventually(lambda: list(state.unreadable) == [("Node", "bad")] * ("bad" not in expected))
 
     edge.on("GET", NODES.path, Reply({"metadata": {"resourceVersion": "5"}, "items": [BAD_NODE, good]}))
-    edge.on_watch(NODES.path, Events(changes(), end="hang"))
+    edge.on_watch(NODES.path, WatchReply(changes(), end="hang"))
     with reading(client, clock, NODES) as state:
         becomes_readable("good")
         seen["listed"].set()
@@ -338,11 +342,11 @@ def test_an_object_that_cannot_be_decoded_is_left_out_named_and_forgotten_once_i
         seen["mended"].set()
         becomes_readable("good")
         assert "taints" in state.unreadable["Node", "bad"].why
-        assert [one.key for one in state.snapshot().unreadable] == ["bad"]
+        assert [item.key for item in state.snapshot().unreadable] == ["bad"]
 
 
 class SteppedClock(HastyClock):
-    """Time passes when the test says so."""
+    """A clock that the test advances."""
 
     at = 1000.0
 
@@ -354,8 +358,8 @@ def bookmark(version: str) -> dict[str, Any]:
     return {"type": "BOOKMARK", "object": {"kind": "Namespace", "metadata": {"resourceVersion": version}}}
 
 
-class Script:
-    """The lines of a watch, each sent when the test asks for it."""
+class WatchScript:
+    """The lines of a watch; the test decides when each one is sent."""
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -370,11 +374,11 @@ class Script:
         self._lines.put(None)
 
 
-def test_the_age_of_a_kind_is_that_of_its_last_list_event_or_bookmark(edge: Edge, client: Client) -> None:
-    clock, busy = SteppedClock(), Script()
+def test_the_age_of_a_kind_is_that_of_its_last_list_event_or_bookmark(edge: ScriptedApiServer, client: Client) -> None:
+    clock, busy = SteppedClock(), WatchScript()
     edge.on("GET", PATH, page("a"))
     edge.on("GET", NODES.path, Reply({"metadata": {"resourceVersion": "5"}, "items": []}))
-    edge.on_watch(PATH, Events(busy, end="hang"))
+    edge.on_watch(PATH, WatchReply(busy, end="hang"))
     with reading(client, clock, NODES, NAMESPACES) as state:
         eventually(lambda: len(edge.seen(watch=True)) == 2)
         assert state.ages() == {"Node": 0.0, "Namespace": 0.0}
@@ -389,20 +393,20 @@ def test_the_age_of_a_kind_is_that_of_its_last_list_event_or_bookmark(edge: Edge
         busy.end()
 
 
-LAST_WORDS: dict[str, tuple[float, tuple[str, ...], int]] = {
-    "nothing for longer than between two bookmarks": (89.0, (), 2),
+ENDS_WITHOUT_BOOKMARKS: dict[str, tuple[float, tuple[str, ...], int]] = {
+    "nothing for longer than the bookmark interval": (89.0, (), 2),
     "a bookmark": (89.0, ("40",), 1),
     "nothing, and the server ended it early": (30.0, (), 1),
 }
 
 
-@pytest.mark.parametrize(("seconds", "bookmarks", "lists"), LAST_WORDS.values(), ids=LAST_WORDS)
+@pytest.mark.parametrize(("seconds", "bookmarks", "lists"), ENDS_WITHOUT_BOOKMARKS.values(), ids=ENDS_WITHOUT_BOOKMARKS)
 def test_a_watch_without_bookmarks_is_followed_by_a_list(
-    edge: Edge, client: Client, seconds: float, bookmarks: tuple[str, ...], lists: int
+    edge: ScriptedApiServer, client: Client, seconds: float, bookmarks: tuple[str, ...], lists: int
 ) -> None:
-    clock, script = SteppedClock(), Script()
+    clock, script = SteppedClock(), WatchScript()
     edge.on("GET", PATH, page("a", version="10"))
-    edge.on_watch(PATH, Events(script), Events(end="hang"))
+    edge.on_watch(PATH, WatchReply(script), WatchReply(end="hang"))
     with reading(client, clock):
         eventually(lambda: len(edge.seen(watch=True)) == 1)
         clock.at += seconds
@@ -414,12 +418,12 @@ def test_a_watch_without_bookmarks_is_followed_by_a_list(
 
 
 @pytest.mark.parametrize("proven_by", ["a bookmark", "the end of the watch"])
-def test_lists_in_place_of_watches_that_break_do_not_make_a_kind_younger(
-    edge: Edge, client: Client, proven_by: str
+def test_lists_after_broken_watches_do_not_reset_the_age_of_a_kind(
+    edge: ScriptedApiServer, client: Client, proven_by: str
 ) -> None:
-    clock, first, second = SteppedClock(), Script(), Script()
+    clock, first, second = SteppedClock(), WatchScript(), WatchScript()
     edge.on("GET", PATH, page("a", version="10"), page("b", version="20"))
-    edge.on_watch(PATH, Events(first, end="reset"), Events(second), Events(end="hang"))
+    edge.on_watch(PATH, WatchReply(first, end="reset"), WatchReply(second), WatchReply(end="hang"))
     with reading(client, clock) as state:
         eventually(lambda: len(edge.seen(watch=True)) == 1)
         clock.at += 160
@@ -437,28 +441,28 @@ def test_lists_in_place_of_watches_that_break_do_not_make_a_kind_younger(
         second.end()
 
 
-def test_reading_once_gives_a_whole_snapshot_and_tells_how_far_it_is(
-    edge: Edge, client: Client, clock: HastyClock
+def test_reading_once_returns_a_complete_snapshot_and_reports_progress(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a", "b", following="n1"), page("c"))
     edge.on("GET", DRIVERS.path, status(404))
-    told: list[tuple[str, int]] = []
+    progress: list[tuple[str, int]] = []
     warned: list[str] = []
     snapshot = read_cluster(
         client,
         clock,
         resources=(DRIVERS, NAMESPACES),
-        progress=lambda what, count: told.append((what, count)),
+        progress=lambda what, count: progress.append((what, count)),
         warn=warned.append,
     )
     assert set(snapshot.of("Namespace")) == {"a", "b", "c"}
     assert snapshot.unreadable == ()
-    assert told == [("namespaces", 2), ("namespaces", 3)]
+    assert progress == [("namespaces", 2), ("namespaces", 3)]
     assert warned == []
 
 
-def test_reading_once_warns_of_what_it_assumes_where_a_right_is_missing(
-    edge: Edge, client: Client, clock: HastyClock
+def test_reading_once_warns_about_assumptions_if_a_right_is_missing(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     edge.on("GET", PATH, page("a"))
     edge.on("GET", DRIVERS.path, status(403, "csidrivers is forbidden"))
@@ -472,19 +476,19 @@ def test_reading_once_warns_of_what_it_assumes_where_a_right_is_missing(
         read_cluster(client, clock, resources=(DRIVERS, NAMESPACES))
 
 
-def test_reading_once_notes_what_cannot_be_decoded(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_reading_once_reports_undecodable_objects(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     broken = {"metadata": {"name": "broken", "labels": 7}}
     edge.on("GET", PATH, Reply({"metadata": {}, "items": [broken, {"metadata": {"name": "a"}}]}))
     snapshot = read_cluster(client, clock, resources=(NAMESPACES,))
     assert list(snapshot.of("Namespace")) == ["a"]
-    assert [(one.kind, one.key, one.node) for one in snapshot.unreadable] == [("Namespace", "broken", None)]
+    assert [(item.kind, item.key, item.node) for item in snapshot.unreadable] == [("Namespace", "broken", None)]
 
 
-class Clumsy:
-    """A sink with a mistake in it."""
+class BuggySink:
+    """A sink with a bug."""
 
     def __init__(self) -> None:
-        self.told: list[ReschedulerError | None] = []
+        self.errors: list[ReschedulerError | None] = []
 
     def listed(self, kind: str, listing: Listing) -> None:
         raise ZeroDivisionError(f"{len(listing.objects)} {kind}")
@@ -494,31 +498,38 @@ class Clumsy:
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
         assert kind == "Namespace"
-        self.told.append(error)
+        self.errors.append(error)
 
 
-def test_a_mistake_of_ours_is_told_and_does_not_end_the_thread(edge: Edge, client: Client, clock: HastyClock) -> None:
+def test_an_internal_error_is_reported_and_does_not_end_the_thread(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
+) -> None:
     edge.on("GET", PATH, page("a"))
-    sink = Clumsy()
+    sink = BuggySink()
     reflector = Reflector(NAMESPACES, client, codecs("Namespace", JSON, Interner()), sink, clock)
     reflector.start()
-    eventually(lambda: len(sink.told) >= 3)
+    eventually(lambda: len(sink.errors) >= 3)
     reflector.stop()
     reflector.join(60.0)
-    assert str(sink.told[0]) == "read namespaces: ZeroDivisionError: 1 Namespace"
+    assert str(sink.errors[0]) == "read namespaces: ZeroDivisionError: 1 Namespace"
     assert backoffs(clock)[:2] == [1.0, 2.0]
 
 
 READ_ONCE: dict[str, tuple[tuple[Step, ...], type[Exception], str]] = {
     "expired token": ((status(401),), Unauthorized, "credentials were refused"),
     "forbidden": ((status(403, "no"),), Unauthorized, "list namespaces: no"),
-    "lists that expire for ever": ((page("a", following="n"), status(410, "gone")) * 3, Expired, "gone"),
+    "lists that always expire": ((page("a", following="n"), status(410, "gone")) * 3, Expired, "gone"),
 }
 
 
 @pytest.mark.parametrize(("steps", "kind", "text"), READ_ONCE.values(), ids=READ_ONCE)
 def test_reading_once_fails_at_once_and_clearly(
-    edge: Edge, client: Client, clock: HastyClock, steps: tuple[Step, ...], kind: type[Exception], text: str
+    edge: ScriptedApiServer,
+    client: Client,
+    clock: HastyClock,
+    steps: tuple[Step, ...],
+    kind: type[Exception],
+    text: str,
 ) -> None:
     edge.on("GET", PATH, *steps)
     with pytest.raises(kind, match=text):

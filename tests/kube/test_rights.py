@@ -1,4 +1,4 @@
-"""Missing rights are found before they are needed."""
+"""Missing rights are detected before they are needed."""
 
 import logging
 from typing import Any
@@ -7,18 +7,18 @@ import pytest
 
 from rescheduler.kube import rights
 from rescheduler.kube.client import Client
-from rescheduler.kube.rights import Right, RightsReview, rights_of_a_dry_run, rights_of_the_daemon
+from rescheduler.kube.rights import AccessRight, RightsReview, rights_of_a_dry_run, rights_of_the_daemon
 from tests.cluster.rendering import kustomization
 from tests.kube.conftest import HastyClock
-from tests.kube.edge import Edge, Reply, status
+from tests.kube.edge import Reply, ScriptedApiServer, status
 
-NODES = Right("patch", "nodes")
-LEASE = Right("get", "leases", "coordination.k8s.io", "ops", "mover")
-EVICTION = Right("create", "pods/eviction")
-MEMORY = Right("get", "configmaps", "", "ops", "memory")
+NODES = AccessRight("patch", "nodes")
+LEASE = AccessRight("get", "leases", "coordination.k8s.io", "ops", "mover")
+EVICTION = AccessRight("create", "pods/eviction")
+MEMORY = AccessRight("get", "configmaps", "", "ops", "memory")
 
-#: A right → its words, and what the API server is asked.
-RIGHTS: dict[str, tuple[Right, str, dict[str, str]]] = {
+#: A right → its text, and the access review.
+RIGHTS: dict[str, tuple[AccessRight, str, dict[str, str]]] = {
     "a kind": (NODES, "patch nodes", {"verb": "patch", "resource": "nodes"}),
     "a subresource": (
         EVICTION,
@@ -38,7 +38,9 @@ def answer(*, allowed: bool) -> Reply:
 
 
 @pytest.mark.parametrize(("right", "words", "attributes"), RIGHTS.values(), ids=RIGHTS)
-def test_words_and_question(right: Right, words: str, attributes: dict[str, str], edge: Edge, client: Client) -> None:
+def test_text_and_review_of_a_right(
+    right: AccessRight, words: str, attributes: dict[str, str], edge: ScriptedApiServer, client: Client
+) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [right])
     assert review.why() == f"missing rights: {words}"
@@ -46,8 +48,8 @@ def test_words_and_question(right: Right, words: str, attributes: dict[str, str]
     assert request.body["spec"] == {"resourceAttributes": attributes}
 
 
-def test_each_missing_right_is_one_line_once(
-    edge: Edge, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_each_missing_right_is_logged_once(
+    edge: ScriptedApiServer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rights, "REVIEW_SECONDS", 0.0)
     edge.on("POST", rights.PATH, *(answer(allowed=allowed) for allowed in (False, True, False, True, True, True)))
@@ -57,7 +59,7 @@ def test_each_missing_right_is_one_line_once(
     assert [record.getMessage() for record in caplog.records] == ["missing right: patch nodes"]
 
 
-def test_nothing_is_asked_before_a_request_was_forbidden(edge: Edge, client: Client) -> None:
+def test_no_review_before_a_request_was_forbidden(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     refused = iter([False, True])
     review = RightsReview(client, HastyClock(), [NODES], lambda: next(refused))
@@ -65,20 +67,20 @@ def test_nothing_is_asked_before_a_request_was_forbidden(edge: Edge, client: Cli
     assert len(edge.seen("POST")) == 1
 
 
-def test_the_memory_has_a_reason_of_its_own(edge: Edge, client: Client) -> None:
+def test_rights_to_the_memory_are_not_reported(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [MEMORY])
     assert (review.why(), review.missing) == ("", (MEMORY,))
 
 
 @pytest.mark.parametrize("reply", [status(403, "no"), Reply({"status": 5}, 201)], ids=["forbidden", "not a review"])
-def test_what_cannot_be_asked_is_not_missing(reply: Reply, edge: Edge, client: Client) -> None:
+def test_a_right_that_cannot_be_reviewed_is_not_missing(reply: Reply, edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", rights.PATH, reply)
     assert RightsReview(client, HastyClock(), [NODES]).why() == ""
 
 
 def shipped(kind: str) -> set[tuple[str, str, str, str]]:
-    """Verb, group, resource and name of what the manifests grant."""
+    """Return verb, group, resource and name of all rules in the manifests."""
     rules: list[dict[str, Any]] = [
         rule for each in kustomization("base") if each["kind"] == kind for rule in each["rules"]
     ]
@@ -92,18 +94,18 @@ def shipped(kind: str) -> set[tuple[str, str, str, str]]:
     }
 
 
-def needed(*found: Right) -> set[tuple[str, str, str, str]]:
-    return {(right.verb, right.group, right.resource, right.name) for right in found}
+def needed(*rights: AccessRight) -> set[tuple[str, str, str, str]]:
+    return {(right.verb, right.group, right.resource, right.name) for right in rights}
 
 
-def test_the_manifests_grant_what_is_asked_for() -> None:
+def test_the_manifests_grant_the_required_rights() -> None:
     asked = rights_of_the_daemon("kube-system", "spot-rescheduler-memory", "k8s-spot-rescheduler", removes_nodes=False)
     assert needed(*asked) <= shipped("ClusterRole") | shipped("Role")
     assert needed(*rights_of_a_dry_run()) <= needed(*asked)
     assert shipped("Role") <= needed(*asked)
 
 
-def test_machines_need_the_right_to_delete_nodes() -> None:
+def test_removing_machines_needs_the_right_to_delete_nodes() -> None:
     asked = rights_of_the_daemon("ns", "memory", removes_nodes=True)
-    assert Right("delete", "nodes") in asked
+    assert AccessRight("delete", "nodes") in asked
     assert not any(right.resource == "leases" for right in asked)

@@ -1,4 +1,4 @@
-"""The compiled schema belongs to the written one."""
+"""The compiled schema matches schema.proto."""
 
 import importlib.resources
 from pathlib import Path
@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = "rescheduler/kube/schema.proto"
 
 
-def test_the_compiled_schema_is_that_of_schema_proto(tmp_path: Path) -> None:
-    """Where this fails: ``make proto``."""
+def test_the_compiled_schema_matches_schema_proto(tmp_path: Path) -> None:
+    """If this fails, run ``make proto``."""
     compiled = tmp_path / "schema.binpb"
     assert protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={compiled}", SOURCE]) == 0
     kept = importlib.resources.files("rescheduler.kube").joinpath("schema.binpb").read_bytes()

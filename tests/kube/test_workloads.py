@@ -1,4 +1,4 @@
-"""Deployments and their like as the API server has them."""
+"""Deployments and other workloads as API objects."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rescheduler.kube.workloads import Workload, digest
+from rescheduler.kube.workloads import WorkloadObject, digest
 
 
-def workload(spec: dict[str, Any], *conditions: dict[str, str]) -> Workload:
-    made = {"metadata": {}, "spec": spec, "status": {"conditions": conditions}}
-    return msgspec.json.decode(msgspec.json.encode(made), type=Workload)
+def workload(spec: dict[str, Any], *conditions: dict[str, str]) -> WorkloadObject:
+    value = {"metadata": {}, "spec": spec, "status": {"conditions": conditions}}
+    return msgspec.json.decode(msgspec.json.encode(value), type=WorkloadObject)
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [({}, 1), ({"replicas": None}, 1), ({"replicas": 0}, 0)])
@@ -30,12 +30,43 @@ REFUSALS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("condition", "refusal"), REFUSALS.values(), ids=REFUSALS)
-def test_why_it_cannot_create_pods(condition: dict[str, str], refusal: str) -> None:
+def test_the_reason_for_missing_pods(condition: dict[str, str], refusal: str) -> None:
     assert workload({}, {"type": "Available", "status": "True"}, condition).refusal == refusal
 
 
-def test_templates_are_equal_however_they_are_written() -> None:
+def test_the_digest_does_not_depend_on_the_json_format() -> None:
     assert digest(Raw(b'{"a": [1, {"c": null, "b": 2}], "d": "e"}')) == digest(
         Raw(b'{"d":"e","a":[1,{"b":2,"c":null}]}')
     )
     assert digest(Raw(b'{"a": [1, 2]}')) != digest(Raw(b'{"a": [2, 1]}'))
+
+
+def deployment(replicas: int, **rolling_update: object) -> dict[str, Any]:
+    return {"replicas": replicas, "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update}}
+
+
+def stateful_set(replicas: int, **strategy: object) -> dict[str, Any]:
+    return {"replicas": replicas, "updateStrategy": strategy}
+
+
+#: The spec, and the pods that a roll-out leaves available, as the controllers compute them.
+SPECS: dict[str, tuple[dict[str, Any], int]] = {
+    "a Deployment with a number": (deployment(5, maxUnavailable=2, maxSurge=1), 3),
+    "a percentage is rounded down": (deployment(5, maxUnavailable="25%", maxSurge="25%"), 4),
+    "a small percentage of few pods": (deployment(3, maxUnavailable="25%", maxSurge="25%"), 3),
+    "neither surge nor unavailable pods: one is unavailable": (deployment(3, maxUnavailable=0, maxSurge="0%"), 2),
+    "only surge": (deployment(3, maxUnavailable=0, maxSurge=1), 3),
+    "more unavailable than pods": (deployment(2, maxUnavailable=5), 0),
+    "a surge percentage is rounded up": (deployment(3, maxUnavailable="10%", maxSurge="10%"), 3),
+    "the defaults of the API server": ({"replicas": 8, "strategy": {"type": "RollingUpdate"}}, 6),
+    "Recreate": ({"replicas": 5, "strategy": {"type": "Recreate"}}, 0),
+    "a StatefulSet": (stateful_set(3, type="RollingUpdate", rollingUpdate={"partition": 0}), 2),
+    "a StatefulSet with a limit": (stateful_set(10, type="RollingUpdate", rollingUpdate={"maxUnavailable": "30%"}), 7),
+    "OnDelete replaces no pods": (stateful_set(3, type="OnDelete"), 3),
+    "a ReplicaSet has no roll-out": ({"replicas": 4}, 4),
+}
+
+
+@pytest.mark.parametrize(("spec", "available"), SPECS.values(), ids=SPECS)
+def test_pods_that_a_roll_out_leaves_available(spec: dict[str, Any], available: int) -> None:
+    assert workload(spec).least_available == available

@@ -1,4 +1,4 @@
-"""The shipped alerts and the dashboard ask for metrics that there are; promtool sees alerts ring when they should."""
+"""The shipped alerts and the dashboard use existing metrics; promtool checks when the alerts fire."""
 
 import json
 import re
@@ -11,15 +11,15 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from deploy.local.debian import Prometheus
+from devcluster.debian import Prometheus
 from rescheduler.observe.metrics import PREFIX, Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = yaml.safe_load((DEPLOY / "components" / "alerts" / "rules.yaml").read_text())["spec"]
 DASHBOARD = json.loads((DEPLOY / "dashboards" / "spot-rescheduler.json").read_text())
 
-#: Alert → a series as promtool writes it (start+step×count, a minute a step), and the minute at which it rings.
-RINGING = {
+#: Alert → series in promtool's notation (start+step×count, one minute per step), and the minute at which it fires.
+FIRING = {
     "SpotReschedulerMissing": (["up 0x60"], 15),
     "SpotReschedulerStalled": (["last_success_timestamp_seconds 0x60"], 40),
     "SpotReschedulerLeaders": (["leader{pod='a'} 1x60", "leader{pod='b'} 1x60"], 15),
@@ -27,7 +27,7 @@ RINGING = {
     "SpotReschedulerMachineNotRemoved": (["node_removals_total{backend='cloudpool',result='failed'} 0x10 1x50"], 20),
     "SpotReschedulerPodsComeBack": (["returned_pods_total 0+1x400", "evicted_pods_total 0+2x400"], 390),
 }
-#: A day in which all is well.
+#: A day without problems.
 QUIET = [
     "build_info 1x400",
     "last_success_timestamp_seconds 0+60x400",
@@ -55,7 +55,7 @@ def queries() -> Iterator[str]:
 
 
 def exposed() -> set[str]:
-    """Every name that a page of the daemon can show."""
+    """Return every metric name that a page of the daemon can show."""
     registry = CollectorRegistry()
     Metrics(registry)
     names = set()
@@ -65,13 +65,13 @@ def exposed() -> set[str]:
     return names
 
 
-def test_every_query_asks_for_metrics_of_ours() -> None:
+def test_every_query_uses_existing_metrics() -> None:
     asked = {name for query in queries() for name in re.findall(rf"{PREFIX}\w+", query)}
     assert asked
     assert asked <= exposed()
 
 
-def test_prometheus_reads_every_query(prometheus: Prometheus, tmp_path: Path) -> None:
+def test_prometheus_parses_every_query(prometheus: Prometheus, tmp_path: Path) -> None:
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries())]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
@@ -81,38 +81,40 @@ def test_prometheus_reads_every_query(prometheus: Prometheus, tmp_path: Path) ->
 
 
 def test_every_alert_has_a_case() -> None:
-    assert [alert["alert"] for alert in alerts()] == list(RINGING)
+    assert [alert["alert"] for alert in alerts()] == list(FIRING)
 
 
-@pytest.mark.parametrize("alert", RINGING)
-def test_an_alert_rings(alert: str, prometheus: Prometheus, tmp_path: Path) -> None:
-    series, minute = RINGING[alert]
-    assert ringing(alert, series, minute, prometheus, tmp_path)
+@pytest.mark.parametrize("alert", FIRING)
+def test_an_alert_fires(alert: str, prometheus: Prometheus, tmp_path: Path) -> None:
+    series, minute = FIRING[alert]
+    assert fires(alert, series, minute, prometheus, tmp_path)
 
 
-@pytest.mark.parametrize("alert", RINGING)
-def test_no_alert_rings_while_all_is_well(alert: str, prometheus: Prometheus, tmp_path: Path) -> None:
-    assert not ringing(alert, QUIET, 390, prometheus, tmp_path)
+@pytest.mark.parametrize("alert", FIRING)
+def test_no_alert_fires_without_problems(alert: str, prometheus: Prometheus, tmp_path: Path) -> None:
+    assert not fires(alert, QUIET, 390, prometheus, tmp_path)
 
 
-def ringing(alert: str, series: list[str], minute: int, prometheus: Prometheus, folder: Path) -> bool:
-    """Whether *alert* rings at *minute*: promtool agrees with exactly one of the two."""
+def fires(alert: str, series: list[str], minute: int, prometheus: Prometheus, folder: Path) -> bool:
+    """Return whether *alert* fires at *minute*; promtool must confirm exactly one of the two answers."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
     query = {"expr": f"count(ALERTS{{alertname='{alert}', alertstate='firing'}})", "eval_time": f"{minute}m"}
     inputs = []
-    for one in series:
-        name, _, values = one.rpartition("} ") if "}" in one else one.rpartition(" ")
-        full = (PREFIX if name != "up" else "") + name + ("}" if "}" in one else "")
+    for line in series:
+        name, _, values = line.rpartition("} ") if "}" in line else line.rpartition(" ")
+        full = (PREFIX if name != "up" else "") + name + ("}" if "}" in line else "")
         inputs.append({"series": full.replace("'", '"'), "values": values})
     answers = {
-        expected: passes(prometheus, folder, inputs, {**query, "exp_samples": samples})
+        expected: promtool_passes(prometheus, folder, inputs, {**query, "exp_samples": samples})
         for expected, samples in ((True, [{"labels": "{}", "value": 1}]), (False, []))
     }
     assert sum(answers.values()) == 1, answers
     return answers[True]
 
 
-def passes(prometheus: Prometheus, folder: Path, series: list[dict[str, str]], expected: dict[str, Any]) -> bool:
+def promtool_passes(
+    prometheus: Prometheus, folder: Path, series: list[dict[str, str]], expected: dict[str, Any]
+) -> bool:
     test = {"interval": "1m", "input_series": series, "promql_expr_test": [expected]}
     file = folder / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}))

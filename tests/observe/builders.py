@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 
 from rescheduler.draining.state import Failure, Why
-from rescheduler.observe.events import DrainEnded, NodeRef, Observed, Planned
+from rescheduler.observe.events import DrainEnded, InvolvedNode, Observed, Planned
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WEB = PodRef("default", "web-1", "uid-web-1")
-OD = NodeRef("od-1", "uid-od-1")
+OD = InvolvedNode("od-1", "uid-od-1")
 PLAN = Plan("od-1", (Placement(WEB, "spot-1"),))
 BLOCKED = Rejected(
     "od-2",
@@ -21,7 +21,7 @@ WORKER, SPOT = "node-role.kubernetes.io/worker", "node-role.kubernetes.io/spot-w
 
 
 def planned(*verdicts: Verdict, complete: bool = True) -> Planned:
-    nodes = {verdict.node: NodeRef(verdict.node, f"uid-{verdict.node}") for verdict in verdicts}
+    nodes = {verdict.node: InvolvedNode(verdict.node, f"uid-{verdict.node}") for verdict in verdicts}
     return Planned(NOW, Planning(verdicts, len(verdicts), 2), nodes, 0.2, complete)
 
 
@@ -29,6 +29,6 @@ def observed(*nodes: str, at: datetime = NOW) -> Observed:
     return Observed(at, {WORKER: dict.fromkeys(nodes, 3), SPOT: {"spot-1": 0}}, frozenset({*nodes, "spot-1"}), {})
 
 
-def ended(why: Why | None = None, node: NodeRef = OD, *, landing: float | None = None) -> DrainEnded:
+def ended(why: Why | None = None, node: InvolvedNode = OD, *, landing: float | None = None) -> DrainEnded:
     failure = Failure(why, "it took too long", (WEB,)) if why else None
     return DrainEnded(NOW, node, PLAN.placements, (WEB,), failure, 12.5, landing_seconds=landing)

@@ -7,15 +7,15 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rescheduler.observe import connection, server
-from rescheduler.settings import Address
+from rescheduler.net import connection, server
+from rescheduler.settings import ListenAddress
 
 LARGE = 8 << 20  #: bytes, more than the buffers of both sides hold
 Page = Callable[[Request], Awaitable[Response]]
@@ -50,13 +50,13 @@ APPLICATION = Starlette(routes=[Route(path, page, methods=["GET", "POST"]) for p
 
 
 @pytest.fixture
-def address() -> Iterator[Address]:
-    with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where:
+def address() -> Iterator[ListenAddress]:
+    with server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where:
         yield where
-        assert httpx.get(f"http://{where}/", timeout=60).text == "ok"
+        assert httpx2.get(f"http://{where}/", timeout=60).text == "ok"
 
 
-def after(address: Address, *said: bytes) -> bytes:
+def after(address: ListenAddress, *said: bytes) -> bytes:
     """Return everything that is received until the server closes the connection."""
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         found = b""
@@ -69,13 +69,13 @@ def after(address: Address, *said: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-def test_incomplete_headers_time_out(said: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_headers_time_out(said: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     assert after(address, said) == b""
 
 
 @pytest.mark.parametrize("path", [b"/", b"/whole"])
-def test_an_incomplete_body_times_out(path: bytes, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_body_times_out(path: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BODY_SECONDS", 0.2)
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345" % path
     assert after(address, head).startswith(b"HTTP/1.1 200 OK" if path == b"/" else b"")
@@ -92,7 +92,7 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(connection, "SEND_SECONDS", 0.2)
     monkeypatch.setattr(server, "HttpConnection", Watched)
     with (
-        server.serving(APPLICATION, Address("127.0.0.1", 0)) as where,
+        server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where,
         socket.create_connection((where.host, where.port), timeout=60) as client,
     ):
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -107,7 +107,7 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
 ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def responding(opened: contextlib.ExitStack, address: Address, said: bytes = ASKED) -> socket.socket:
+def responding(opened: contextlib.ExitStack, address: ListenAddress, said: bytes = ASKED) -> socket.socket:
     """Return a connection whose first response has started."""
     client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
     client.sendall(said)
@@ -125,7 +125,7 @@ def again(client: socket.socket) -> None:
 
 
 def test_above_the_maximum_the_longest_idle_connection_is_closed(
-    address: Address, monkeypatch: pytest.MonkeyPatch
+    address: ListenAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
@@ -139,7 +139,7 @@ def test_above_the_maximum_the_longest_idle_connection_is_closed(
 
 
 def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
-    address: Address, monkeypatch: pytest.MonkeyPatch
+    address: ListenAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
@@ -156,7 +156,7 @@ def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: p
     monkeypatch.setattr(
         connection.HttpConnection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
     )
-    with server.serving(APPLICATION, Address("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
+    with server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
         probe = responding(opened, where)
         ports[probe.getsockname()[1]] = "kubelet"
         for _ in range(5):
@@ -178,13 +178,13 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("said", DAMAGED)
-def test_invalid_http(said: bytes, address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_http(said: bytes, address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
     answers = after(address, said)
     assert [int(one[:3]) for one in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[said]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_invalid_data_after_the_start_of_a_response(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_data_after_the_start_of_a_response(address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
     head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)
@@ -199,7 +199,7 @@ def test_invalid_data_after_the_start_of_a_response(address: Address, caplog: py
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_client_errors_are_logged_at_the_debug_level(address: Address, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_errors_are_logged_at_the_debug_level(address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     after(address, b"what is this\r\n\r\n")
     assert "Invalid HTTP request received." in caplog.messages

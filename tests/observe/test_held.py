@@ -6,10 +6,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from tests.fuzz import faces
+from tests.fuzz import targets
 from tests.fuzz.process import Watched
 
 HELD = 1000
@@ -54,15 +54,15 @@ def ended(connection: socket.socket) -> bool:
 
 @pytest.mark.usefixtures("_descriptors")
 def test_probes_and_metrics_are_served_and_silent_clients_are_disconnected(tmp_path: Path) -> None:
-    with faces.pages(tmp_path) as face:
-        process: Watched = face.process
+    with targets.pages(tmp_path) as target:
+        process: Watched = target.process
         before = process.descriptors
-        with held(face.port) as connections:
+        with held(target.port) as connections:
             for _ in range(20):
                 for path, status in (("/healthz", 200), ("/metrics", 200), ("/statusz", 200)):
-                    answer = httpx.get(f"http://127.0.0.1:{face.port}{path}", timeout=60, trust_env=False)
+                    answer = httpx2.get(f"http://127.0.0.1:{target.port}{path}", timeout=60, trust_env=False)
                     assert answer.status_code == status, path
             assert process.descriptors < before + HELD
             assert all(ended(connection) for connection in connections)
-        assert process.complaints() == []
+        assert process.problems() == []
         assert process.stop() == 0

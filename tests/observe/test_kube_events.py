@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import (
     Chosen,
@@ -11,10 +12,9 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
-    EvictionResult,
+    InvolvedNode,
     MachineGone,
     MachineOrdered,
-    NodeRef,
     RemovalPostponed,
     Sweep,
     Swept,
@@ -24,13 +24,13 @@ from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
-Told = tuple[NodeRef | PodRef, str, str, bool]
+Told = tuple[InvolvedNode | PodRef, str, str, bool]
 
 
 def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
     found: list[Told] = []
 
-    def record(subject: NodeRef | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
+    def record(subject: InvolvedNode | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
         found.append((subject, reason, message, warning))
 
     listener = KubeEvents(record, words)
@@ -39,7 +39,7 @@ def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - 
     return found
 
 
-OD_2 = NodeRef("od-2", "uid-od-2")
+OD_2 = InvolvedNode("od-2", "uid-od-2")
 REASONS = (
     "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure, Why
 from rescheduler.observe import logs
 from rescheduler.observe.events import (
@@ -17,7 +18,6 @@ from rescheduler.observe.events import (
     ErrorKind,
     Event,
     EvictionAnswered,
-    EvictionResult,
     Held,
     KeptByGuards,
     LeadershipChanged,
@@ -267,7 +267,7 @@ def test_our_errors_are_one_line(form: LogFormat) -> None:
     try:
         int("two\nlines")
     except ValueError:
-        logging.getLogger("rescheduler.loop").exception("a round\nended")
+        logging.getLogger("rescheduler.housekeeping.loop").exception("a round\nended")
     [line] = stream.getvalue().splitlines()
     assert "a round ended: ValueError: invalid literal for int" in line
 

@@ -5,23 +5,24 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import SystemClock
 from rescheduler.draining.state import Why
 from rescheduler.errors import ReschedulerError
-from rescheduler.observe import server
+from rescheduler.net.server import serving
+from rescheduler.observe import pages as pages_module
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
 from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.server import Rendered, application, serving
+from rescheduler.observe.pages import Rendered, application
 from rescheduler.observe.status import Board, Status
-from rescheduler.settings import Address
+from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 
-ANY = Address("127.0.0.1", 0)
+ANY = ListenAddress("127.0.0.1", 0)
 
 
 class ManualClock(SystemClock):
@@ -47,8 +48,8 @@ class Pages:
             self.metrics(event)
             self.status(event)
 
-    def get(self, path: str, accept: str = "*/*") -> httpx.Response:
-        return httpx.get(self.url + path, headers={"accept": accept}, timeout=60)
+    def get(self, path: str, accept: str = "*/*") -> httpx2.Response:
+        return httpx2.get(self.url + path, headers={"accept": accept}, timeout=60)
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
         assert go_on.wait(60)
         return "page"
 
-    monkeypatch.setattr(server, "as_html", slow)
+    monkeypatch.setattr(pages_module, "as_html", slow)
     pages = Pages()
     pages.ready = True
     with serving(pages.application, ANY) as address, ThreadPoolExecutor(60) as threads:
@@ -232,7 +233,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
 def test_other_paths_are_not_found(pages: Pages) -> None:
     assert pages.get("/").status_code == 200
     assert pages.get("/etc/passwd").status_code == 404
-    assert httpx.post(pages.url + "/metrics", timeout=60).status_code == 405
+    assert httpx2.post(pages.url + "/metrics", timeout=60).status_code == 405
 
 
 def test_an_address_in_use_is_reported_in_one_line() -> None:
@@ -240,7 +241,7 @@ def test_an_address_in_use_is_reported_in_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ReschedulerError) as caught, serving(Pages().application, Address("127.0.0.1", port)):
+        with pytest.raises(ReschedulerError) as caught, serving(Pages().application, ListenAddress("127.0.0.1", port)):
             pass
     assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"
 
@@ -248,7 +249,7 @@ def test_an_address_in_use_is_reported_in_one_line() -> None:
 def test_an_unknown_host_is_reported() -> None:
     with (
         pytest.raises(ReschedulerError, match=r"--listen-address no\.such\.host\.invalid:1"),
-        serving(Pages().application, Address("no.such.host.invalid", 1)),
+        serving(Pages().application, ListenAddress("no.such.host.invalid", 1)),
     ):
         pass
 

@@ -4,23 +4,24 @@ from datetime import timedelta
 
 import pytest
 
+from rescheduler.backoff import Backoff
 from rescheduler.planning.cooldowns import Cooldown, Cooldowns
-from rescheduler.planning.waits import Doubling, Pause
+from rescheduler.planning.waits import Pause
 from tests.planning.builders import NOW
 
 MINUTE = timedelta(minutes=1)
-WAIT = Doubling(5 * MINUTE, 30 * MINUTE)
+WAIT = Backoff(5 * MINUTE, 30 * MINUTE)
 
 
 @pytest.mark.parametrize(
     ("wait", "expected"),
     [
         (WAIT, [5, 10, 20, 30, 30]),
-        (Doubling(timedelta(), 30 * MINUTE), [0, 0, 0, 0, 0]),
-        (Doubling(MINUTE, MINUTE), [1, 1, 1, 1, 1]),
+        (Backoff(timedelta(), 30 * MINUTE), [0, 0, 0, 0, 0]),
+        (Backoff(MINUTE, MINUTE), [1, 1, 1, 1, 1]),
     ],
 )
-def test_waits_double_up_to_the_maximum(wait: Doubling, expected: list[int]) -> None:
+def test_waits_double_up_to_the_maximum(wait: Backoff, expected: list[int]) -> None:
     assert [wait.after(times) for times in range(1, 6)] == [minutes * MINUTE for minutes in expected]
     assert wait.after(10**9) == (wait.longest if wait.first else timedelta())
 

@@ -1,9 +1,12 @@
 """InterPodAffinity on small clusters. The expected results are those of the scheduler."""
 
+import gc
 from typing import Any
 
 import pytest
 
+from predicates.filters import Filters
+from predicates.objects import PodClass
 from predicates.plugins import inter_pod_affinity
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
@@ -211,3 +214,21 @@ def test_errors_in_preferred_terms_reject_the_pod() -> None:
     table = load(B, pod("p", affinity=affinity))
     reason = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
     assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": reason}
+
+
+def test_dropped_classes_are_not_kept() -> None:
+    """Every roll-out creates classes, so a long-lived process must not keep the parsed terms of all of them."""
+    labels = [{"app": "kept", "pod-template-hash": "1"}, {"app": "old", "pod-template-hash": "2"}]
+    pods = [pod(each["app"], "b", labels=each, **_far(_term())) for each in labels]
+    table = load(*NODES, *pods)
+    filters = Filters(table, [inter_pod_affinity.PLUGIN])
+    kept = table.pods["default/kept"].cls
+    for each in list(table.pods.values()):
+        filters.feasible(each.cls)
+    table.delete("Pod", "default/old")
+    table.compact()
+    filters.feasible(kept)
+    del each
+    gc.collect()
+    alive = [item.labels for item in gc.get_objects() if isinstance(item, PodClass)]
+    assert [each in alive for each in labels] == [True, False]

@@ -1,4 +1,4 @@
-"""A backend that keeps what it is sent, and answers as it is told."""
+"""A backend that records requests and sends preset answers."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -8,14 +8,14 @@ from typing import Any
 
 import uvicorn
 
-from deploy.local.standin.server import listen
-from rescheduler.backends.config import Endpoint
-from rescheduler.backends.credentials import Credentials
-from rescheduler.observe import server as observe
+from devcluster.standin.server import listen
+from rescheduler.net import server as observe
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.credentials import Credentials
 from rescheduler.proxy import server
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.app import Patience, Proxy
-from rescheduler.proxy.config import Server
+from rescheduler.proxy.app import ClientTimeouts, ProxyApplication
+from rescheduler.proxy.config import ServerSection
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.metrics import ProxyMetrics
 
@@ -36,14 +36,14 @@ class Seen:
 
 @dataclass
 class Backend:
-    """An ASGI application; `answer` is called with its send after the request was read."""
+    """An ASGI application; `answer` is called with `send` after the request was read."""
 
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=lambda: [b"ok"])
-    broken: bool = False  #: ends in the middle of the body
-    silent: bool = False  #: never answers
-    forgetful: bool = False  #: closes a connection at its second request
+    broken: bool = False  #: closes the connection in the middle of the body
+    silent: bool = False  #: does not answer
+    forgetful: bool = False  #: closes a connection on its second request
     seen: list[Seen] = field(default_factory=list)
     url: str = ""
 
@@ -57,7 +57,7 @@ class Backend:
             if not message.get("more_body", False):
                 break
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        if self.forgetful and scope["client"] in [one.connection for one in self.seen]:
+        if self.forgetful and scope["client"] in [request.connection for request in self.seen]:
             send.__self__.transport.abort()  # type: ignore[attr-defined]
             self.silent = True
         self.seen.append(Seen(scope["method"], scope["raw_path"] + query, scope["headers"], body, scope["client"]))
@@ -92,12 +92,12 @@ def running(backend: Backend) -> Iterator[Backend]:
         yield backend
 
 
-class Asked:
-    """Updates that keep what they are asked, and do what `does` says."""
+class RecordedUpdates:
+    """Updates that record their arguments and call `does`."""
 
     def __init__(self, does: Callable[[], str] = lambda: "") -> None:
         self.calls: list[tuple[object, ...]] = []
-        self.outside: list[str] = []  #: machines that do not count
+        self.outside: list[str] = []  #: machines without active membership
         self._does = does
 
     def set_size(self, desired: int) -> str:
@@ -134,22 +134,22 @@ def failing(status: int, detail: str) -> Callable[[], str]:
 @contextlib.contextmanager
 def proxying(
     url: str,
-    updates: Asked | None = None,
+    updates: RecordedUpdates | None = None,
     *,
     timeout: float = 60.0,
-    patience: Patience = Patience(60.0, 60.0),  # noqa: B008 -- a value
+    patience: ClientTimeouts = ClientTimeouts(60.0, 60.0),  # noqa: B008 -- a value
     token: Callable[[], str] | None = None,
     metrics: ProxyMetrics | None = None,
-    config: Server = Server(),  # noqa: B008 -- a value
+    config: ServerSection = ServerSection(),  # noqa: B008 -- a value
     folder: Path = Path(),
     host: str = "127.0.0.1",
     **endpoint: Any,
 ) -> Iterator[str]:
-    """The proxy before *url*; its own URL."""
+    """Run the proxy in front of *url* and yield its URL."""
     credentials = Credentials(Endpoint(url=url, **endpoint), folder)
     forwarder = Forwarder(
         url, credentials, timeout, patience=patience.request, consumes_authorization=token is not None
     )
-    proxy = Proxy(updates or Asked(), forwarder, patience, token, metrics)
+    proxy = ProxyApplication(updates or RecordedUpdates(), forwarder, patience, token, metrics)
     with server.serving(proxy, host, 0, config) as port:
         yield f"{'https' if config.tls else 'http'}://127.0.0.1:{port}"

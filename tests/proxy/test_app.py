@@ -1,4 +1,4 @@
-"""Removals are asked of us and never of the backend, one after the other; every answer has the API's form."""
+"""Removals are processed by the proxy, one at a time, and not forwarded; every answer has the API's format."""
 
 import json
 import socket
@@ -7,28 +7,28 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.proxy import answers
-from rescheduler.proxy.app import Patience
+from rescheduler.proxy.app import ClientTimeouts
 from rescheduler.proxy.metrics import ProxyMetrics
 from tests.cluster.waiting import eventually
-from tests.proxy.backend import Asked, Backend, failing, proxying, running
+from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_metrics import counted
 
 
 @pytest.fixture
 def backend() -> Iterator[Backend]:
-    with running(Backend()) as made:
-        yield made
+    with running(Backend()) as started:
+        yield started
 
 
 MACHINE = b'{"machineId": "i-1", "decrementDesiredSize": true}'
 
-#: (path, body): what is asked of us
+#: (path, body) of removals
 REMOVALS: dict[tuple[str, bytes], tuple[object, ...]] = {
     ("/pool/size", b'{"desiredSize": 3}'): ("size", 3),
     ("/pool/size/", b'{"desiredSize": 3}'): ("size", 3),
@@ -51,51 +51,51 @@ REMOVALS: dict[tuple[str, bytes], tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize("removal", REMOVALS, ids=lambda one: one[0])
-def test_removals_are_asked_of_us(removal: tuple[str, bytes], backend: Backend) -> None:
+@pytest.mark.parametrize("removal", REMOVALS, ids=lambda request: request[0])
+def test_removals_are_processed(removal: tuple[str, bytes], backend: Backend) -> None:
     target, body = removal
-    asked = Asked()
+    asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        found = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
-    assert found.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
+        answer = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
     assert (asked.calls, backend.seen) == ([REMOVALS[removal]], [])
 
 
-#: What updates do: what is logged of the answer
-TOLD: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
+#: Results of updates: the logged line
+LOGGED: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
     "done": (lambda: "", ("Level 25", "POST /pool/size: 200 done")),
     "in part": (lambda: "1 of 2", ("WARNING", "POST /pool/size: 200 done in part: 1 of 2")),
     "failed": (failing(502, "a\nb"), ("WARNING", "POST /pool/size: 502 failed to set desired size: a b")),
 }
 
 
-@pytest.mark.parametrize("case", TOLD)
-def test_the_log_says_who_asked_and_what_became_of_it(
-    case: str, backend: Backend, caplog: pytest.LogCaptureFixture
-) -> None:
-    does, expected = TOLD[case]
+@pytest.mark.parametrize("case", LOGGED)
+def test_the_log_has_the_client_and_the_result(case: str, backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    does, expected = LOGGED[case]
     caplog.set_level("INFO", "rescheduler.proxy.app")
-    with proxying(backend.url, Asked(does)) as url:
-        httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60)
-    found = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "rescheduler.proxy.app"]
-    assert found == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
+    with proxying(backend.url, RecordedUpdates(does)) as url:
+        httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60)
+    logged = [
+        (record.levelname, record.getMessage()) for record in caplog.records if record.name == "rescheduler.proxy.app"
+    ]
+    assert logged == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
 
 
-def test_a_machine_that_is_to_count_again_is_asked_of_us(backend: Backend) -> None:
-    asked = Asked(lambda: "the size was raised")
+def test_reactivations_are_processed(backend: Backend) -> None:
+    asked = RecordedUpdates(lambda: "the size was raised")
     asked.outside = ["i-1"]
     with proxying(backend.url, asked) as url:
         bodies = [
             b'{"machineId": "i-1", "membershipStatus": {"evictable": false}}',
             b'{"machineId": "i-2", "membershipStatus": {}}',
         ]
-        answers_ = [httpx.post(f"{url}/pool/membershipStatus", content=body, timeout=60) for body in bodies]
-    assert [one.status_code for one in answers_] == [200, 200]
+        answers_ = [httpx2.post(f"{url}/pool/membershipStatus", content=body, timeout=60) for body in bodies]
+    assert [answer.status_code for answer in answers_] == [200, 200]
     assert answers_[0].json()["detail"] == "the size was raised"
     assert (asked.calls, len(backend.seen)) == ([("take back", "i-1", False)], 1)
 
 
-#: body of POST /pool/membershipStatus: as the backend gets it
+#: body of POST /pool/membershipStatus: body as forwarded
 STATUSES = {
     '{"machineId": "i-1", "membershipStatus": {"active": true, "evictable": false}}': {
         "machineId": "i-1",
@@ -113,11 +113,11 @@ STATUSES = {
 
 
 @pytest.mark.parametrize("body", STATUSES)
-def test_a_status_that_removes_nothing_is_forwarded_as_we_understood_it(body: str, backend: Backend) -> None:
+def test_other_membership_statuses_are_forwarded_normalized(body: str, backend: Backend) -> None:
     backend.status, backend.chunks = 404, [b"no such"]
-    asked = Asked()
+    asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
+        answer = httpx2.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
     assert (answer.status_code, answer.text, asked.calls) == (404, "no such", [])
     assert (json.loads(backend.seen[0].body), backend.seen[0].target) == (
         STATUSES[body],
@@ -125,7 +125,7 @@ def test_a_status_that_removes_nothing_is_forwarded_as_we_understood_it(body: st
     )
 
 
-#: (method, path): forwarded, as the original's own test lists them
+#: (method, path) that are forwarded, as in the original's test
 FORWARDED = [
     ("GET", "/config"),
     ("POST", "/config"),
@@ -143,20 +143,22 @@ FORWARDED = [
 
 
 @pytest.mark.parametrize(("method", "path"), FORWARDED)
-def test_all_else_is_forwarded(method: str, path: str, backend: Backend) -> None:
-    asked = Asked()
+def test_other_requests_are_forwarded(method: str, path: str, backend: Backend) -> None:
+    asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx.request(method, url + path, content=b'{"a": 1}', timeout=60)
+        answer = httpx2.request(method, url + path, content=b'{"a": 1}', timeout=60)
     assert (answer.text, asked.calls) == ("ok", [])
-    assert [(one.method, one.target.decode(), one.body) for one in backend.seen] == [(method, path, b'{"a": 1}')]
+    assert [(request.method, request.target.decode(), request.body) for request in backend.seen] == [
+        (method, path, b'{"a": 1}')
+    ]
 
 
 @pytest.mark.parametrize("path", ["/cloudpools/other/terminate", "/x/pool/size", "/x/../../a/pool/terminate"])
-def test_removals_elsewhere_are_refused(path: str, backend: Backend) -> None:
-    asked = Asked()
+def test_removals_on_other_paths_are_rejected(path: str, backend: Backend) -> None:
+    asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        found = raw(url, line("POST", path, "Content-Length: 2") + b"{}")
-    assert found.startswith(b"HTTP/1.1 500")
+        answer = raw(url, line("POST", path, "Content-Length: 2") + b"{}")
+    assert answer.startswith(b"HTTP/1.1 500")
     assert (asked.calls, backend.seen) == ([], [])
 
 
@@ -173,21 +175,21 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("request_", BAD, ids=lambda one: one[0])
-def test_bad_input(request_: tuple[str, bytes], backend: Backend) -> None:
-    asked = Asked()
+@pytest.mark.parametrize("request_", BAD, ids=lambda request: request[0])
+def test_invalid_input(request_: tuple[str, bytes], backend: Backend) -> None:
+    asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx.post(url + request_[0], content=request_[1], timeout=60)
+        answer = httpx2.post(url + request_[0], content=request_[1], timeout=60)
     assert (answer.status_code, answer.json()["message"]) == (400, BAD[request_])
     assert answer.headers["content-type"] == "application/json"
     assert (asked.calls, backend.seen) == ([], [])
 
 
-def test_a_body_that_does_not_arrive(backend: Backend) -> None:
-    with proxying(backend.url, patience=Patience(0.3, 60.0)) as url:
-        found = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
-    assert found.startswith(b"HTTP/1.1 400")
-    assert b"failed to read request body" in found
+def test_an_incomplete_body(backend: Backend) -> None:
+    with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
+        answer = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"failed to read request body" in answer
 
 
 @pytest.mark.parametrize("status", [404, 500, 502, 503, 504])
@@ -195,40 +197,40 @@ def test_a_body_that_does_not_arrive(backend: Backend) -> None:
     ("path", "message"),
     [("/pool/size", answers.SET_SIZE), ("/pool/terminate", answers.TERMINATE), ("/pool/detach", answers.DETACH)],
 )
-def test_failures_say_what_and_where(status: int, path: str, message: str, backend: Backend) -> None:
+def test_failures_have_a_message_and_a_detail(status: int, path: str, message: str, backend: Backend) -> None:
     body = b'{"desiredSize": 1, "machineId": "i-1"}'
-    with proxying(backend.url, Asked(failing(status, "node <n1>: why"))) as url:
-        answer = httpx.post(url + path, content=body, timeout=60)
+    with proxying(backend.url, RecordedUpdates(failing(status, "node <n1>: why"))) as url:
+        answer = httpx2.post(url + path, content=body, timeout=60)
     expected = f'{{\n  "message": "{message}",\n  "detail": "node \\u003cn1\\u003e: why"\n}}'
     assert (answer.status_code, answer.text) == (status, expected)
 
 
-def test_less_than_asked_is_a_success_with_something_to_say(backend: Backend) -> None:
-    with proxying(backend.url, Asked(lambda: "1 of 2 removed; node n2: why")) as url:
-        answer = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+def test_partial_results_are_a_success_with_a_detail(backend: Backend) -> None:
+    with proxying(backend.url, RecordedUpdates(lambda: "1 of 2 removed; node n2: why")) as url:
+        answer = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
     assert (answer.status_code, answer.json()) == (
         200,
         {"message": "done in part", "detail": "1 of 2 removed; node n2: why"},
     )
 
 
-def test_one_odd_update_wedges_nothing(backend: Backend) -> None:
+def test_an_internal_error_does_not_block_later_updates(backend: Backend) -> None:
     def odd() -> str:
         raise ZeroDivisionError
 
-    asked = Asked(odd)
+    asked = RecordedUpdates(odd)
     with proxying(backend.url, asked) as url:
         statuses = [
-            httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60).status_code for _ in range(3)
+            httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60).status_code for _ in range(3)
         ]
     assert (statuses, len(asked.calls)) == ([500, 500, 500], 3)
 
 
-# -- one after the other
+# -- one at a time
 
 
 class Gate:
-    """An update that waits to be let through, and tells how many there were at once."""
+    """An update that blocks until released, and counts concurrent calls."""
 
     def __init__(self) -> None:
         self.open, self.entered = threading.Event(), threading.Event()
@@ -249,33 +251,33 @@ class Gate:
 def test_updates_never_overlap(backend: Backend) -> None:
     gate = Gate()
     gate.open.set()
-    asked = Asked(gate)
-    with proxying(backend.url, asked, patience=Patience(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
+    asked = RecordedUpdates(gate)
+    with proxying(backend.url, asked, patience=ClientTimeouts(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
         calls = [("/pool/size", b'{"desiredSize": 1}'), ("/pool/terminate", b'{"machineID": "i-1"}')] * 10
-        found = list(clients.map(lambda call: httpx.post(url + call[0], content=call[1], timeout=120), calls))
-    assert ({answer.status_code for answer in found}, gate.most, len(asked.calls)) == ({200}, 1, 20)
+        responses = list(clients.map(lambda call: httpx2.post(url + call[0], content=call[1], timeout=120), calls))
+    assert ({answer.status_code for answer in responses}, gate.most, len(asked.calls)) == ({200}, 1, 20)
 
 
 def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
     gate = Gate()
-    with proxying(backend.url, Asked(gate)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+    with proxying(backend.url, RecordedUpdates(gate)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
-        assert httpx.get(f"{url}/pool", timeout=60).text == "ok"
-        assert httpx.post(f"{url}/pool/size", content=b"{}", timeout=60).status_code == 400
+        assert httpx2.get(f"{url}/pool", timeout=60).text == "ok"
+        assert httpx2.post(f"{url}/pool/size", content=b"{}", timeout=60).status_code == 400
         assert not update.done()
         gate.open.set()
         assert update.result().status_code == 200
 
 
-def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
+def test_a_blocked_queue_times_out(backend: Backend) -> None:
     gate = Gate()
-    asked = Asked(gate)
-    with proxying(backend.url, asked, patience=Patience(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+    asked = RecordedUpdates(gate)
+    with proxying(backend.url, asked, patience=ClientTimeouts(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
-        second = httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60)
-        assert (second.status_code, second.json()["detail"]) == (504, "other updates kept it waiting for 0.3 s")
+        second = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60)
+        assert (second.status_code, second.json()["detail"]) == (504, "timed out after 0.3 s behind other updates")
         gate.open.set()
         assert update.result().status_code == 200
     assert asked.calls == [("size", 1)]
@@ -283,35 +285,35 @@ def test_a_queue_that_does_not_move_is_a_timeout(backend: Backend) -> None:
 
 @contextmanager
 def asking(url: str, size: int) -> Iterator[None]:
-    """A client that asks, and leaves at the end of the block."""
+    """Send a request; disconnect at the end of the block."""
     body = b'{"desiredSize": %d}' % size
-    where = httpx.URL(url)
+    where = httpx2.URL(url)
     with socket.create_connection((where.host, where.port or 0), timeout=60) as client:
         client.sendall(line("POST", "/pool/size", f"Content-Length: {len(body)}") + body)
         yield
 
 
-def test_a_client_that_left_has_no_turn(backend: Backend) -> None:
+def test_the_update_of_a_disconnected_client_is_skipped(backend: Backend) -> None:
     gate, registry = Gate(), CollectorRegistry()
-    asked = Asked(gate)
+    asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, metrics=ProxyMetrics(registry)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
         with asking(url, 2):
             eventually(lambda: counted(registry, "updates_waiting"))
         eventually(lambda: counted(registry, "updates_total") == {("size", "client-gone"): 1})
         gate.open.set()
         assert update.result().status_code == 200
-        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60).status_code == 200
+        assert httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60).status_code == 200
     assert asked.calls == [("size", 1), ("size", 3)]
 
 
-def test_a_client_that_leaves_in_mid_update_stops_nothing(backend: Backend) -> None:
+def test_a_disconnect_does_not_stop_a_running_update(backend: Backend) -> None:
     gate = Gate()
-    asked = Asked(gate)
+    asked = RecordedUpdates(gate)
     with proxying(backend.url, asked) as url:
         with asking(url, 1):
             assert gate.entered.wait(timeout=60)
         gate.open.set()
-        assert httpx.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60).status_code == 200
+        assert httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60).status_code == 200
     assert asked.calls == [("size", 1), ("size", 2)]

@@ -1,4 +1,4 @@
-"""The configuration of the original is read as it was; what is wrong is said in one line."""
+"""The original's configuration is supported; errors are reported in one line."""
 
 import base64
 import json
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from rescheduler.backends.base import ConfigError
-from rescheduler.backends.credentials import Credentials
+from rescheduler.errors import ConfigError
+from rescheduler.net.credentials import Credentials
 from rescheduler.proxy.config import (
-    ApiServer,
     ApiServerAuth,
-    Backend,
-    Drain,
+    ApiServerSection,
+    BackendSection,
+    DrainSection,
     GoDuration,
     ProxyFile,
-    Server,
+    ServerSection,
     check_files,
     read,
 )
@@ -25,8 +25,10 @@ API: dict[str, Any] = {"url": "https://master:6443", "auth": {"kubeConfigPath": 
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}
 BACKEND = {"url": "http://pool:9010"}
 MINIMAL = ProxyFile(
-    api_server=ApiServer(url="https://master:6443", auth=ApiServerAuth(kube_config_path="/home/me/.kube/config")),
-    backend=Backend(url="http://pool:9010"),
+    api_server=ApiServerSection(
+        url="https://master:6443", auth=ApiServerAuth(kube_config_path="/home/me/.kube/config")
+    ),
+    backend=BackendSection(url="http://pool:9010"),
 )
 
 
@@ -36,32 +38,35 @@ def written(tmp_path: Path, document: Any) -> Path:
     return file
 
 
-def test_the_least_gets_the_defaults(tmp_path: Path) -> None:
-    found = read(written(tmp_path, {"apiServer": API, "backend": BACKEND}))
-    assert found == MINIMAL
-    assert (found.server.timeout, found.api_server.timeout, found.backend.timeout) == tuple(
+def test_a_minimal_file_gets_the_defaults(tmp_path: Path) -> None:
+    settings = read(written(tmp_path, {"apiServer": API, "backend": BACKEND}))
+    assert settings == MINIMAL
+    assert (settings.server.timeout, settings.api_server.timeout, settings.backend.timeout) == tuple(
         map(GoDuration, (60, 60, 300))
     )
 
 
-def test_certificates_and_durations(tmp_path: Path) -> None:
+def test_certificates_and_durations_are_parsed(tmp_path: Path) -> None:
     document = {
         "server": {"timeout": "1m35s"},
         "apiServer": {"url": "https://m", "auth": CERTS, "timeout": "300ms"},
         "backend": {"cloudPoolUrl": "http://pool/base/", "timeout": "10s"},
         "drain": {"landingTimeout": "2m"},
     }
-    found = read(written(tmp_path, document))
-    assert found.server == Server(timeout=GoDuration(95))
-    assert found.api_server.auth == ApiServerAuth(
+    settings = read(written(tmp_path, document))
+    assert settings.server == ServerSection(timeout=GoDuration(95))
+    assert settings.api_server.auth == ApiServerAuth(
         client_cert_path="/admin.pem", client_key_path="/admin-key.pem", ca_cert_path="/ca.pem"
     )
-    assert (found.api_server.timeout, found.backend.timeout) == (GoDuration(0.3), GoDuration(10))
-    assert found.backend_url == "http://pool/base"
-    assert (found.drain, MINIMAL.drain.landing_timeout) == (Drain(landing_timeout=GoDuration(120)), GoDuration(0))
+    assert (settings.api_server.timeout, settings.backend.timeout) == (GoDuration(0.3), GoDuration(10))
+    assert settings.backend_url == "http://pool/base"
+    assert (settings.drain, MINIMAL.drain.landing_timeout) == (
+        DrainSection(landing_timeout=GoDuration(120)),
+        GoDuration(0),
+    )
 
 
-def test_keys_match_in_any_case(tmp_path: Path) -> None:
+def test_keys_are_case_insensitive(tmp_path: Path) -> None:
     document = {
         "APISERVER": {"URL": API["url"], "Auth": {"KUBECONFIGPATH": "/home/me/.kube/config"}},
         "Backend": BACKEND,
@@ -70,18 +75,18 @@ def test_keys_match_in_any_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("duration", ["0", "0s", "-5s"])
-def test_no_duration_is_the_default(duration: str, tmp_path: Path) -> None:
+def test_an_empty_duration_is_the_default(duration: str, tmp_path: Path) -> None:
     document = {"server": {"timeout": duration}, "apiServer": API, "backend": {**BACKEND, "timeout": duration}}
     assert read(written(tmp_path, document)) == MINIMAL
 
 
-#: fact: (document, what is said after the file's name)
+#: fact: (document, message after the file's name)
 BAD: dict[str, tuple[Any, str]] = {
-    "not JSON": ("{", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-    "a trailing comma, as in the old manual": ('{"backend": {},}', "no JSON: Expecting property name"),
+    "not JSON": ("{", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    "a trailing comma, as in the old manual": ('{"backend": {},}', "not JSON: Expecting property name"),
     "not an object": ([], "Expected `object`, got `array`"),
     "an unknown key": ({"backends": {}}, "Object contains unknown field `backends`"),
-    "an unknown key below": (
+    "an unknown nested key": (
         {"apiServer": {**API, "timeOut": "1s", "tiemout": "1s"}, "backend": BACKEND},
         "Object contains unknown field `tiemout` - at `$.apiServer`",
     ),
@@ -109,13 +114,13 @@ BAD: dict[str, tuple[Any, str]] = {
         {"apiServer": API, "backend": {"url": "ftp://pool"}},
         "backend.url: expected http(s)://host[:port][/path]",
     ),
-    "a host of the backend that is none": (
+    "an invalid host of the backend": (
         {"apiServer": API, "backend": {"url": "http://pool..example"}},
         "backend.url: expected http(s)://host[:port][/path]",
     ),
-    "a user in the backend's URL, and another one": (
+    "a user in the backend's URL and in auth": (
         {"apiServer": API, "backend": {"url": "http://me:secret@pool", "auth": {"tokenPath": "t"}}},
-        "backend.url: expected without user, beside backend.auth",
+        "backend.url: expected without user, together with backend.auth",
     ),
     "a colon in the name of the URL's user": (
         {"apiServer": API, "backend": {"url": "http://m%3Ae:secret@pool"}},
@@ -146,16 +151,16 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("fact", BAD)
 def test_refused(fact: str, tmp_path: Path) -> None:
-    document, said = BAD[fact]
+    document, message = BAD[fact]
     file = written(tmp_path, document)
     with pytest.raises(ConfigError) as caught:
         read(file)
-    assert str(caught.value).startswith(f"configuration {file}: {said}")
+    assert str(caught.value).startswith(f"configuration {file}: {message}")
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-#: sections of the file: the key that names a file which is not there
+#: sections of the file: the key that names a missing file
 MISSING_FILES: dict[str, tuple[dict[str, Any], str]] = {
     "listener": ({"server": {"bearerTokenPath": "/nope"}}, "server.bearerTokenPath"),
     "API server": (
@@ -170,7 +175,7 @@ MISSING_FILES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", MISSING_FILES)
-def test_a_file_that_is_not_there_is_named_with_its_key(case: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_its_key(case: str, tmp_path: Path) -> None:
     sections, key = MISSING_FILES[case]
     path = written(tmp_path, {"apiServer": API, "backend": BACKEND, **sections})
     with pytest.raises(ConfigError) as caught:
@@ -178,7 +183,7 @@ def test_a_file_that_is_not_there_is_named_with_its_key(case: str, tmp_path: Pat
     assert str(caught.value) == f"configuration {path}: {key}: /nope: No such file or directory"
 
 
-def test_files_beside_a_kubeconfig_are_not_needed(tmp_path: Path) -> None:
+def test_with_a_kubeconfig_other_files_are_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, {"apiServer": {**API, "auth": {**API["auth"], **CERTS}}, "backend": BACKEND})
     check_files(read(path), path)
 
@@ -194,9 +199,7 @@ def test_null_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second", ["backend", "BACKEND"])
-def test_of_keys_that_are_there_twice_the_last_one_counts(
-    second: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_last_of_duplicate_keys_counts(second: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Objects are merged, as in Go."""
     first = {**BACKEND, "url": "http://first", "timeout": "7s"}
     text = f'{{"apiServer": {json.dumps(API)}, "backend": {json.dumps(first)}, "{second}": {json.dumps(BACKEND)}}}'
@@ -215,7 +218,7 @@ def test_of_keys_that_are_there_twice_the_last_one_counts(
         ("http://pool:9010", None, None),
     ],
 )
-def test_a_user_in_the_backends_url_is_basic_credentials(
+def test_a_user_in_the_backends_url_becomes_basic_credentials(
     url: str, user: str | None, password: str | None, tmp_path: Path
 ) -> None:
     file = read(written(tmp_path, {"apiServer": API, "backend": {"url": url}}))
@@ -235,11 +238,11 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("auth", [{"inCluster": True}, {"kubeConfigPath": "k"}])
-def test_who_knows_the_cluster_by_itself_needs_no_url(auth: dict[str, Any], tmp_path: Path) -> None:
+def test_credentials_with_a_server_need_no_url(auth: dict[str, Any], tmp_path: Path) -> None:
     assert read(written(tmp_path, {"apiServer": {"auth": auth}, "backend": BACKEND})).api_server.url == ""
 
 
-def test_the_backend_as_a_provider_knows_it(tmp_path: Path) -> None:
+def test_the_backend_section_of_the_provider(tmp_path: Path) -> None:
     auth = {"caCertPath": "/ca", "clientCertPath": "/c", "clientKeyPath": "/k", "username": "me", "passwordPath": "/p"}
     backend = {**BACKEND, "timeout": "10s", "auth": auth, "api": "multipool", "settleTime": "5s"}
     pool = read(written(tmp_path, {"apiServer": API, "backend": backend, "minSize": 2})).pool()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rescheduler.backends.base import ConfigError
 from rescheduler.cli.proxy import command
+from rescheduler.errors import ConfigError
 from rescheduler.proxy import config
 
 ROOT = Path(__file__).parents[2]
@@ -21,15 +21,15 @@ def documented() -> Any:
 
 
 def docker_run() -> tuple[dict[str, str], str, list[str]]:
-    """The flags with values, the image, and the arguments of the program."""
+    """Return the flags with values, the image, and the arguments of the program."""
     [text] = re.findall(r"```bash\n(docker run .*?)```", PAGE, re.DOTALL)
     words = [word for word in shlex.split(text.replace("\\\n", " "))[2:] if word != "--rm"]
     at = next(number for number in range(0, len(words), 2) if not words[number].startswith("-"))
     return dict(zip(words[0:at:2], words[1:at:2], strict=True)), words[at], words[at + 1 :]
 
 
-def test_it_runs_from_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the container's working directory there are the file and all that it names."""
+def test_the_documented_docker_run_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container's working directory contains the configuration and all files that it names."""
     flags, image, arguments = docker_run()
     source, mounted, _ = flags["-v"].split(":")
     assert (source, flags["-w"], flags["--user"]) == ("$PWD", mounted, "$(id -u):$(id -g)")

@@ -1,4 +1,4 @@
-"""The proxy tells, at any verbosity, that whoever reaches it can remove machines."""
+"""The proxy warns at any verbosity if unauthenticated clients can remove machines."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.backends import pki
 from tests.fuzz.apiserver import ApiServer
-from tests.fuzz.faces import kubeconfig
 from tests.fuzz.process import watched
+from tests.fuzz.targets import kubeconfig
+from tests.providers import pki
 
 TLS = {"certPath": "server.crt", "keyPath": "server.key"}
 TOKEN = {"bearerTokenPath": "token"}
-PLAIN = "it is served in plain text; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
-UNKNOWN = "clients show nothing; set server.tls.clientCaPath or server.bearerTokenPath"
+PLAIN = "traffic is not encrypted; set server.tls, and server.tls.clientCaPath or server.bearerTokenPath"
+UNKNOWN = "clients are not authenticated; set server.tls.clientCaPath or server.bearerTokenPath"
 
-#: --host, the section `server` of the configuration: what is told
+#: --host, the section `server` of the configuration: the warning
 SERVERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "plain text on every interface": ("", {}, PLAIN),
     "plain text on all of IPv4": ("0.0.0.0", {}, PLAIN),
     "plain text with a token": ("0.0.0.0", TOKEN, PLAIN),
-    "TLS that knows nobody": ("0.0.0.0", {"tls": TLS}, UNKNOWN),
+    "TLS without authentication": ("0.0.0.0", {"tls": TLS}, UNKNOWN),
     "TLS with a token": ("0.0.0.0", {"tls": TLS, **TOKEN}, ""),
     "TLS with client certificates": ("0.0.0.0", {"tls": {**TLS, "clientCaPath": "ca.pem"}}, ""),
     "plain text on loopback": ("127.0.0.1", {}, ""),
@@ -30,7 +30,7 @@ SERVERS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_what_is_told_at_level_0(name: str, tmp_path: Path) -> None:
+def test_the_warning_at_level_0(name: str, tmp_path: Path) -> None:
     host, server, expected = SERVERS[name]
     pki.make(tmp_path)
     (tmp_path / "token").write_text("a-token\n")
@@ -45,10 +45,10 @@ def test_what_is_told_at_level_0(name: str, tmp_path: Path) -> None:
         )
         flags = (f"--config-file={file}", "--port=0", f"--host={host}", "--listen-address=127.0.0.1:0", "-v=0")
         with watched(("proxy", *flags), {}, []) as process:
-            port = process.said(r"forwarding port (\d+) to ")[1]
+            port = process.wait_for(r"forwarding port (\d+) to ")[1]
             assert process.stop() == 0
-            told = [line for line in process.lines if "can remove machines" in line]
-    whole = f"WARNING whoever reaches port {port} can remove machines: {expected}"
-    assert [line.partition(" ")[2] for line in told] == ([whole] if expected else [])
-    warnings = [line for line in process.lines if " WARNING " in line and line not in told]
+            exposed = [line for line in process.lines if "can remove machines" in line]
+    whole = f"WARNING anybody who reaches port {port} can remove machines: {expected}"
+    assert [line.partition(" ")[2] for line in exposed] == ([whole] if expected else [])
+    warnings = [line for line in process.lines if " WARNING " in line and line not in exposed]
     assert warnings == [], "a start is no WARNING"

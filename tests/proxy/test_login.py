@@ -1,4 +1,4 @@
-"""Client certificates in each form that a configuration may have them, shown to a server that asks for one."""
+"""Client certificates in each configuration format, sent to a server that requires one."""
 
 import base64
 import contextlib
@@ -15,13 +15,13 @@ import pytest
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.client import Client
-from rescheduler.proxy.config import ApiServer, ApiServerAuth
+from rescheduler.proxy.config import ApiServerAuth, ApiServerSection
 from rescheduler.proxy.login import source
-from tests.backends import pki
+from tests.providers import pki
 
 
 class _Who(BaseHTTPRequestHandler):
-    """Tells the client's name, as its certificate has it."""
+    """Returns the common name of the client's certificate."""
 
     protocol_version = "HTTP/1.1"
     connection: ssl.SSLSocket
@@ -36,25 +36,25 @@ class _Who(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that is refused is none of a test's troubles."""
+        """Ignore rejected clients."""
 
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Speaks only to who has a certificate of ca.pem."""
+    """Run a server that requires a certificate of ca.pem."""
     server = _Quiet(("127.0.0.1", 0), _Who)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem")
     context.load_verify_locations(folder / "ca.pem")
     context.verify_mode = ssl.CERT_REQUIRED
-    # The handshake is done by the thread of the connection, at its first read.
+    # The connection's thread performs the handshake at its first read.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -72,28 +72,30 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files(folder: Path, url: str) -> ApiServer:
+def files(folder: Path, url: str) -> ApiServerSection:
     certificate, key, ca = (str(folder / name) for name in ("client.crt", "client.key", "ca.pem"))
-    return ApiServer(url=url, auth=ApiServerAuth(client_cert_path=certificate, client_key_path=key, ca_cert_path=ca))
+    return ApiServerSection(
+        url=url, auth=ApiServerAuth(client_cert_path=certificate, client_key_path=key, ca_cert_path=ca)
+    )
 
 
-def kubeconfig(folder: Path, url: str, cluster: dict[str, str], user: dict[str, str]) -> ApiServer:
+def kubeconfig(folder: Path, url: str, cluster: dict[str, str], user: dict[str, str]) -> ApiServerSection:
     document = {
         "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
     }
     (folder / "kubeconfig").write_text(json.dumps(document))
-    return ApiServer(url=f"{url}/", auth=ApiServerAuth(kube_config_path=str(folder / "kubeconfig")))
+    return ApiServerSection(url=f"{url}/", auth=ApiServerAuth(kube_config_path=str(folder / "kubeconfig")))
 
 
-def by_paths(folder: Path, url: str) -> ApiServer:
-    """They count from the kubeconfig's folder."""
+def by_paths(folder: Path, url: str) -> ApiServerSection:
+    """Paths are relative to the kubeconfig's folder."""
     user = {"client-certificate": "client.crt", "client-key": "client.key"}
     return kubeconfig(folder, url, {"certificate-authority": "ca.pem"}, user)
 
 
-def by_data(folder: Path, url: str) -> ApiServer:
+def by_data(folder: Path, url: str) -> ApiServerSection:
     def data(name: str) -> str:
         return base64.b64encode((folder / name).read_bytes()).decode()
 
@@ -101,18 +103,18 @@ def by_data(folder: Path, url: str) -> ApiServer:
     return kubeconfig(folder, url, {"certificate-authority-data": data("ca.pem")}, user)
 
 
-def asked(api: ApiServer) -> Any:
-    with source(api) as found:
-        return json.loads(Client(found, SystemClock()).request("get x", "GET", "/x").body)
+def asked(api: ApiServerSection) -> Any:
+    with source(api) as connection:
+        return json.loads(Client(connection, SystemClock()).request("get x", "GET", "/x").body)
 
 
 @pytest.mark.parametrize("form", [files, by_paths, by_data])
-def test_certificates_are_shown(form: Any, folder: Path) -> None:
+def test_certificates_are_sent(form: Any, folder: Path) -> None:
     with serving(folder) as url:
         assert asked(form(folder, url)) == {"name": "client"}
 
 
-def test_a_certificate_of_somebody_else_s_is_refused(folder: Path) -> None:
+def test_a_certificate_of_another_ca_is_rejected(folder: Path) -> None:
     for name, kind in (("client.crt", "stranger.pem"), ("client.key", "stranger.key")):
         (folder / name).write_text((folder / kind).read_text())
     with serving(folder) as url, pytest.raises(ReschedulerError):

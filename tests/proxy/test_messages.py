@@ -1,4 +1,4 @@
-"""The bodies of removals are read as the original reads them, and its answers are written as it writes them."""
+"""Bodies of removals are decoded as by the original, and answers have the original's format."""
 
 import json
 
@@ -20,7 +20,7 @@ NO_SIZE = "setDesiredSize message did not specify a desiredSize"
 NEGATIVE = "setDesiredSize message: desiredSize must be non-negative"
 UNREADABLE = "failed to decode setDesiredSize message"
 
-#: body: the size, or the message of the error
+#: body: the size, or the error message
 SIZES: dict[bytes, int | str] = {
     b'{"desiredSize": 3}': 3,
     b'{"desiredSize": 0}': 0,
@@ -68,7 +68,7 @@ SIZES: dict[bytes, int | str] = {
 
 
 @pytest.mark.parametrize("body", SIZES, ids=lambda body: repr(body[:40]))
-def test_sizes(body: bytes) -> None:
+def test_size_messages(body: bytes) -> None:
     expected = SIZES[body]
     if isinstance(expected, int):
         assert set_size(body) == expected
@@ -82,7 +82,7 @@ def test_sizes(body: bytes) -> None:
 NO_MACHINE = "terminateMachine message did not specify a machineId"
 UNREADABLE_MACHINE = "failed to decode terminateMachine message"
 
-#: body: the message, or the error's
+#: body: the message, or the error message
 MACHINES: dict[bytes, OnMachine | str] = {
     b'{"machineId": "i-1", "decrementDesiredSize": true}': OnMachine("i-1", decrement=True),
     b'{"machineID": "i-1", "decrementdesiredsize": true}': OnMachine("i-1", decrement=True),
@@ -102,7 +102,7 @@ MACHINES: dict[bytes, OnMachine | str] = {
 
 
 @pytest.mark.parametrize("body", MACHINES)
-def test_machines(body: bytes) -> None:
+def test_machine_messages(body: bytes) -> None:
     expected = MACHINES[body]
     if isinstance(expected, OnMachine):
         assert on_machine(body, "terminateMachine") == expected
@@ -117,7 +117,7 @@ IN_PATH = {b"": False, b"{}": False, b'{"decrementDesiredSize": true}': True, b'
 
 
 @pytest.mark.parametrize("body", IN_PATH)
-def test_a_machine_in_the_path_is_the_one_that_counts(body: bytes) -> None:
+def test_the_machine_in_the_path_takes_precedence(body: bytes) -> None:
     assert on_machine(body, "terminateMachine", "i-1") == OnMachine("i-1", decrement=IN_PATH[body])
 
 
@@ -135,9 +135,9 @@ MEMBERSHIPS = {
 
 @pytest.mark.parametrize("status", MEMBERSHIPS)
 def test_memberships(status: bytes) -> None:
-    found = set_membership(b'{"machineId": "i-1", "membershipStatus": ' + status + b"}")
+    message = set_membership(b'{"machineId": "i-1", "membershipStatus": ' + status + b"}")
     active, evictable, disposable = MEMBERSHIPS[status]
-    assert (found, found.disposable) == (SetMembership("i-1", active=active, evictable=evictable), disposable)
+    assert (message, message.disposable) == (SetMembership("i-1", active=active, evictable=evictable), disposable)
 
 
 @pytest.mark.parametrize(
@@ -150,21 +150,21 @@ def test_memberships(status: bytes) -> None:
         b'{"membershipStatus": {"active": true}}',
     ],
 )
-def test_no_memberships(body: bytes) -> None:
+def test_invalid_memberships(body: bytes) -> None:
     with pytest.raises(BadRequest):
         set_membership(body)
 
 
 @given(st.binary())
-def test_any_body_is_read_or_refused(body: bytes) -> None:
-    for read in (set_size, set_membership, lambda one: on_machine(one, "terminateMachine")):
+def test_any_body_is_decoded_or_rejected(body: bytes) -> None:
+    for read in (set_size, set_membership, lambda data: on_machine(data, "terminateMachine")):
         try:
             read(body)
         except BadRequest as error:
             json.loads(error_document(error.message, error.detail))
 
 
-def test_an_error_is_written_to_the_byte() -> None:
+def test_the_exact_bytes_of_an_error() -> None:
     expected = (
         b'{\n  "message": "failed to set desired size",\n'
         b'  "detail": "a \\u003cb\\u003e \\u0026 \\"c\\"\\n\xc3\xa4\\u2028"\n}'
@@ -173,5 +173,5 @@ def test_an_error_is_written_to_the_byte() -> None:
 
 
 @given(st.text())
-def test_any_text_survives_in_an_error(text: str) -> None:
+def test_errors_preserve_any_text(text: str) -> None:
     assert json.loads(error_document("m", text)) == {"message": "m", "detail": text}

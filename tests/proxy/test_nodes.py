@@ -1,15 +1,15 @@
-"""The cluster as the proxy sees it."""
+"""The proxy's view of the cluster."""
 
 from datetime import timedelta
 
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.planning.outcome import Reason
 from rescheduler.proxy.nodes import ProxyView
-from tests.loop.world import START, World, world
+from tests.housekeeping.world import START, LoopWorld, world
 from tests.planning.builders import node
 
 
-def view(here: World) -> ProxyView:
+def view(here: LoopWorld) -> ProxyView:
     return ProxyView(here, here.clock, "cloudpool-proxy.1", lambda _: True)
 
 
@@ -20,7 +20,7 @@ def test_a_silent_watch_holds_removals() -> None:
         assert view(here).unfit() == "Pod: no event or bookmark for 151 s"
 
 
-def test_a_node_that_a_daemon_drains_is_no_victim() -> None:
+def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:
     mark = Intent("daemon", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="team/lease")
     with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
         choice = view(here).victims().choose(["od-1"], 1)

@@ -1,23 +1,23 @@
-"""What failed drains of the proxy owe: which drains count, and when nothing is owed any more."""
+"""Debts of failed drains of the proxy: which drains cause them, and when they are paid."""
 
 import pytest
 
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.errors import InputError
+from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from rescheduler.proxy.owing import FailedDrains
-from rescheduler.view import View
-from tests.loop.world import World, world
+from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import node, pod
 
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = {WEB: Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))}
 LACKS = (
     "replacement pods do not run yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
-    "a restart of the proxy gives the debts up"
+    "a restart of the proxy waives the debts"
 )
 FAILED = Failure(Why.REPLACEMENT_REFUSED, "exceeded quota")
 EVICTED = (PodRef("default", "web-1", "uid-web-1"),)
@@ -28,21 +28,21 @@ def ended(**more: object) -> Drain:
     return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **more)  # type: ignore[arg-type]
 
 
-def drains(here: World, *, ready: bool = False) -> FailedDrains:
-    return FailedDrains(View(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=ready)
+def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
+    return FailedDrains(ClusterView(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=ready)
 
 
-#: How a drain ended whose controller has no pod left, and what it owes.
+#: End of a drain whose controller has no pod left: its debt.
 ENDS: dict[str, tuple[Drain, str]] = {
     "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS),
-    "failed without one": (ended(failure=FAILED), ""),
+    "failed without an eviction": (ended(failure=FAILED), ""),
     "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS),
     "succeeded": (ended(evicted=EVICTED, begun=BEGUN, released=True), ""),
 }
 
 
 @pytest.mark.parametrize(("drain", "owed"), ENDS.values(), ids=ENDS)
-def test_which_drains_owe(drain: Drain, owed: str) -> None:
+def test_which_drains_leave_debts(drain: Drain, owed: str) -> None:
     with world(node("od-1"), node("od-2")) as here:
         here.controllers["web"] = {"wanted": 1}
         failed = drains(here)
@@ -50,7 +50,7 @@ def test_which_drains_owe(drain: Drain, owed: str) -> None:
         assert failed.owed() == owed
 
 
-#: The replacement pod, whether it has to be Ready, and what is still owed.
+#: The replacement pod, whether it must be Ready, and the remaining debt.
 REPLACED = {
     "not bound": ("", False, LACKS),
     "bound": ("od-2", False, ""),
@@ -68,7 +68,7 @@ def test_when_a_debt_is_paid(on: str, owed: str, *, ready: bool) -> None:
         assert failed.owed() == owed
 
 
-def test_scaled_down_nothing_is_owed_and_never_again() -> None:
+def test_a_scale_down_cancels_a_debt_permanently() -> None:
     with world(node("od-1")) as here:
         here.controllers["web"] = {"wanted": 0}
         failed = drains(here)
@@ -83,4 +83,4 @@ def test_controllers_that_cannot_be_read_hold_drains() -> None:
         failed = drains(here)
         failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
         here.controller_errors["web"] = InputError("broken")
-        assert failed.owed() == "what earlier drains owe cannot be read: broken"
+        assert failed.owed() == "cannot read what earlier drains owe: broken"

@@ -1,18 +1,18 @@
-"""Which evictions a failed drain of a proxy owes, also those that were not answered in time."""
+"""Evictions that count as debts of a failed drain, including those without an answer in time."""
 
 from dataclasses import replace
 
 import pytest
 
 from rescheduler.draining.state import Drain, Failure, Phase, Why
+from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from rescheduler.proxy.owing import FailedDrains
-from rescheduler.view import View
-from tests.loop.world import LIMITS, START, world
+from tests.housekeeping.world import LIMITS, START, world
 from tests.planning.builders import ON_DEMAND, node
 
 WEB = Controller("default", "Deployment", "web", "uid-web")
@@ -26,17 +26,19 @@ OWED = (OpenDebt("od-1", START, DEBT),)
 @pytest.mark.parametrize(
     ("drain", "owed"),
     [
-        pytest.param(FAILED, (), id="no eviction was asked for"),
+        pytest.param(FAILED, (), id="no eviction was requested"),
         pytest.param(replace(FAILED, begun=frozenset({WEB})), OWED, id="an eviction was not answered in time"),
         pytest.param(
             replace(FAILED, begun=frozenset({WEB}), evicted=(PodRef("default", "web-1", "a"),)), OWED, id="evicted"
         ),
         pytest.param(replace(FAILED, resumed=True), OWED, id="another process may have evicted pods"),
-        pytest.param(replace(FAILED, begun=frozenset({WEB}), failure=None, debts={}), (), id="all is paid"),
+        pytest.param(replace(FAILED, begun=frozenset({WEB}), failure=None, debts={}), (), id="all debts are paid"),
     ],
 )
-def test_what_a_drain_owes(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
+def test_debts_of_a_drain(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
     with world(node("od-1", ON_DEMAND)) as here:
-        failed = FailedDrains(View(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=True)
+        failed = FailedDrains(
+            ClusterView(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=True
+        )
         failed.note(drain)
         assert failed.debts == owed

@@ -1,4 +1,4 @@
-"""Every spelling of a removal is one; everything else is forwarded."""
+"""Every spelling of a removal is recognized; everything else is forwarded."""
 
 from urllib.parse import quote
 
@@ -62,7 +62,7 @@ POSTS = {
     "/pool/MEMBERSHIPSTATUS": Route(Operation.MEMBERSHIP),
     "/Pool/i-1/Detach": Route(Operation.DETACH, "i-1"),
     "/CloudPools/other/Pool/Size": FORBIDDEN,
-    # What one server does first, another does last.
+    # Servers differ in the order of these steps.
     "/pool//../size": SIZE,
     "/pool/%2e%2e/../size": SIZE,
     "/pool/%252e%252e/../size": SIZE,
@@ -122,12 +122,12 @@ def test_other_methods_are_forwarded(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["post", "Post", "pOST"])
-def test_methods_count_in_any_case(method: str) -> None:
+def test_methods_are_case_insensitive(method: str) -> None:
     assert route(method, "/pool/size") == SIZE
 
 
 def spelled(segments: list[str]) -> st.SearchStrategy[str]:
-    """Spellings that some server reads as these segments."""
+    """Return spellings that some server decodes to these segments."""
     separators = st.sampled_from(["/", "//", "/./", "/x/../", "%2F", "%252f", "\\", "/..;p/../x/../"])
     characters = st.sampled_from(["plain", "upper", "%", "%25", "%u"])
     ends = st.sampled_from(["", "/", ";a=b", "/.", "%20", "%00", "%3Fq"])
@@ -139,17 +139,17 @@ def spelled(segments: list[str]) -> st.SearchStrategy[str]:
         forms["%u"] = f"%u{code:04x}"
         return forms[way] + (rest.upper() if way == "upper" else rest)
 
-    parts = [st.tuples(separators, st.builds(write, st.just(one), characters)).map("".join) for one in segments]
+    parts = [st.tuples(separators, st.builds(write, st.just(segment), characters)).map("".join) for segment in segments]
     return st.tuples(*parts, ends).map("".join).map(lambda path: path.replace("/..;p/../x/../", "/x/..;p/"))
 
 
 @given(path=spelled(["pool", "size"]))
-def test_no_spelling_of_the_size_gets_through(path: str) -> None:
+def test_every_spelling_of_the_size_is_recognized(path: str) -> None:
     assert route("POST", path) == SIZE
 
 
 @given(path=spelled(["pool", "terminate"]))
-def test_no_spelling_of_a_termination_gets_through(path: str) -> None:
+def test_every_spelling_of_a_termination_is_recognized(path: str) -> None:
     assert route("POST", path) == TERMINATE
 
 

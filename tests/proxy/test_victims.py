@@ -1,4 +1,4 @@
-"""Which nodes may be given up: every rule of the original, with the defects of its own mended."""
+"""Selection of victims: all rules of the original, without its defects."""
 
 from typing import Any
 
@@ -28,10 +28,10 @@ def node(name: str, **more: Any) -> Manifest:
     return made(name, WORKER, **more)
 
 
-def test_the_node_that_the_proxy_runs_on_is_no_victim() -> None:
+def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:
     choice = Victims(snapshot([node("v"), node("w"), node("x")]), NOW, own="v").choose(["v", "w"], 2)
-    assert ([one.node for one in choice.plans], [one.node for one in choice.rejected]) == (["w"], ["v"])
-    assert [one.reason for one in choice.rejected[0].blockers] == [Reason.HOSTS_LEADER]
+    assert ([plan.node for plan in choice.plans], [verdict.node for verdict in choice.rejected]) == (["w"], ["v"])
+    assert [verdict.reason for verdict in choice.rejected[0].blockers] == [Reason.HOSTS_LEADER]
 
 
 def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
@@ -39,16 +39,16 @@ def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
 
 
 def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[str] | dict[str, str]:
-    """The node "v": where its pods go, or the reasons why it stays."""
+    """Return the placements of the pods of the node "v", or the reasons why it stays."""
     cluster = snapshot(objects)
     cluster.unreadable = unreadable
     verdict = Victims(cluster, NOW).judge("v")
     if isinstance(verdict, Plan):
-        return {one.pod.name: one.node for one in verdict.placements}
-    return [str(one.reason) for one in verdict.blockers]
+        return {placement.pod.name: placement.node for placement in verdict.placements}
+    return [str(blocker.reason) for blocker in verdict.blockers]
 
 
-#: fact: (objects; what becomes of the node "v")
+#: fact: (objects; verdict about the node "v")
 JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
     "an empty node beside another": ([node("v"), node("w")], {}),
     "the last node": ([node("v")], [Reason.NO_ROOM]),
@@ -75,11 +75,11 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
     "protected with another value": ([node("v", annotations={DISABLED: "yes"}), node("w")], {}),
     "a pod that fits": ([node("v"), node("w"), pod("a-1", "v")], {"a-1": "w"}),
     "a pod without a controller": ([node("v"), node("w"), pod("a-1", "v", owner=None)], [Reason.NO_CONTROLLER]),
-    "a pod without one that may go": (
+    "a pod without a controller that may be evicted": (
         [node("v"), node("w"), pod("a-1", "v", owner=None, annotations={SAFE: "true"})],
         {"a-1": "w"},
     ),
-    "a pod that must not go": (
+    "a pod that must not be evicted": (
         [node("v"), node("w"), pod("a-1", "v", annotations={SAFE: "false"})],
         [Reason.NOT_SAFE_TO_EVICT],
     ),
@@ -90,11 +90,11 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         [node("v"), node("w"), pod("a-1", "v", annotations={SAFE_VOLUMES: "data"}, **LOCAL)],
         {"a-1": "w"},
     ),
-    "local storage is told before a missing controller": (
+    "local storage is reported before a missing controller": (
         [node("v"), node("w"), pod("a-1", "v", owner=None, **LOCAL)],
         [Reason.LOCAL_STORAGE],
     ),
-    "a pod of kube-system, whatever it has": (
+    "a pod of kube-system with any properties": (
         [node("v"), node("w"), pod("kube-system/a-1", "v", owner=None, **LOCAL)],
         {},
     ),
@@ -106,11 +106,11 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
     "a finished pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Succeeded"})], {}),
     "a failed pod": ([node("v"), node("w"), pod("a-1", "v", owner=None, status={"phase": "Failed"})], {}),
     "a pod that is being deleted": ([node("v"), node("w"), pod("a-1", "v", owner=None, deleted=True)], {}),
-    "a pod that should have ended": (
+    "a pod past its deletion deadline": (
         [node("v"), node("w"), pod("a-1", "v", deleted="2026-01-01T11:00:00Z")],
         [Reason.POD_STUCK_TERMINATING],
     ),
-    "a pod of kube-system that should have ended": (
+    "a pod of kube-system past its deletion deadline": (
         [node("v"), node("w"), pod("kube-system/a-1", "v", deleted="2026-01-01T11:00:00Z")],
         {},
     ),
@@ -156,7 +156,7 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         ],
         {"a-1": "w"},
     ),
-    "a taint that is only a wish": (
+    "a PreferNoSchedule taint": (
         [node("v"), node("w", taints=[{"key": "k", "effect": "PreferNoSchedule"}]), pod("a-1", "v")],
         {"a-1": "w"},
     ),
@@ -202,11 +202,11 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         [node("v"), node("w"), pod("a-1", "v"), budget("a", "a", allowed=0, namespace="other")],
         {"a-1": "w"},
     ),
-    "a node that is not Ready has no kubelet to end pods": (
+    "a node with pods that is not Ready": (
         [node("v", ready="False"), node("w"), pod("a-1", "v")],
         [Reason.NODE_NOT_READY],
     ),
-    "a node that is not Ready and empty is cheap to lose": ([node("v", ready="False"), node("w")], {}),
+    "an empty node that is not Ready": ([node("v", ready="False"), node("w")], {}),
     "selector, affinity, budget and a tight fit at once": (
         [
             node("v"),
@@ -218,12 +218,12 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         ],
         {"a-1": "w", "b-1": "x"},
     ),
-    "a node without allocatable harms nobody": ([node("v"), node("w"), node("z", cpu="0", pods=0)], {}),
+    "a node without allocatable has no effect": ([node("v"), node("w"), node("z", cpu="0", pods=0)], {}),
 }
 
 
 @pytest.mark.parametrize("fact", JUDGED)
-def test_judged(fact: str) -> None:
+def test_verdict_about_a_node(fact: str) -> None:
     objects, expected = JUDGED[fact]
     assert judged(*objects) == expected
 
@@ -231,7 +231,7 @@ def test_judged(fact: str) -> None:
 ABC = [node("a"), node("b"), node("c")]
 SMALL = [node("a", cpu="2"), node("b", cpu="2"), node("c", cpu="2")]
 
-#: fact: (objects, candidates, how many are wanted; victims in order)
+#: fact: (objects, candidates, number of victims to choose; victims in order)
 CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
     "fewest pods to move first": (
         [
@@ -260,7 +260,7 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
     ),
     "then the name": ([node("b"), node("a"), node("c")], ["b", "a"], 1, ["a"]),
     "several, in order": ([node("a"), node("b"), node("c"), pod("x-1", "a")], ["a", "b"], 2, ["b", "a"]),
-    "never the last node, though each alone could go": (
+    "never the last node, although each alone could be drained": (
         [node("a"), node("b"), node("c")],
         ["a", "b", "c"],
         3,
@@ -284,13 +284,13 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
         2,
         ["a"],
     ),
-    "one that is rejected is passed over": (
+    "a rejected node is skipped": (
         [node("a", annotations={DISABLED: "true"}), node("b"), node("c"), node("d")],
         ["a", "b", "c"],
         2,
         ["b", "c"],
     ),
-    "a budget that both need is good for each in its turn": (
+    "a shared budget allows both, one after the other": (
         [node("a"), node("b"), node("c"), pod("x-1", "a"), pod("x-2", "b"), budget("x", "x", allowed=1)],
         ["a", "b"],
         2,
@@ -301,21 +301,21 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
 
 
 @pytest.mark.parametrize("fact", CHOSEN)
-def test_chosen(fact: str) -> None:
+def test_choice_of_victims(fact: str) -> None:
     objects, candidates, most, expected = CHOSEN[fact]
     choice = chosen(objects, candidates, most)
     assert [plan.node for plan in choice.plans] == expected
-    assert not {plan.node for plan in choice.plans} & {one.node for one in choice.rejected}
+    assert not {plan.node for plan in choice.plans} & {verdict.node for verdict in choice.rejected}
 
 
-def test_a_drain_waits_for_the_pods_that_it_has_evicted() -> None:
+def test_a_drain_waits_for_its_evicted_pods() -> None:
     pods = [pod("a-1", "v", deleted="2026-01-01T11:00:00Z"), pod("a-2", "v")]
     verdict = Victims(snapshot([node("v"), node("w"), *pods]), NOW).judge("v", ["uid-a-1"])
     assert isinstance(verdict, Plan)
-    assert [str(one) for one in verdict.leaving] == ["default/a-1"]
+    assert [str(pod_ref) for pod_ref in verdict.leaving] == ["default/a-1"]
 
 
-#: fact: (what cannot be decoded; what becomes of the node "v", whose pod fits "w" and "x")
+#: fact: (undecodable object; verdict about the node "v", whose pod fits "w" and "x")
 UNREADABLE: dict[str, tuple[Unreadable, list[str] | dict[str, str]]] = {
     "a pod on it": (Unreadable("Pod", "default/b", "broken", "v"), [Reason.UNREADABLE_OBJECT]),
     "a pod anywhere": (Unreadable("Pod", "default/b", "broken"), [Reason.UNREADABLE_OBJECT]),
@@ -329,38 +329,38 @@ UNREADABLE: dict[str, tuple[Unreadable, list[str] | dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("fact", UNREADABLE)
-def test_what_cannot_be_decoded(fact: str) -> None:
+def test_undecodable_objects(fact: str) -> None:
     unreadable, expected = UNREADABLE[fact]
     objects = [node("v"), node("w"), node("x"), pod("a-1", "v"), pod("c-1", "w")]
     assert judged(*objects, unreadable=(unreadable,)) == expected
 
 
-def test_no_pod_is_sent_to_a_victim() -> None:
+def test_no_pod_is_placed_on_a_victim() -> None:
     objects = [node(name, cpu="4") for name in "abcd"] + [pod(f"{name}-1", name) for name in "abc"]
     choice = chosen(objects, ["a", "b", "c"], 3)
     victims = {plan.node for plan in choice.plans}
-    assert {one.node for plan in choice.plans for one in plan.placements}.isdisjoint(victims)
+    assert {placement.node for plan in choice.plans for placement in plan.placements}.isdisjoint(victims)
 
 
-def test_all_reasons_are_told() -> None:
+def test_all_blockers_are_reported() -> None:
     verdict = Victims(
         snapshot([node("v"), node("w"), pod("a-1", "v", owner=None), pod("b-1", "v", **LOCAL)]), NOW
     ).judge("v")
     assert isinstance(verdict, Rejected)
-    assert [(one.reason, one.pod) for one in verdict.blockers] == [
+    assert [(blocker.reason, blocker.pod) for blocker in verdict.blockers] == [
         (Reason.NO_CONTROLLER, "default/a-1"),
         (Reason.LOCAL_STORAGE, "default/b-1"),
     ]
 
 
 @pytest.mark.parametrize(("holder", "reasons"), [(f"{PROXIES}1", []), (f"{PROXIES}2", [Reason.BEING_DRAINED])])
-def test_a_proxy_goes_on_with_its_own_victims_only(holder: str, reasons: list[Reason]) -> None:
+def test_a_proxy_resumes_only_its_own_victims(holder: str, reasons: list[Reason]) -> None:
     taints = [{"key": DRAIN_TAINT.key, "value": f"{PROXIES}1", "effect": DRAIN_TAINT.effect}]
     choice = Victims(snapshot([node("v", taints=taints), node("w")]), NOW, holder).choose(["v"], 1)
-    assert [blocker.reason for one in choice.rejected for blocker in one.blockers] == reasons
+    assert [blocker.reason for verdict in choice.rejected for blocker in verdict.blockers] == reasons
 
 
-def test_the_snapshot_is_left_as_it_was() -> None:
+def test_the_snapshot_is_unchanged() -> None:
     made_ = snapshot([node("a"), node("b"), node("c"), pod("x-1", "a"), pod("y-1", "b")])
     before = made_.nodes.requested.copy(), dict(made_.draining_rows)
     Victims(made_, NOW).choose(["a", "b"], 2)

@@ -1,4 +1,4 @@
-"""The proxy as a process, between a real control plane and the reference cloudpool, whose machines are its Nodes."""
+"""The proxy as a process, between a real control plane and the reference cloudpool, whose machines are Nodes."""
 
 import contextlib
 import json
@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
-from deploy.local import manifests
-from deploy.local.api import Json
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.machines import Machine
-from deploy.local.cloudpool.server import Server
-from deploy.local.cloudpool.settings import Settings
-from deploy.local.plane import ControlPlane
+from devcluster import manifests
+from devcluster.api import Json
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.machines import Machine
+from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.settings import Settings
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
-from tests.backends.cloudpools import AWKWARD, LISTING, document
+from tests.providers.cloudpools import AWKWARD, LISTING, document
 
 ROOT = Path(__file__).parents[2]
 LABEL = "pool-worker"
 
 
 class World:
-    """Everything that there is, and what tests ask of it."""
+    """Proxy, cloud and cluster."""
 
     def __init__(
         self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None, config: Mapping[str, Json]
@@ -84,7 +84,7 @@ class World:
         ready.set()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End the process by a signal, if it has not ended; its exit status."""
+        """Send a signal unless the process has exited; return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         status = self.process.wait(timeout=120)
@@ -93,32 +93,32 @@ class World:
         self.process.stderr.close()
         return status
 
-    def post(self, path: str, body: Any, timeout: float = 180) -> httpx.Response:
-        """The answer, once the proxy has read the cluster."""
+    def post(self, path: str, body: Any, timeout: float = 180) -> httpx2.Response:
+        """Send the request until the proxy has read the cluster; return the answer."""
 
-        def answered() -> httpx.Response | None:
-            answer = httpx.post(f"{self.url}{path}", json=body, timeout=timeout)
+        def answered() -> httpx2.Response | None:
+            answer = httpx2.post(f"{self.url}{path}", json=body, timeout=timeout)
             return (
                 None
-                if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "not read yet" in answer.text
+                if answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE and "not read yet" in answer.text
                 else answer
             )
 
-        found = self.plane.wait_for(answered, "the proxy to read the cluster")
-        assert found is not None
-        return found
+        response = self.plane.wait_for(answered, "the proxy to read the cluster")
+        assert response is not None
+        return response
 
     # -- the cloud
 
     def machine(self, node: str) -> Machine:
-        return next(one for one in self.server.pool.machines() if one.name == node)
+        return next(machine for machine in self.server.pool.machines() if machine.name == node)
 
     def id(self, node: str) -> str:
         return self.machine(node).id(SystemClock().now())
 
     def states(self) -> dict[str, str]:
         now = SystemClock().now()
-        return {one.name: one.state(now) for one in self.server.pool.machines()}
+        return {machine.name: machine.state(now) for machine in self.server.pool.machines()}
 
     def running(self) -> list[str]:
         return sorted(name for name, state in self.states().items() if state == "RUNNING")
@@ -128,33 +128,33 @@ class World:
         return int(self.server.pool.size()["desiredSize"])
 
     def orders(self) -> list[Json]:
-        return [json.loads(one.body) for one in self.server.face.requests if one.path == "/pool/terminate"]
+        return [json.loads(request.body) for request in self.server.face.requests if request.path == "/pool/terminate"]
 
     # -- the cluster
 
     def nodes(self) -> list[str]:
-        return sorted(one["metadata"]["name"] for one in self.plane.api.items("/api/v1/nodes"))
+        return sorted(node["metadata"]["name"] for node in self.plane.api.items("/api/v1/nodes"))
 
     def tainted(self) -> list[str]:
         return sorted(
-            one["metadata"]["name"]
-            for one in self.plane.api.items("/api/v1/nodes")
-            if any("spot-rescheduler" in taint["key"] for taint in one["spec"].get("taints", []))
-            or any("spot-rescheduler" in key for key in one["metadata"].get("annotations", {}))
+            node["metadata"]["name"]
+            for node in self.plane.api.items("/api/v1/nodes")
+            if any("spot-rescheduler" in taint["key"] for taint in node["spec"].get("taints", []))
+            or any("spot-rescheduler" in key for key in node["metadata"].get("annotations", {}))
         )
 
     def pods(self) -> dict[str, str]:
-        """Pods that run and are not on their way out: name → node."""
-        found = self.plane.api.items("/api/v1/namespaces/default/pods")
+        """Return the running pods that are not terminating: name → node."""
+        pods = self.plane.api.items("/api/v1/namespaces/default/pods")
         return {
-            one["metadata"]["name"]: one["spec"].get("nodeName", "")
-            for one in found
-            if one["status"].get("phase") == "Running" and "deletionTimestamp" not in one["metadata"]
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in pods
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
 
     def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
-        """A Deployment whose pods run; with *on*, it is made while only that node takes pods."""
-        others = [one for one in self.nodes() if on and one != on]
+        """Create a Deployment and wait for its pods; with *on*, only that node is schedulable meanwhile."""
+        others = [node for node in self.nodes() if on and node != on]
         self.cordon(*others)
         self.plane.apply([manifests.deployment(name, replicas, **spec)])
         self.plane.wait_for(
@@ -163,7 +163,7 @@ class World:
         self.cordon(*others, off=False)
 
     def cordon(self, *nodes: str, off: bool = True) -> None:
-        """Keep new pods off *nodes*, or let them on again; the taint of a cordon comes and goes a moment later."""
+        """Cordon or uncordon *nodes*, and wait for the taint, which follows a moment later."""
         for name in nodes:
             self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": off or None}})
         self.plane.wait_for(lambda: all(self._cordoned(name) is off for name in nodes), "the taints of the cordons")
@@ -185,10 +185,10 @@ def world(
     before: Callable[["World"], object] = lambda _: None,
     **settings: Any,
 ) -> Iterator[World]:
-    """Machines that have joined, and the proxy before their pool, with *kubeconfig* or the administrator's.
+    """Start machines, wait until they join, and run the proxy in front of their pool.
 
-    *pool* adds to the document of the pool, *config* section by section to the proxy's file. *before* is called when
-    the machines have joined, and the proxy does not run yet.
+    *kubeconfig* defaults to the administrator's. *pool* adds to the document of the pool, *config* to each section of
+    the proxy's file. *before* is called between joining and the start of the proxy.
     """
     values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1, **LISTING} | settings
     clock = SystemClock()
@@ -200,24 +200,24 @@ def world(
     with Server(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
-        made = World(plane, server, folder, kubeconfig, config or {})
+        env = World(plane, server, folder, kubeconfig, config or {})
         try:
             plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
-            before(made)
-            made.start()
-            yield made
+            before(env)
+            env.start()
+            yield env
             with_pods = [ended for ended in server.pool.terminations if ended.pods]
             assert not with_pods, with_pods
         finally:
-            if hasattr(made, "process"):
-                made.stop(signal.SIGKILL)
+            if hasattr(env, "process"):
+                env.stop(signal.SIGKILL)
             cluster.close()
 
 
 def _ready(plane: ControlPlane) -> list[str]:
     nodes = plane.api.items("/api/v1/nodes")
-    return [one["metadata"]["name"] for one in nodes if _is_ready(one["status"].get("conditions", []))]
+    return [node["metadata"]["name"] for node in nodes if _is_ready(node["status"].get("conditions", []))]
 
 
 def _is_ready(conditions: list[Json]) -> bool:
-    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+    return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)

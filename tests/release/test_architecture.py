@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files that exist, and libraries where they are imported."""
+"""ARCHITECTURE.md names existing files, and names each library's importers correctly."""
 
 import ast
 import functools
@@ -10,19 +10,19 @@ import pytest
 
 from predicates.nodes import NodeTable
 from predicates.snapshot import Snapshot
-from rescheduler.backends.base import NodeTemplate
 from rescheduler.planning.node_info import NodeInfo, NodeInfos, node_infos
+from rescheduler.providers.base import NodeTemplate
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 PRODUCT, TESTS = ("predicates", "rescheduler"), ("tests", "deploy")
 
-#: Libraries that the page names module by module; the others by package.
+#: Libraries for which the page lists modules; for the others it lists packages.
 BY_MODULE = {"kubernetes", "tenacity", "freezegun"}
 
 
 def rows() -> dict[str, list[str]]:
-    """The table of libraries: by library, what the column `used in` names."""
+    """Return the names in the column `used in` by library."""
     section = PAGE.partition("## Libraries")[2].partition("\n## ")[0]
     names = re.compile(r"`([^`]+)`")
     cells = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
@@ -30,7 +30,7 @@ def rows() -> dict[str, list[str]]:
 
 
 def importers(library: str, folders: tuple[str, ...]) -> set[str]:
-    """The modules below *folders* that import *library*."""
+    """Return the modules below *folders* that import *library*."""
     files = (path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py"))
     return {".".join(path.with_suffix("").parts) for path in files if library in imported(ROOT / path)}
 
@@ -49,29 +49,29 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("library", sorted(BY_MODULE))
-def test_modules_that_use_a_library(library: str) -> None:
+def test_modules_that_import_a_library(library: str) -> None:
     used = importers(library, PRODUCT) or importers(library, TESTS)
     assert sorted(rows()[library]) == sorted(used)
 
 
 @pytest.mark.parametrize("library", sorted(rows().keys() - BY_MODULE))
-def test_packages_that_use_a_library(library: str) -> None:
-    """No module outside of the named ones imports it, and each of these has one that does."""
+def test_packages_that_import_a_library(library: str) -> None:
+    """Each listed package imports the library, and no other module does."""
     packages = rows()[library]
     used = importers(library, PRODUCT)
-    inside = {package: [one for one in used if f"{one}.".startswith(f"{package}.")] for package in packages}
-    assert used == {one for modules in inside.values() for one in modules}
-    if library not in {"starlette", "uvicorn"}:  # one row for both
+    inside = {package: [module for module in used if f"{module}.".startswith(f"{package}.")] for package in packages}
+    assert used == {module for modules in inside.values() for module in modules}
+    if library not in {"starlette", "uvicorn"}:  # these two share a row
         assert [package for package, modules in inside.items() if not modules] == []
 
 
-def test_paths_that_the_page_names() -> None:
+def test_paths_on_the_page_exist() -> None:
     paths = re.findall(r"`((?:predicates|rescheduler|tests|deploy)/[\w./]+)`", PAGE)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_node_info_is_where_the_page_says() -> None:
+def test_the_documented_module_defines_node_info() -> None:
     for named in (NodeInfo, NodeInfos, node_infos, NodeTable, Snapshot, NodeTemplate):
         assert named.__name__ in PAGE
     for field in ("node", "pods", "allocatable", "requested", "free"):

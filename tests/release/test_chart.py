@@ -1,4 +1,4 @@
-"""The packed chart: the same bytes for the same content, and what Helm reads."""
+"""The packed chart: reproducible bytes, and valid content."""
 
 import os
 import tarfile
@@ -15,14 +15,14 @@ EPOCH = 1_700_000_000
 
 
 def copied(folder: Path) -> Path:
-    """The chart with other times and modes, made in another order."""
+    """Return a copy of the chart with other times and modes, created in another order."""
     target = folder / CHART.name
-    for file in sorted((one for one in CHART.rglob("*") if one.is_file()), reverse=True):
-        made = target / file.relative_to(CHART)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_bytes(file.read_bytes())
-        made.chmod(0o600)
-        os.utime(made, (1, 1))
+    for file in sorted((entry for entry in CHART.rglob("*") if entry.is_file()), reverse=True):
+        copy = target / file.relative_to(CHART)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+        copy.chmod(0o600)
+        os.utime(copy, (1, 1))
     return target
 
 
@@ -34,13 +34,13 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_is_in_it(tmp_path: Path) -> None:
+def test_the_content_of_the_packed_chart(tmp_path: Path) -> None:
     with tarfile.open(chart.pack(CHART, "1.10", EPOCH, tmp_path)) as archive:
         entries = archive.getmembers()
         file = archive.extractfile("spot-rescheduler/Chart.yaml")
         assert file is not None
         stamped = yaml.safe_load(file.read())
-    files = {f"{CHART.name}/{one.relative_to(CHART)}" for one in CHART.rglob("*") if one.is_file()}
+    files = {f"{CHART.name}/{path.relative_to(CHART)}" for path in CHART.rglob("*") if path.is_file()}
     assert {entry.name for entry in entries} == files
     assert entries[0].name == "spot-rescheduler/Chart.yaml"
     facts = {(entry.mtime, entry.uid, entry.gid, entry.uname, entry.mode, entry.isreg()) for entry in entries}
@@ -49,7 +49,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert stamped == before | {"version": "1.10", "appVersion": "1.10"}
 
 
-def test_what_is_no_chart_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_chart_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no chart"):
         chart.pack(tmp_path, "1", EPOCH, tmp_path)
     with pytest.raises(ReleaseError, match="one line appVersion, there are 0"):

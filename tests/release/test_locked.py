@@ -1,4 +1,4 @@
-"""What is pinned, and what the image and the workflow do with it."""
+"""Pinned requirements, and their use by the image and the workflow."""
 
 import configparser
 import re
@@ -18,7 +18,7 @@ STEPS = WORKFLOW["jobs"]["release"]["steps"]
 
 
 def required(name: str) -> list[Requirement]:
-    """What setup.cfg, or the list of tools, asks for."""
+    """Return the requirements of setup.cfg or of the list of tools."""
     if name == "tools":
         lines = (ROOT / "deploy/release/tools.in").read_text().splitlines()
         return [Requirement(line) for line in lines if line and not line.startswith("#")]
@@ -31,29 +31,29 @@ def required(name: str) -> list[Requirement]:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_each_requirement_is_pinned_within_its_bounds(lock: str) -> None:
     pinned = sbom.pins((ROOT / lock).read_text())
-    for one in required(LOCKS[lock]):
-        assert all(map(one.specifier.contains, pinned[one.name.lower()])), one
+    for requirement in required(LOCKS[lock]):
+        assert all(map(requirement.specifier.contains, pinned[requirement.name.lower()])), requirement
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_names_no_registry(lock: str) -> None:
+def test_the_locks_contain_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host|@ file:", text)
 
 
-def test_the_image_is_built_from_what_is_pinned_on_a_base_that_is_an_argument() -> None:
+def test_the_image_installs_pinned_packages_on_a_base_given_as_an_argument() -> None:
     assert re.search(r"^ARG BASE=\S+$", DOCKERFILE, re.MULTILINE)
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     assert bases == ["${BASE}", "${BASE}"]
     parts = re.split(r"&&|\n", DOCKERFILE.replace("\\\n", " "))
     commands = [part for part in parts if re.search(r"\bpip (install|wheel) ", part)]
     assert len(commands) == 4
-    assert all("--require-hashes" in one or "--no-index" in one for one in commands)
+    assert all("--require-hashes" in command or "--no-index" in command for command in commands)
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert {f"!{lock}" for lock in LOCKS} <= set(ignored)
 
 
-def test_the_workflow_resolves_the_base_and_builds_on_it() -> None:
+def test_the_workflow_resolves_the_base_image_and_uses_it() -> None:
     scripts = "\n".join(step.get("run", "") for step in STEPS)
     assert "imagetools inspect" in scripts
     assert '--build-arg BASE="$RESOLVED"' in scripts
@@ -62,8 +62,8 @@ def test_the_workflow_resolves_the_base_and_builds_on_it() -> None:
     assert "make release" in scripts
 
 
-def test_the_workflow_uses_only_actions_of_github_and_puts_no_expression_into_a_script() -> None:
+def test_the_workflow_uses_only_github_actions_and_no_expressions_in_scripts() -> None:
     used = [step["uses"] for step in STEPS if "uses" in step]
     assert used
-    assert all(re.fullmatch(r"actions/[\w-]+@v[0-9]+", one) for one in used)
+    assert all(re.fullmatch(r"actions/[\w-]+@v[0-9]+", action) for action in used)
     assert not [step for step in STEPS if "${{" in step.get("run", "")]

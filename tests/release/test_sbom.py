@@ -1,4 +1,4 @@
-"""The SBOM is about us, has what consumers need, and is what the lock file pins."""
+"""The SBOM describes this product, has the required fields, and matches the lock file."""
 
 import copy
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def document() -> dict[str, Any]:
         "version": 1,
         "metadata": {"tools": []},
         "components": components,
-        "dependencies": [{"ref": one["bom-ref"]} for one in components],
+        "dependencies": [{"ref": entry["bom-ref"]} for entry in components],
     }
 
 
@@ -53,16 +53,16 @@ def test_pins() -> None:
     }
 
 
-@pytest.mark.parametrize("lock", ["", "click==8.1.8\n"], ids=["nothing", "without a hash"])
-def test_a_lock_that_pins_nothing_is_refused(lock: str) -> None:
+@pytest.mark.parametrize("lock", ["", "click==8.1.8\n"], ids=["empty", "without a hash"])
+def test_a_lock_without_pins_is_rejected(lock: str) -> None:
     with pytest.raises(ReleaseError, match="lock file"):
         sbom.pins(lock)
 
 
-def test_ours_is_what_it_is_about() -> None:
-    made = sbom.subject(document(), "1.2")
-    sbom.check(made, sbom.pins(LOCK))
-    assert made["metadata"]["component"] == {
+def test_the_product_is_the_subject() -> None:
+    bill = sbom.subject(document(), "1.2")
+    sbom.check(bill, sbom.pins(LOCK))
+    assert bill["metadata"]["component"] == {
         "bom-ref": "spot-rescheduler==1.2",
         "type": "application",
         "name": "spot-rescheduler",
@@ -70,26 +70,29 @@ def test_ours_is_what_it_is_about() -> None:
         "purl": "pkg:pypi/spot-rescheduler@1.2",
         "licenses": [{"license": {"id": "Apache-2.0"}}],
     }
-    assert [one["name"] for one in made["components"]] == ["click", "PyYAML"]
+    assert [entry["name"] for entry in bill["components"]] == ["click", "PyYAML"]
 
 
-def test_ours_has_to_be_there() -> None:
+def test_the_product_must_be_a_component() -> None:
     with pytest.raises(ReleaseError, match="0 times"):
         sbom.subject(document() | {"components": []}, "1.2")
 
 
 Change = Callable[[dict[str, Any]], object]
 
-#: what is done to a good document: what is told
+#: damage to a valid document: expected message
 DAMAGE: dict[str, tuple[Change, str]] = {
-    "another format": (lambda bill: bill.update(bomFormat="SPDX"), "bomFormat"),
-    "no version of the format": (lambda bill: bill.pop("specVersion"), "specVersion"),
+    "a different format": (lambda bill: bill.update(bomFormat="SPDX"), "bomFormat"),
+    "no format version": (lambda bill: bill.pop("specVersion"), "specVersion"),
     "no version": (lambda bill: bill.pop("version"), "version"),
-    "about nothing": (lambda bill: bill["metadata"].pop("component"), "metadata.component"),
+    "no subject": (lambda bill: bill["metadata"].pop("component"), "metadata.component"),
     "no components": (lambda bill: bill.update(components=[]), "components"),
     "no purl": (lambda bill: bill["components"][0].pop("purl"), "component click: expected purl"),
-    "another version": (lambda bill: bill["components"][0].update(version="9"), "component click 9: expected .* 8.1.8"),
-    "a stranger": (
+    "a different version": (
+        lambda bill: bill["components"][0].update(version="9"),
+        "component click 9: expected .* 8.1.8",
+    ),
+    "an unpinned component": (
         lambda bill: bill["components"].append(component("evil", "1")),
         "component evil 1: .* nothing",
     ),
@@ -99,9 +102,9 @@ DAMAGE: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_is_missing_is_told(name: str) -> None:
-    damage, told = DAMAGE[name]
+def test_damage_is_reported(name: str) -> None:
+    damage, message = DAMAGE[name]
     bill = copy.deepcopy(sbom.subject(document(), "1.2"))
     damage(bill)
-    with pytest.raises(ReleaseError, match=told):
+    with pytest.raises(ReleaseError, match=message):
         sbom.check(bill, sbom.pins(LOCK))

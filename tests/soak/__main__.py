@@ -1,4 +1,4 @@
-"""``make soak N=50``: the daemon on random clusters of a real control plane until it rests; what became of the pods."""
+"""``make soak N=50``: run the daemon on random clusters of a real control plane and check the fate of the pods."""
 
 import sys
 from collections import Counter
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import click
-import httpx
+import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local import cleaning
-from deploy.local.manifests import Json
-from deploy.local.plane import ControlPlane
+from devcluster import cleaning
+from devcluster.manifests import Json
+from devcluster.plane import ControlPlane
 from rescheduler.observe.events import Waiting
 from tests.cluster.daemon import SOFT, Daemon
 from tests.soak.scenes import Scene, scene
@@ -31,7 +31,7 @@ _SPOT: Final = "node-role.kubernetes.io/spot-worker"
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one cluster."""
+    """Outcome of one cluster."""
 
     seed: int
     nodes: int = 0
@@ -39,15 +39,19 @@ class Tally:
     pods: int = 0
     drained: int = 0
     failed: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)  #: of placements: where pods landed beside the forecast
+    outcomes: Counter[str] = field(
+        default_factory=Counter
+    )  #: of placements: where pods landed compared to the forecast
     trouble: list[str] = field(default_factory=list)
 
 
 @click.command()
 @click.option("--clusters", default=50, show_default=True)
-@click.option("--seed", default=1, show_default=True, help="Of the first cluster; the next ones follow.")
+@click.option(
+    "--seed", default=1, show_default=True, help="Seed of the first cluster; later clusters use the following seeds."
+)
 def main(clusters: int, seed: int) -> None:
-    """Every pod that ran before must run after, none Pending, no drain failed for want of room."""
+    """Check that all pods run again, none is Pending, and no drain failed for lack of room."""
     tallies: list[Tally] = []
     with ControlPlane() as plane:
         for number in range(seed, seed + clusters):
@@ -55,25 +59,25 @@ def main(clusters: int, seed: int) -> None:
             click.echo(f"cluster {number}: {tallies[-1]}", err=True)
             plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster", seconds=120)
     Console(width=140).print(_table(tallies))
-    sys.exit(any(one.trouble for one in tallies))
+    sys.exit(any(tally.trouble for tally in tallies))
 
 
 def _played(plane: ControlPlane, seed: int) -> Tally:
-    made = scene(seed)
-    tally = Tally(seed, len(made.nodes), made.on_demand)
-    _fill(plane, made)
+    cluster = scene(seed)
+    tally = Tally(seed, len(cluster.nodes), cluster.on_demand)
+    _fill(plane, cluster)
     before = _ready(plane)
     tally.pods = len(before)
     with Daemon(plane, *FLAGS) as daemon:
         plane.wait_for(lambda: _rests(daemon), "the daemon at rest", seconds=REST_SECONDS)
         plane.wait_for(lambda: len(_ready(plane)) >= len(before), "every pod running again", seconds=120)
-        tally.drained = len(daemon.told("drained after"))
-        tally.failed = Counter(str(line.get("reason")) for line in daemon.told("drain failed"))
+        tally.drained = len(daemon.logged("drained after"))
+        tally.failed = Counter(str(line.get("reason")) for line in daemon.logged("drain failed"))
         tally.outcomes = _outcomes(daemon)
         daemon.terminate()
         daemon.end()
     pods = plane.api.items("/api/v1/pods")
-    pending = [one["metadata"]["name"] for one in pods if not one["spec"].get("nodeName")]
+    pending = [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
     tally.trouble = [f"{name} is Pending" for name in pending]
     if len(_ready(plane)) != len(before):
         tally.trouble.append(f"{len(before)} pods ran before, {len(_ready(plane))} after")
@@ -81,45 +85,45 @@ def _played(plane: ControlPlane, seed: int) -> Tally:
     return tally
 
 
-def _fill(plane: ControlPlane, made: Scene) -> None:
-    """Fillers onto spot while on-demand is closed, movers onto on-demand while spot is closed; pods without room go."""
-    plane.apply(made.nodes)
-    plane.wait_for(lambda: _usable(plane) == len(made.nodes), "Ready nodes", seconds=120)
+def _fill(plane: ControlPlane, cluster: Scene) -> None:
+    """Place fillers on spot and movers on on-demand nodes by cordons; remove pods that do not fit."""
+    plane.apply(cluster.nodes)
+    plane.wait_for(lambda: _usable(plane) == len(cluster.nodes), "Ready nodes", seconds=120)
     _cordon(plane, f"!{_SPOT}", closed=True)
-    plane.apply(made.fillers)
+    plane.apply(cluster.fillers)
     plane.wait_for(lambda: _placed(plane), "fillers", seconds=240)
     _cordon(plane, f"!{_SPOT}", closed=None)
     _cordon(plane, _SPOT, closed=True)
-    plane.apply([*made.movers, *made.budgets])
+    plane.apply([*cluster.movers, *cluster.budgets])
     plane.wait_for(lambda: _placed(plane), "movers", seconds=240)
     _drop_waiting(plane)
     _cordon(plane, _SPOT, closed=None)
-    plane.wait_for(lambda: _usable(plane) == len(made.nodes), "open spot nodes", seconds=120)
+    plane.wait_for(lambda: _usable(plane) == len(cluster.nodes), "open spot nodes", seconds=120)
 
 
 def _drop_waiting(plane: ControlPlane) -> None:
-    """Scale down what has no room while half of the nodes are closed: only pods that run are promised anything."""
-    for one in plane.api.items("/apis/apps/v1/deployments"):
-        ready = one["status"].get("readyReplicas", 0)
-        if ready < one["spec"]["replicas"]:
-            meta = one["metadata"]
+    """Scale Deployments down to their Ready pods: the daemon only guarantees pods that were running."""
+    for deployment in plane.api.items("/apis/apps/v1/deployments"):
+        ready = deployment["status"].get("readyReplicas", 0)
+        if ready < deployment["spec"]["replicas"]:
+            meta = deployment["metadata"]
             path = f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{meta['name']}"
             plane.api.patch(path, {"spec": {"replicas": ready}})
     plane.wait_for(lambda: all(_is_ready(one) for one in plane.api.items("/api/v1/pods")), "only running pods")
 
 
 def _placed(plane: ControlPlane) -> bool:
-    """Whether every pod runs, or the scheduler has said that it finds no place."""
-    found = plane.api.items("/api/v1/pods")
+    """Return whether every pod runs or is reported as unschedulable."""
+    pods = plane.api.items("/api/v1/pods")
     replicas = sum(one["spec"]["replicas"] for one in plane.api.items("/apis/apps/v1/deployments"))
-    return len(found) == replicas and all(_is_ready(one) or _is_unschedulable(one) for one in found)
+    return len(pods) == replicas and all(_is_ready(one) or _is_unschedulable(one) for one in pods)
 
 
 def _rests(daemon: Daemon) -> bool:
-    """No node can be emptied, or moved pods came back and the daemon waits for longer than anybody would."""
+    """Return whether no node can be drained, or the daemon waits because moved pods returned."""
     if not daemon.running or not daemon.address:
         return False
-    page = httpx.get(f"{daemon.address}/statusz", headers={"Accept": "application/json"}).json()
+    page = httpx2.get(f"{daemon.address}/statusz", headers={"Accept": "application/json"}).json()
     waiting = page["waiting"]["reason"] if page["waiting"] else ""
     if waiting == Waiting.RETURNED_PODS:
         return True
@@ -128,32 +132,32 @@ def _rests(daemon: Daemon) -> bool:
 
 
 def _outcomes(daemon: Daemon) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for line in httpx.get(f"{daemon.address}/metrics").text.splitlines():
+    outcomes: Counter[str] = Counter()
+    for line in httpx2.get(f"{daemon.address}/metrics").text.splitlines():
         if line.startswith("spot_rescheduler_placement_predictions_total{"):
             label, _, value = line.partition("{")[2].partition("} ")
-            found[label] = round(float(value))
-    return found
+            outcomes[label] = round(float(value))
+    return outcomes
 
 
 def _ready(plane: ControlPlane) -> list[str]:
-    return [one["metadata"]["uid"] for one in plane.api.items("/api/v1/pods") if _is_ready(one)]
+    return [pod["metadata"]["uid"] for pod in plane.api.items("/api/v1/pods") if _is_ready(pod)]
 
 
 def _usable(plane: ControlPlane) -> int:
     nodes = plane.api.items("/api/v1/nodes")
     return sum(
-        _is_ready(one) and all(taint["effect"] == SOFT for taint in one["spec"].get("taints", ())) for one in nodes
+        _is_ready(node) and all(taint["effect"] == SOFT for taint in node["spec"].get("taints", ())) for node in nodes
     )
 
 
-def _is_ready(one: Json) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in one["status"].get("conditions", ()))
+def _is_ready(obj: Json) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in obj["status"].get("conditions", ()))
 
 
-def _is_unschedulable(one: Json) -> bool:
+def _is_unschedulable(pod: Json) -> bool:
     return any(
-        c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in one["status"].get("conditions", ())
+        c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in pod["status"].get("conditions", ())
     )
 
 
@@ -166,10 +170,10 @@ def _table(tallies: list[Tally]) -> Table:
     table = Table(title="The daemon on random clusters", title_justify="left")
     for column in ("seed", "nodes", "on-demand", "pods", "drained", "failed drains", "landings", "trouble"):
         table.add_column(column)
-    for one in tallies:
-        counts = (one.seed, one.nodes, one.on_demand, one.pods, one.drained)
-        told = (dict(one.failed), dict(one.outcomes), "; ".join(one.trouble))
-        table.add_row(*map(str, (*counts, *told)))
+    for tally in tallies:
+        counts = (tally.seed, tally.nodes, tally.on_demand, tally.pods, tally.drained)
+        results = (dict(tally.failed), dict(tally.outcomes), "; ".join(tally.trouble))
+        table.add_row(*map(str, (*counts, *results)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""``make soak MINUTES=n SEED=s``: two replicas on a cluster that changes and breaks, judged by the invariants."""
+"""``make soak MINUTES=n SEED=s``: two replicas on a cluster under churn and faults, judged by the invariants."""
 
 import contextlib
 import json
@@ -13,20 +13,20 @@ from typing import Any, Final
 
 import click
 
-from deploy.local.cloudpool.cluster import Cluster
-from deploy.local.cloudpool.server import Server
-from deploy.local.cloudpool.settings import Settings
-from deploy.local.faults.proxy import FaultProxy, before_cloudpool
-from deploy.local.manifests import ON_DEMAND
-from deploy.local.plane import ControlPlane
-from rescheduler.backends.config import Duration
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.settings import Settings
+from devcluster.faults.proxy import FaultProxy, before_cloudpool
+from devcluster.manifests import ON_DEMAND
+from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
-from tests.backends.cloudpools import document
+from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
 from tests.cluster.replicas import NAMESPACE, Installation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
 from tests.invariants.watchdog import Watchdog
+from tests.providers.cloudpools import document
 from tests.soak.journal import Journal
 from tests.soak.machines import POOL, ChangingNodes
 from tests.soak.replicas import Replica, replicas
@@ -57,7 +57,7 @@ FLAGS: Final = (
     "-v=3",
 )
 
-#: Replicas are stopped for up to 18 s and act on what they saw before when they go on, watches are silent for 6 s.
+#: Replicas are paused for up to 18 s and act on old state when they continue; watches are silent for up to 6 s.
 RULES: Final = Rules(
     landing_timeout=LANDING_SECONDS,
     minimum=MINIMUM,
@@ -72,7 +72,7 @@ RULES: Final = Rules(
 
 STEP_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 1.5  #: between two actions, on average
-CALM_SECONDS: Final = 25.0  #: at the end nothing happens any more
+CALM_SECONDS: Final = 25.0  #: at the end, without actions
 ON_DEMAND_NODES: Final = 4
 SPOT_NODES: Final = 5
 WORKLOADS: Final = 10
@@ -80,7 +80,7 @@ WORKLOADS: Final = 10
 
 @dataclass(slots=True)
 class Soak:
-    """What one run is made of."""
+    """The parts of one run."""
 
     plane: ControlPlane
     journal: Journal
@@ -93,14 +93,14 @@ class Soak:
     clock: SystemClock = field(default_factory=SystemClock)
 
     def run(self) -> None:
-        began = self.clock.monotonic()
+        start = self.clock.monotonic()
         calm = False
-        while (now := self.clock.monotonic() - began) < self.seconds:
+        while (now := self.clock.monotonic() - start) < self.seconds:
             self.trouble.due(now)
             if now >= self.seconds - CALM_SECONDS and not calm:
                 calm = True
                 self.trouble.calm()
-                self.journal.note("calm: everything is mended")
+                self.journal.note("calm: all troubles are ended")
             if not calm and now >= self.next_action:
                 self.next_action = now + self.rng.expovariate(1 / PAUSE_SECONDS)
                 self.trouble.act()
@@ -113,7 +113,7 @@ class Soak:
 
 @contextlib.contextmanager
 def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[Server, FaultProxy]]:
-    """The cloudpool of the on-demand nodes, and the proxy by which the daemons reach it."""
+    """The cloudpool of the on-demand nodes, and the proxy through which the daemons use it."""
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
     settings = Settings(
@@ -148,7 +148,7 @@ def _cloud_flags(url: str, folder: Path) -> tuple[str, ...]:
 
 
 def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Results:
-    """One run on an empty *plane*; its report, pictures and logs are put into *folder*."""
+    """Run the soak on an empty *plane*; write report, picture and logs to *folder*."""
     rng, journal = Random(seed), Journal(folder / "actions.log")
     with contextlib.ExitStack() as opened:
         objects = rendered(fenced=True)
@@ -159,7 +159,7 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
             fleet.add_spot()
         plane.wait_for(lambda: len(fleet.on_demand()) == ON_DEMAND_NODES, "the machines' nodes")
         workloads = Workloads(plane, rng)
-        fleet.cordon(closed=True)  # everything starts on on-demand nodes
+        fleet.cordon(closed=True)  # so that all pods start on on-demand nodes
         workloads.start(WORKLOADS)
         plane.wait_for(lambda: _mostly_bound(plane), "pods on on-demand nodes")
         fleet.cordon(closed=False)
@@ -183,9 +183,9 @@ def _mostly_bound(plane: ControlPlane) -> bool:
 @click.command()
 @click.option("--minutes", default=60.0, show_default=True)
 @click.option("--seed", default=1, show_default=True)
-@click.option("--report", type=click.Path(path_type=Path), help="A folder for the report; default: a temporary one.")
+@click.option("--report", type=click.Path(path_type=Path), help="Folder of the report. Default: a temporary folder.")
 def main(minutes: float, seed: int, report: Path | None) -> None:
-    """Exit code 1 where an invariant was violated, drains were too few, or memory grew."""
+    """Run the soak. Exit code 1: an invariant was violated, there were too few drains, or memory grew."""
     folder = report or Path(tempfile.mkdtemp(prefix="soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     with ControlPlane() as plane:

@@ -1,4 +1,4 @@
-"""What was done to the cluster, and when: one line for each action, on standard error and in a file."""
+"""Journal of the actions on the cluster, one line each, on standard error and in a file."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,11 +11,11 @@ from rescheduler.clock import SystemClock
 
 @dataclass(slots=True)
 class Journal:
-    """For one thread."""
+    """Not thread-safe."""
 
     file: Path
     since: datetime = field(default_factory=lambda: SystemClock().now())
-    lines: list[tuple[float, str]] = field(default_factory=list)  #: seconds since the begin, and what was done
+    lines: list[tuple[float, str]] = field(default_factory=list)  #: seconds since the start, and the action
 
     def note(self, what: str) -> None:
         now = SystemClock().now()

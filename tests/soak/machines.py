@@ -1,24 +1,24 @@
-"""Nodes that come and go: on-demand ones are machines of a reference cloudpool, spot ones are taken away at any time.
+"""Nodes that come and go: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted anytime.
 
-An autoscaler of our own adds a node where pods find no place, and removes nodes that are idle.
+A simple autoscaler adds a node for unschedulable pods and removes idle nodes.
 """
 
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from deploy.local import manifests
-from deploy.local.api import Json
-from deploy.local.cloudpool.errors import PoolError
-from deploy.local.cloudpool.pool import Pool
-from deploy.local.errors import ApiError
-from deploy.local.plane import ControlPlane
+from devcluster import manifests
+from devcluster.api import Json
+from devcluster.cloudpool.errors import PoolError
+from devcluster.cloudpool.pool import Pool
+from devcluster.errors import ApiError
+from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
 
 POOL: Final = "od"
 INTERRUPTION: Final = "aws-node-termination-handler/spot-itn"
-GUARD: Final = "guard"  #: a Deployment whose pods must not be evicted
+GUARD: Final = "guard"  #: Deployment whose pods must not be evicted
 MOST_SPOT: Final = 9
 LEAST_SPOT: Final = 3
 MOST_ON_DEMAND: Final = 6
@@ -29,21 +29,21 @@ PENDING_SECONDS: Final = 4.0
 
 @dataclass(slots=True)
 class ChangingNodes:
-    """The nodes. `look` plays autoscaler and garbage collector, so call it every few seconds."""
+    """The nodes. `look` acts as autoscaler and garbage collector; call it every few seconds."""
 
     plane: ControlPlane
     rng: Random
     pool: Pool
-    spot_made: int = 0
-    pending_since: dict[str, float] = field(default_factory=dict)  #: pods by UID
-    idle_since: dict[str, float] = field(default_factory=dict)  #: nodes by name
+    spot_count: int = 0
+    pending_since: dict[str, float] = field(default_factory=dict)  #: by UID of the pod
+    idle_since: dict[str, float] = field(default_factory=dict)  #: by name of the node
 
     def add_spot(self) -> str:
         if len(self.spot()) >= MOST_SPOT:
             return ""
-        self.spot_made += 1
-        self.plane.apply([manifests.spot(f"spot-{self.spot_made}", allocatable={"cpu": "3"})])
-        return f"add spot node spot-{self.spot_made}"
+        self.spot_count += 1
+        self.plane.apply([manifests.spot(f"spot-{self.spot_count}", allocatable={"cpu": "3"})])
+        return f"add spot node spot-{self.spot_count}"
 
     def add_on_demand(self) -> str:
         size = self.pool.size()
@@ -59,18 +59,18 @@ class ChangingNodes:
         return self._names(manifests.ON_DEMAND)
 
     def notice(self, name: str) -> None:
-        """What a handler of interruptions writes first."""
+        """Add the taint that announces an interruption."""
         taint = {"key": INTERRUPTION, "effect": "NoSchedule"}
         self._unless_gone("PATCH", name, {"spec": {"taints": [taint]}})
 
     def take_away(self, name: str) -> None:
-        """A machine of spot is gone, with its pods."""
+        """Delete a spot node and its pods."""
         for pod in self.plane.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={name}"):
             self._delete_pod(pod)
         self.plane.api.delete(f"/api/v1/nodes/{name}")
 
     def push_back(self, count: int) -> str:
-        """Some pods on spot are deleted while spot takes none: they come back to on-demand nodes."""
+        """Delete some pods on spot while spot is cordoned, so that they return to on-demand nodes."""
         spot = set(self.spot())
         pods = [
             pod
@@ -89,7 +89,7 @@ class ChangingNodes:
         return f"push {len(chosen)} pods back to on-demand nodes" + (f", {added}" if added else "")
 
     def drained(self) -> bool:
-        """Whether somebody drains a node now."""
+        """Return whether a drain is in progress."""
         nodes = self.plane.api.items("/api/v1/nodes")
         return any(taint["key"] == DRAIN_TAINT.key for node in nodes for taint in node["spec"].get("taints", ()))
 
@@ -98,7 +98,7 @@ class ChangingNodes:
             self._unless_gone("PATCH", name, {"spec": {"unschedulable": True if closed else None}})
 
     def look(self) -> list[str]:
-        """Add a node for pods without a place, remove idle ones, and pods of nodes that are gone."""
+        """Add a node for unschedulable pods; remove idle nodes, and pods of deleted nodes."""
         now = SystemClock().monotonic()
         pods = self.plane.api.items("/api/v1/pods")
         nodes = {node["metadata"]["name"]: node for node in self.plane.api.items("/api/v1/nodes")}
@@ -136,7 +136,7 @@ class ChangingNodes:
         return done
 
     def _free_guards(self, pods: list[Json]) -> str:
-        """Their owner moves them now and then: they would keep on-demand nodes for ever."""
+        """Delete a guard pod now and then as its owner would; otherwise guards block on-demand nodes forever."""
         guards = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == GUARD]
         here = [pod for pod in guards if pod["spec"].get("nodeName", "").startswith(POOL)]
         if not here or self.rng.random() > 0.02:
@@ -146,7 +146,10 @@ class ChangingNodes:
 
     def _end_machine(self, name: str) -> str:
         now = SystemClock().now()
-        machine = next((one for one in self.pool.machines() if one.name == name and one.allocated(now)), None)
+        machine = next(
+            (candidate for candidate in self.pool.machines() if candidate.name == name and candidate.allocated(now)),
+            None,
+        )
         if machine is None:
             return ""
         try:
@@ -177,7 +180,7 @@ def _unschedulable(pod: Json) -> bool:
 
 
 def _scaled(node: Json) -> bool:
-    """Whether the autoscaler may remove it: it leaves nodes alone that somebody drains."""
+    """Return whether the autoscaler may remove the node; it ignores nodes that are being drained."""
     labels, taints = node["metadata"]["labels"], node["spec"].get("taints", ())
     ours = manifests.SPOT in labels or manifests.ON_DEMAND in labels
     return ours and all(taint["effect"] == "PreferNoSchedule" for taint in taints)

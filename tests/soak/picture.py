@@ -1,4 +1,4 @@
-"""A picture of a soak: pods missing, drains, memory and CPU over time, as SVG."""
+"""SVG diagram of a soak: missing pods, drains, memory and CPU over time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ Line = tuple[str, Sequence[tuple[float, float]]]  #: colour, and points
 
 
 def picture(report: dict[str, Any], replicas: Sequence[Replica]) -> str:
-    """The SVG document."""
+    """Return the SVG document."""
     seconds = max(report["seconds"], 1.0)
     memory = [(colour, _memory(replica.usages)) for colour, replica in zip(COLOURS, replicas, strict=False)]
     cpu = [(colour, _cpu(replica.usages)) for colour, replica in zip(COLOURS, replicas, strict=False)]
@@ -56,7 +56,7 @@ def _points(points: Sequence[tuple[float, float]], seconds: float, most: float) 
 
 
 def _drains(drained: Sequence[tuple[str, float, float, str]], seconds: float) -> str:
-    """One bar a drain, in as many rows as drains are open at once; coloured by how it ended."""
+    """Draw one bar per drain, with a row for each concurrent drain, coloured by outcome."""
     rows = 6
     bars = []
     for index, (node, begin, end, outcome) in enumerate(drained):
@@ -81,7 +81,7 @@ def _frame(title: str, seconds: float, top: str) -> str:
 
 
 def _steps(points: Sequence[tuple[float, int]], seconds: float) -> list[tuple[float, float]]:
-    """A value stays until the next one."""
+    """Extend each value until the next one."""
     steps: list[tuple[float, float]] = [(0.0, 0.0)]
     for at, value in points:
         steps += [(max(0.0, at), steps[-1][1]), (max(0.0, at), float(value))]
@@ -93,7 +93,7 @@ def _memory(usages: Sequence[Usage]) -> list[tuple[float, float]]:
 
 
 def _cpu(usages: Sequence[Usage]) -> list[tuple[float, float]]:
-    """Over ten measurements each; a new process starts at zero again."""
+    """Average over ten measurements; the counter of a new process restarts at zero."""
     every: Callable[[int], Usage] = usages.__getitem__
     pairs = [(every(index), every(index + 10)) for index in range(0, len(usages) - 10, 10)]
     return [

@@ -1,4 +1,4 @@
-"""Two replicas of the daemon that are killed, stopped and continued, behind proxies with faults."""
+"""Two replicas of the daemon behind fault proxies; they are killed, paused and continued."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.local.faults.proxy import FaultProxy, before_api_server, redirected
-from deploy.local.faults.rules import RandomFaults
+from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
+from devcluster.faults.rules import RandomFaults
 from tests.cluster.daemon import ROOT, environment
 from tests.cluster.replicas import Installation
 
-#: A process has read everything, and has drained nodes, after this time: its memory should not grow any more.
+#: Warm-up time of a process. Afterwards it has read everything and drained nodes, and its memory should not grow.
 WARM_SECONDS: Final = 600.0
 
 TOKEN_SECONDS: Final = 24 * 3600
 
-#: Faults that no API server shows for long, and that no client could tell from the truth: a LIST as old as the soak,
-#: events in another order than that of the writes, and a token that stays refused.
+#: Excluded faults, which no API server shows for long and no client could detect: a LIST as old as the soak,
+#: events in a different order than the writes, and a token that is rejected forever.
 _UNFAIR: Final = frozenset({"stale-list", "reordered-events", "expired-token"})
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -29,17 +29,17 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one replica used."""
+    """Resource usage of one replica."""
 
-    at: float  #: seconds since the begin
+    at: float  #: seconds since the start of the soak
     resident: int  #: bytes
-    cpu: float  #: seconds since the process began
+    cpu: float  #: seconds since the start of the process
     pid: int
 
 
 @dataclass(slots=True)
 class Replica:
-    """One process, again and again."""
+    """A process that can be killed, paused and restarted."""
 
     name: str
     command: Sequence[str]
@@ -78,7 +78,7 @@ class Replica:
         if self.process is None or not self.running:
             return
         pid = self.process.pid
-        with contextlib.suppress(OSError, ValueError):  # it may end now
+        with contextlib.suppress(OSError, ValueError):  # the process may exit meanwhile
             resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
             times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             self.usages.append(Usage(at, resident, (int(times[11]) + int(times[12])) / _TICKS, pid))
@@ -89,7 +89,7 @@ class Replica:
 
 
 def disturb(replica: Replica, rate: float, seed: int) -> None:
-    """Faults for this share of the replica's requests; 0: none."""
+    """Inject faults into this share of the replica's requests; 0 disables them."""
     faults = [fault for name, fault in replica.proxy.all_faults().items() if name not in _UNFAIR]
     replica.proxy.rules.randomly(RandomFaults(faults, rate, seed) if rate else None)
 
@@ -98,9 +98,9 @@ def disturb(replica: Replica, rate: float, seed: int) -> None:
 def replicas(
     installation: Installation, names: Sequence[str], flags: Sequence[str], folder: Path
 ) -> Iterator[list[Replica]]:
-    """Processes as the pods *names*, all running; killed at the end."""
+    """Start a process for each pod name in *names*; kill all at the end."""
     plane = installation.plane
-    made: list[Replica] = []
+    started: list[Replica] = []
     with contextlib.ExitStack() as opened:
         for name in names:
             proxy = opened.enter_context(before_api_server(plane))
@@ -114,5 +114,5 @@ def replicas(
             opened.callback(replica.kill)
             opened.callback(replica.go_on)
             replica.start()
-            made.append(replica)
-        yield made
+            started.append(replica)
+        yield started

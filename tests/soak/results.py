@@ -1,4 +1,4 @@
-"""What a soak shows: the table, what is wrong, and the files of the report."""
+"""Results of a soak: table, failures, and the files of the report."""
 
 import io
 import json
@@ -15,10 +15,10 @@ from tests.invariants.rules import TITLES, Violation
 from tests.soak.picture import picture
 from tests.soak.replicas import WARM_SECONDS, Replica, Usage
 
-#: A run with fewer drains that evicted something was no test.
+#: A run needs this many drains with evictions; with fewer it tested too little.
 DRAINS_PER_HOUR: Final = 60
 
-#: Memory is judged in runs of at least so long, and of processes that have lived so long after their warm-up.
+#: Memory is judged in runs of at least this length, and in processes of at least this age after their warm-up.
 JUDGED_MINUTES: Final = 20.0
 JUDGED_SECONDS: Final = 300.0
 GROWTH: Final = 0.05
@@ -26,7 +26,7 @@ GROWTH: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One run. *report* is that of the watchdog."""
+    """Results of one run. *report* is the watchdog's."""
 
     minutes: float
     seed: int
@@ -37,12 +37,12 @@ class Results:
 
     @property
     def drains(self) -> int:
-        """Drains that evicted something."""
+        """Number of drains with evictions."""
         outcomes: dict[str, int] = self.report["drains"]
         return sum(count for outcome, count in outcomes.items() if outcome not in ("nothing evicted", "removed empty"))
 
     def troubles(self) -> list[str]:
-        """What makes the run a failure."""
+        """Return why the run failed; empty if it passed."""
         return [*map(str, self.violations), *self._few_drains(), *self._growth()]
 
     def _few_drains(self) -> Iterator[str]:
@@ -81,12 +81,12 @@ class Results:
         for replica in self.replicas:
             resident = [usage.resident / 2**20 for usage in replica.usages]
             if resident:
-                told = f"{min(resident):.0f} to {max(resident):.0f} MiB, {len(lives(replica.usages))} processes"
-                yield f"resident memory of replica {replica.name}", told
+                text = f"{min(resident):.0f} to {max(resident):.0f} MiB, {len(lives(replica.usages))} processes"
+                yield f"resident memory of replica {replica.name}", text
 
 
 def lives(usages: Sequence[Usage]) -> dict[int, list[Usage]]:
-    """The usages of each process of a replica."""
+    """Return the usages of each process of a replica."""
     split: dict[int, list[Usage]] = {}
     for usage in usages:
         split.setdefault(usage.pid, []).append(usage)
@@ -94,13 +94,13 @@ def lives(usages: Sequence[Usage]) -> dict[int, list[Usage]]:
 
 
 def growth(usages: Sequence[Usage]) -> float | None:
-    """By which share a process has grown from the end of its warm-up on; None where it lived too short for that.
+    """Return the share by which a process grew after its warm-up; None if it exited too early.
 
-    A process that was killed warms up again: its first WARM_SECONDS do not count.
+    Each new process warms up again: its first WARM_SECONDS do not count.
     """
-    began = usages[0].at
-    warm = [usage.resident for usage in usages if usage.at >= began + WARM_SECONDS]
-    if not warm or usages[-1].at < began + WARM_SECONDS + JUDGED_SECONDS:
+    start = usages[0].at
+    warm = [usage.resident for usage in usages if usage.at >= start + WARM_SECONDS]
+    if not warm or usages[-1].at < start + WARM_SECONDS + JUDGED_SECONDS:
         return None
     tenth = max(1, len(warm) // 10)
     first, last = sum(warm[:tenth]) / tenth, sum(warm[-tenth:]) / tenth
@@ -108,7 +108,7 @@ def growth(usages: Sequence[Usage]) -> float | None:
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """`report.txt`, `report.json` and `soak.svg` in *folder*."""
+    """Write `report.txt`, `report.json` and `soak.svg` to *folder*."""
     table = results.table()
     (folder / "report.txt").write_text("\n".join([table, *results.troubles(), ""]))
     violations = [str(violation) for violation in results.violations]

@@ -1,19 +1,19 @@
-"""Random clusters on the local control plane: spot nodes filled to some share, the rest on on-demand nodes."""
+"""Random clusters for the local control plane: partly filled spot nodes, and more pods on on-demand nodes."""
 
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from deploy.local.manifests import ON_DEMAND, Json, deployment, mixed_nodes, pdb
+from devcluster.manifests import ON_DEMAND, Json, deployment, mixed_nodes, pdb
 
 ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
-CPU: Final = 4000  #: of every node, in thousandths
+CPU: Final = 4000  #: millicores of every node
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is made: first what fills spot, then what starts on on-demand nodes while spot is closed."""
+    """Objects of a cluster: fillers start on spot, movers start on on-demand nodes while spot is closed."""
 
     nodes: list[Json]
     on_demand: int
@@ -23,33 +23,35 @@ class Scene:
 
     @property
     def pods(self) -> int:
-        return sum(one["spec"]["replicas"] for one in (*self.fillers, *self.movers))
+        return sum(workload["spec"]["replicas"] for workload in (*self.fillers, *self.movers))
 
 
 def scene(seed: int) -> Scene:
-    """20 to 60 nodes, spot filled by 60 to 95 %, workloads with budgets, spread and affinity."""
+    """Return a cluster of 20 to 60 nodes, spot filled by 60 to 95 %, with budgets, spread and affinity."""
     rng = Random(seed)
     total = rng.randint(20, 60)
     on_demand = rng.randint(total // 4, total // 2)
     spot = total - on_demand
     nodes = mixed_nodes(on_demand, spot)
-    if rng.random() < 0.7:  # Most users do as the README says.
+    if rng.random() < 0.7:  # as the README recommends
         for node in nodes[:on_demand]:
             node["spec"]["taints"] = [{"key": ON_DEMAND, "value": "true", "effect": "PreferNoSchedule"}]
     fillers = _workloads(rng, "filler", int(spot * CPU * rng.uniform(0.6, 0.95)))
     movers = _workloads(rng, "mover", int(on_demand * CPU * rng.uniform(0.1, 0.5)))
-    return Scene(nodes, on_demand, fillers, movers, [_budget(rng, one) for one in movers if rng.random() < 0.3])
+    return Scene(
+        nodes, on_demand, fillers, movers, [_budget(rng, workload) for workload in movers if rng.random() < 0.3]
+    )
 
 
 def _workloads(rng: Random, prefix: str, cpu: int) -> list[Json]:
-    """Deployments that request *cpu* thousandths in all, about."""
-    made: list[Json] = []
+    """Return Deployments that request about *cpu* millicores in total."""
+    workloads: list[Json] = []
     while cpu > 0:
-        name = f"{prefix}-{len(made)}"
+        name = f"{prefix}-{len(workloads)}"
         each, replicas = rng.choice((100, 200, 300, 500, 800)), rng.randint(1, 8)
-        made.append(deployment(name, replicas, cpu=f"{each}m", memory="64Mi", **_constraints(rng, name, replicas)))
+        workloads.append(deployment(name, replicas, cpu=f"{each}m", memory="64Mi", **_constraints(rng, name, replicas)))
         cpu -= each * replicas
-    return made
+    return workloads
 
 
 def _constraints(rng: Random, app: str, replicas: int) -> dict[str, Any]:

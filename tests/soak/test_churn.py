@@ -1,4 +1,4 @@
-"""Two minutes of the soak that `make soak MINUTES=60` runs for an hour, and what its report says."""
+"""A soak of two minutes, and the evaluation of its report."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from xml.dom import minidom
 
 import pytest
 
-from deploy.local.plane import ControlPlane
+from devcluster.plane import ControlPlane
 from tests.invariants.history import Recorded
 from tests.invariants.judging import judge
 from tests.invariants.record import HISTORIES
@@ -50,11 +50,11 @@ def test_the_report_of_a_recorded_run(tmp_path: Path) -> None:
     assert "67 accepted" in (tmp_path / "report.txt").read_text()
     assert json.loads((tmp_path / "report.json").read_text())["evictions"]["accepted"] == 67
     drawn = minidom.parse(str(tmp_path / "soak.svg"))
-    assert len(drawn.getElementsByTagName("title")) == 31  # one bar a drain
+    assert len(drawn.getElementsByTagName("title")) == 31  # one bar per drain
 
 
 def usages(*resident: float) -> list[Usage]:
-    """One value a minute."""
+    """Return one usage per minute."""
     return [Usage(60.0 * minute, int(value * MIB), 0.0, 1) for minute, value in enumerate(resident)]
 
 
@@ -62,7 +62,7 @@ def usages(*resident: float) -> list[Usage]:
     ("values", "expected"),
     [
         ([80.0] * 15, None),  # too short
-        ([50.0] * 10 + [100.0] * 30, 0.0),  # it grows while it warms up only
+        ([50.0] * 10 + [100.0] * 30, 0.0),  # grows only during the warm-up
         ([50.0] * 10 + [100.0] * 15 + [110.0] * 15, 0.1),
     ],
 )

@@ -1,4 +1,4 @@
-"""What goes wrong, at random and for a while: refused pods, interrupted nodes, dead or stopped replicas, faults."""
+"""Random, temporary trouble: rejected pods, interrupted nodes, killed or paused replicas, faults."""
 
 import heapq
 import itertools
@@ -8,24 +8,24 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from deploy.local.api import Json
-from deploy.local.faults.injected import Refusal, Reset, Stall
-from deploy.local.faults.proxy import FaultProxy
-from deploy.local.faults.rules import RandomFaults
-from deploy.local.plane import ControlPlane
+from devcluster.api import Json
+from devcluster.faults.injected import InjectedError, Reset, Stall
+from devcluster.faults.proxy import FaultProxy
+from devcluster.faults.rules import RandomFaults
+from devcluster.plane import ControlPlane
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
 from tests.soak.machines import ChangingNodes
 from tests.soak.replicas import WARM_SECONDS, Replica, disturb
 from tests.soak.workloads import TEAMS, Workloads
 
-#: Shares of requests that meet a fault, while there are faults.
+#: Shares of requests with an injected fault, in times with faults.
 RATES: Final = (0.02, 0.05, 0.1)
 
 
 @dataclass(slots=True)
 class RandomTrouble:
-    """Actions, and what ends each of them later. Times in seconds since the begin."""
+    """Actions and their delayed ends. Times are in seconds since the start."""
 
     plane: ControlPlane
     rng: Random
@@ -39,14 +39,14 @@ class RandomTrouble:
     _count: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def act(self) -> None:
-        """One action at random."""
+        """Start one random action."""
         actions, weights = zip(*self._actions(), strict=True)
         done = self.rng.choices(actions, weights)[0]()
         if done:
             self.journal.note(done)
 
     def due(self, now: float) -> None:
-        """End what is to end by now."""
+        """End the actions that are due."""
         self.now = now
         while self._later and self._later[0][0] <= now:
             _, _, what, end = heapq.heappop(self._later)
@@ -54,7 +54,7 @@ class RandomTrouble:
             self.journal.note(what)
 
     def calm(self) -> None:
-        """End everything at once."""
+        """End all actions immediately."""
         self.due(float("inf"))
         self.workloads.calm()
 
@@ -95,14 +95,14 @@ class RandomTrouble:
 
     def _push_back(self) -> str:
         if self.fleet.drained() and self.rng.random() < 0.8:
-            return ""  # without a spot node every drain fails: now and then only
+            return ""  # a closed spot group fails every drain, so do this rarely
         done = self.fleet.push_back(self.rng.randint(5, 12))
         if done:
             self._after(4, "open the spot nodes", lambda: self.fleet.cordon(closed=False))
         return done
 
     def _interrupt(self) -> str:
-        """A burst now and then: a third of the spot nodes at once."""
+        """Interrupt one spot node, or sometimes a third of them at once."""
         spot = self.fleet.spot()
         if len(spot) < 3:
             return ""
@@ -128,7 +128,7 @@ class RandomTrouble:
         return f"refuse new pods in {team} by a {refusal['kind']} for {seconds:.0f} s"
 
     def _kill(self) -> str:
-        """The first replica is not killed any more once its memory is judged."""
+        """Kill a replica; not the first one after its warm-up, because its memory is judged."""
         replica = self.rng.choice(self.replicas if self.now < WARM_SECONDS else self.replicas[1:])
         if not replica.running:
             return ""
@@ -157,7 +157,7 @@ class RandomTrouble:
         return f"faults for {rate:.0%} of the requests of replica {replica.name} for {seconds:.0f} s"
 
     def _pool_faults(self) -> str:
-        faults = (Refusal(500), Refusal(503), Reset(arrived=False), Reset(arrived=True), Stall(3.0))
+        faults = (InjectedError(500), InjectedError(503), Reset(arrived=False), Reset(arrived=True), Stall(3.0))
         seconds, rules = self.rng.uniform(5, 20), self.pool_proxy.rules
         rules.randomly(RandomFaults(faults, 0.2, self.rng.randrange(10**6)))
         self._after(seconds, "no faults for the pool", lambda: rules.randomly(None))

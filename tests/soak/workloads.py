@@ -1,14 +1,14 @@
-"""Workloads that come, change and break: Deployments, StatefulSets and Jobs, with and without budgets."""
+"""Workloads that come, change and fail: Deployments, StatefulSets and Jobs, with and without budgets."""
 
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from deploy.local.api import Json
-from deploy.local.errors import ApiError
-from deploy.local.manifests import deployment, job, namespace, pdb, statefulset
-from deploy.local.plane import ControlPlane
-from deploy.local.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
+from devcluster.api import Json
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment, job, namespace, pdb, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
 from tests.soak.machines import GUARD
 
 TEAMS: Final = ("red", "blue", "green")
@@ -21,13 +21,13 @@ MOST_REPLICAS: Final = 6
 
 @dataclass(slots=True)
 class Workloads:
-    """What runs. *pods_left* keeps the cluster at a size that two cores can play."""
+    """The running workloads. *pods_left* limits the cluster to a size that two cores can handle."""
 
     plane: ControlPlane
     rng: Random
-    deployments: dict[str, Json] = field(default_factory=dict)  #: also StatefulSets; by `namespace/name`
+    deployments: dict[str, Json] = field(default_factory=dict)  #: and StatefulSets, by `namespace/name`
     broken: list[str] = field(default_factory=list)
-    made: int = 0
+    created: int = 0
 
     def start(self, count: int) -> None:
         self.plane.apply(namespace(team) for team in TEAMS)
@@ -36,13 +36,13 @@ class Workloads:
         guard = deployment(GUARD, 1, namespace=TEAMS[0], annotations={SAFE_TO_EVICT: "false"})
         self.plane.apply([guard])
 
-    # -- actions; each tells what it did
+    # -- actions; each returns its description
 
     def add(self) -> str:
-        self.made += 1
+        self.created += 1
         rng, team = self.rng, self.rng.choice(TEAMS)
         ordered = rng.random() < 0.2
-        name = f"{'set' if ordered else 'app'}{self.made}"
+        name = f"{'set' if ordered else 'app'}{self.created}"
         annotations = {START_AFTER: rng.choice(_STARTS), TERMINATE_AFTER: rng.choice(_ENDS)}
         replicas = rng.randint(1, 3 if ordered else MOST_REPLICAS)
         build = statefulset if ordered else deployment
@@ -55,13 +55,13 @@ class Workloads:
         return f"add {workload['kind']} {team}/{name} with {replicas} replicas"
 
     def add_job(self) -> str:
-        self.made += 1
-        team, name, pods = self.rng.choice(TEAMS), f"job{self.made}", self.rng.randint(1, 3)
+        self.created += 1
+        team, name, pods = self.rng.choice(TEAMS), f"job{self.created}", self.rng.randint(1, 3)
         annotations = {COMPLETE_AFTER: f"{self.rng.randint(15, 60)}s"}
         limit = self.rng.choice((0, 6))
-        made = job(name, pods, namespace=team, cpu="200m", annotations=annotations)
-        made["spec"] |= {"backoffLimit": limit, "ttlSecondsAfterFinished": 10}
-        self.plane.apply([made])
+        obj = job(name, pods, namespace=team, cpu="200m", annotations=annotations)
+        obj["spec"] |= {"backoffLimit": limit, "ttlSecondsAfterFinished": 10}
+        self.plane.apply([obj])
         return f"add Job {team}/{name} with {pods} pods and backoffLimit {limit}"
 
     def delete(self) -> str:
@@ -87,14 +87,14 @@ class Workloads:
         return f"roll out {key}"
 
     def break_one(self) -> str:
-        """New pods of a workload never become Ready."""
+        """Roll out a template whose pods never become Ready."""
         key = self._any()
         self.broken.append(key)
         self._template(key, {START_AFTER: NEVER})
         return f"break {key}: its new pods never become Ready"
 
     def mend(self) -> str:
-        """The workload that is broken for the longest."""
+        """Repair the workload that has been broken for the longest time."""
         if not self.broken:
             return ""
         key = self.broken[0]
@@ -114,21 +114,21 @@ class Workloads:
         return f"set the budget of {key} to {allowed} unavailable"
 
     def close_budget(self) -> tuple[str, str]:
-        """A budget that allows no eviction; its namespace and name."""
+        """Add a budget that allows no eviction; return its namespace and name."""
         key = self._any()
         team, name = key.split("/")
         self.plane.apply([pdb(name, namespace=team, max_unavailable=0)])
         return team, name
 
     def calm(self) -> None:
-        """Everything is mended, and budgets allow evictions."""
+        """Repair all workloads, and let all budgets allow evictions."""
         while self.mend():
             pass
 
-    # -- inside
+    # -- internals
 
     def delete_pods(self, key: str) -> None:
-        """Of a workload whose roll-out is stuck with pods that are not Ready: a StatefulSet waits for them for ever."""
+        """Delete the pods of a stuck roll-out: a StatefulSet would wait for its unready pods forever."""
         team, name = key.split("/")
         for pod in self.plane.api.items(f"/api/v1/namespaces/{team}/pods", labelSelector=f"app={name}"):
             ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))

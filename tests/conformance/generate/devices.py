@@ -84,8 +84,8 @@ def _used(world: ClusterBuilder, pod: Json) -> None:
     """Set the statuses that the claim controller writes to the pod and the scheduler to the claim."""
     claims = pod["spec"].get("resourceClaims", ())
     if any("resourceClaimTemplateName" in claim for claim in claims):
-        made = f"{pod['metadata']['name']}-made"
-        pod["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": made}]
+        generated = f"{pod['metadata']['name']}-made"
+        pod["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": generated}]
     named = {claim.get("resourceClaimName") for claim in claims}
     meta = pod["metadata"]
     for obj in world.objects:

@@ -2,7 +2,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* The release's name, with the chart's behind it unless it is in there already. */ -}}
+{{- /* The name of the release, followed by the name of the chart unless it already contains it. */ -}}
 {{- define "fullname" -}}
 {{- $name := include "name" . -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -13,7 +13,7 @@
 {{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "fullname" .) "default") -}}
 {{- end -}}
 
-{{- /* The ConfigMap that keeps what restarts must not forget. */ -}}
+{{- /* The ConfigMap with the state that survives restarts. */ -}}
 {{- define "memory" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
 {{- get $options "memory-name" | default (printf "%s-memory" (include "fullname" .)) -}}
@@ -24,7 +24,7 @@
 {{- get $options "lease-name" | default "k8s-spot-rescheduler" -}}
 {{- end -}}
 
-{{- /* Whether replicas elect a leader, as they do unless told otherwise. */ -}}
+{{- /* Whether replicas elect a leader; true by default. */ -}}
 {{- define "elects" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
 {{- $told := hasKey $options "leader-elect" | ternary (get $options "leader-elect") true -}}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{- /* Every flag with its value, a false one too: a bare flag would mean true. */ -}}
+{{- /* Every flag with its value, also if it is false: a flag without a value would mean true. */ -}}
 {{- define "flags" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
 {{- if and (gt (int .Values.replicaCount) 1) (ne (include "elects" .) "true") -}}

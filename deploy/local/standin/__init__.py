@@ -1,1 +1,0 @@
-"""What the stand-ins of clouds share: a server on a port, machines in SQLite, Nodes that kwok plays."""

@@ -1,0 +1,130 @@
+"""The Go binaries of the local control plane, each built once and cached.
+
+A binary's cache path contains a digest of its sources, so it is rebuilt only when its sources, go.mod or a version
+change.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster import cache, golang
+
+KUBERNETES = "v1.36.3"
+KWOK = "v0.8.0"
+_HERE = Path(__file__).parent
+_FLAGS = ("-v", "-trimpath", "-buildvcs=false")
+_VERSION = "k8s.io/component-base/version"
+#: Without these flags the API server reports version v0.0.0, which some clients reject.
+_KUBERNETES_LDFLAGS = f"-s -w -X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
+_KWOK_LDFLAGS = f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}"
+#: The stages with which kwok simulates a fast kubelet, relative to the module's folder.
+_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat/node-heartbeat.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """A `main` package in a folder next to this file, part of the local module unless the folder has its own go.mod."""
+
+    name: str
+    description: str  #: what is built and how long it takes, for the progress output
+
+
+CONTROLPLANE = GoProgram(
+    "controlplane", f"the Kubernetes {KUBERNETES} control plane, takes some minutes the first time"
+)
+ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
+RENDER = GoProgram("render", "the engines of Helm and kustomize, takes a minute the first time")
+CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
+
+
+def program(target: GoProgram) -> Path:
+    """Return the path of the binary of *target*; the first call builds it."""
+    folder = _HERE / target.name
+    module = folder if (folder / "go.mod").exists() else _HERE
+    modules = (module / "go.mod", module / "go.sum")
+    sources = (*modules, *sorted(folder.rglob("*.go")), *sorted(folder.rglob("*.binpb")))
+    digest = _digest({str(path.relative_to(_HERE)): path.read_bytes() for path in sources})
+
+    def make(into: Path) -> None:
+        cache.print_progress(f"{target.name}: building {target.description}")
+        flags = [*_FLAGS, "-ldflags", _KUBERNETES_LDFLAGS, "-o", str(into / target.name)]
+        golang.build(target.name, ["build", *flags, "."], folder)
+        cache.print_progress(f"{target.name}: done")
+
+    return cache.get_or_create(target.name, digest, make) / target.name
+
+
+def _digest(sources: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256(repr((_FLAGS, _KUBERNETES_LDFLAGS)).encode())
+    for name, content in sources.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def controlplane() -> Path:
+    """Return the binary with etcd and the Kubernetes components; its first argument selects the program."""
+    return program(CONTROLPLANE)
+
+
+def oracle() -> Path:
+    """Return the program that runs the scheduler's own filter plugins, for conformance tests."""
+    return program(ORACLE)
+
+
+def caller() -> Path:
+    """Return the program with Cluster Autoscaler's external gRPC client, for tests of `rescheduler provider serve`."""
+    return program(CALLER)
+
+
+def render() -> Path:
+    """Return the program that renders charts and kustomizations, for tests of the files in deploy/."""
+    return program(RENDER)
+
+
+def kwok() -> Path:
+    """Return the kwok controller; the folder `stages` next to it contains the stages of the same release."""
+    module = f"sigs.k8s.io/kwok@{KWOK}"
+
+    def make(into: Path) -> None:
+        cache.print_progress(f"kwok: building {KWOK}, takes one or two minutes the first time")
+        install = ["install", *_FLAGS, "-ldflags", _KWOK_LDFLAGS, "sigs.k8s.io/kwok/cmd/kwok@" + KWOK]
+        golang.build("kwok", install, into, GOBIN=str(into))
+        downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
+        stages = into / "stages"
+        stages.mkdir()
+        for stage in _STAGES:
+            shutil.copyfile(Path(downloaded["Dir"], "kustomize/stage", stage), stages / Path(stage).name)
+        cache.print_progress("kwok: done")
+
+    return cache.get_or_create("kwok", KWOK, make) / "kwok"
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The binaries that a control plane runs."""
+
+    controlplane: Path
+    kwok: Path
+
+    @property
+    def stages(self) -> tuple[Path, ...]:
+        """The stage files of the kwok release."""
+        return tuple(sorted((self.kwok.parent / "stages").glob("*.yaml")))
+
+
+def binaries() -> Binaries:
+    """Return the binaries that a control plane needs; download and build those that are not cached.
+
+    Raises SetupError if a requirement is missing on this machine, LocalError if a build fails.
+    """
+    return Binaries(controlplane=controlplane(), kwok=kwok())

@@ -1,0 +1,227 @@
+"""The faults, which handle a request instead of only forwarding it."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from devcluster.faults.calls import ApiCall
+from devcluster.faults.exchange import ConnectionEnded, ProxiedRequest
+from devcluster.faults.frames import error_event, is_protobuf, status, whole_frames
+from devcluster.faults.upstream import UpstreamAnswer
+
+INJECTED: Final = "injected fault"
+_PIECES: Final = 20  #: number of pieces of a body that is sent slowly
+
+
+class InjectedFault(Protocol):
+    """A fault; `applies` returns whether it is meaningful for a call."""
+
+    def applies(self, call: ApiCall) -> bool: ...
+
+    def play(self, request: ProxiedRequest) -> None:
+        """Handle the request. Raises ConnectionEnded to close the client's connection."""
+        ...
+
+
+class _ToAny:
+    def applies(self, call: ApiCall) -> bool:  # noqa: ARG002 - required by the protocol
+        return True
+
+
+class _ToWatches:
+    def applies(self, call: ApiCall) -> bool:
+        return call.verb == "watch"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedError(_ToAny):
+    """A response with *code* and a Status object; the request is not forwarded."""
+
+    code: int
+    retry_after: int | None = None  #: seconds
+
+    def applies(self, call: ApiCall) -> bool:
+        if self.code == 409:  # noqa: PLR2004
+            return call.writes
+        if self.code == 410:  # noqa: PLR2004
+            return call.verb in ("list", "watch")
+        return True
+
+    def play(self, request: ProxiedRequest) -> None:
+        body = json.dumps(status(self.code, INJECTED, self.retry_after)).encode()
+        again = [] if self.retry_after is None else [("Retry-After", str(self.retry_after))]
+        headers = [("Content-Type", "application/json"), *again]
+        request.pass_on(UpstreamAnswer(self.code, headers, (body,), len(body)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(_ToAny):
+    """A connection reset, if *arrived* is true after the server has handled the request."""
+
+    arrived: bool
+
+    def play(self, request: ProxiedRequest) -> None:
+        if self.arrived:
+            answer = request.forward()
+            if request.call.verb != "watch":
+                answer.read()
+        request.reset()
+
+
+@dataclass(frozen=True, slots=True)
+class HalfBody(_ToAny):
+    """A response that ends in the middle of its body, or in the middle of the first event of a watch."""
+
+    def play(self, request: ProxiedRequest) -> None:
+        answer = request.forward()
+        if request.call.verb == "watch":
+            request.begin(answer)
+            for frame in whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type)):
+                request.write(frame[: len(frame) // 2])
+                break
+        else:
+            answer = answer.read()
+            request.begin(answer)
+            request.write(answer.body[: len(answer.body) // 2])
+        raise ConnectionEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Stall(_ToAny):
+    """No response for *seconds*, then a closed connection; if *arrived* is true, the request is forwarded."""
+
+    seconds: float
+    arrived: bool = False
+
+    def play(self, request: ProxiedRequest) -> None:
+        if self.arrived:
+            request.forward()
+        request.wait(self.seconds)
+        raise ConnectionEnded
+
+
+@dataclass(frozen=True, slots=True)
+class SlowBytes(_ToAny):
+    """A response in small pieces that takes *seconds* in total, or *seconds* for each event of a watch."""
+
+    seconds: float
+
+    def play(self, request: ProxiedRequest) -> None:
+        answer = request.forward()
+        if request.call.verb == "watch":
+            parts = whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type))
+        else:
+            answer = answer.read()
+            parts = iter(answer.chunks)
+        request.begin(answer)
+        for part in parts:
+            size = max(1, -(-len(part) // _PIECES))
+            for start in range(0, len(part), size):
+                request.wait(self.seconds / _PIECES)
+                request.write(part[start : start + size])
+        request.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class StaleList:
+    """The oldest recorded response to the same LIST, which *older* returns, instead of the current response."""
+
+    older: Callable[[ProxiedRequest], UpstreamAnswer | None]
+
+    def applies(self, call: ApiCall) -> bool:
+        return call.verb == "list"
+
+    def play(self, request: ProxiedRequest) -> None:
+        request.pass_on(self.older(request) or request.forward())
+
+
+@dataclass(frozen=True, slots=True)
+class WatchError(_ToWatches):
+    """An ERROR event with *code* after *after* events, which ends the watch."""
+
+    code: int = 410
+    after: int = 0
+
+    def play(self, request: ProxiedRequest) -> None:
+        answer = request.forward()
+        protobuf = is_protobuf(answer.content_type)
+        frames = itertools.islice(whole_frames(answer.chunks, protobuf=protobuf), self.after)
+        error = error_event(self.code, f"{INJECTED}: too old resource version", protobuf=protobuf)
+        request.pass_on(answer, itertools.chain(frames, [error]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedEvents(_ToWatches):
+    """Watch events that are delivered twice (`repeat`) or in swapped pairs (`reorder`)."""
+
+    how: Literal["repeat", "reorder"]
+
+    def play(self, request: ProxiedRequest) -> None:
+        answer = request.forward()
+        frames = whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type))
+        request.pass_on(answer, _repeated(frames) if self.how == "repeat" else _reordered(frames))
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWatch(_ToWatches):
+    """A watch that delivers neither events nor bookmarks for *seconds*, then a closed connection."""
+
+    seconds: float
+
+    def play(self, request: ProxiedRequest) -> None:
+        request.begin(request.forward())
+        request.wait(self.seconds)
+        raise ConnectionEnded
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredToken(_ToAny):
+    """A 401 response for this and all later requests with the same token, which *expire* records."""
+
+    expire: Callable[[str], None]
+
+    def play(self, request: ProxiedRequest) -> None:
+        self.expire(request.header("authorization"))
+        InjectedError(401).play(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook(_ToAny):
+    """A call of *action* before the request is forwarded, or after the response and before forwarding that.
+
+    *action* returns whether to continue; otherwise the connection is closed.
+    """
+
+    moment: Literal["before", "after"]
+    action: Callable[[ProxiedRequest], bool]
+
+    def play(self, request: ProxiedRequest) -> None:
+        if self.moment == "before":
+            self._act(request)
+            request.pass_on(request.forward())
+            return
+        answer = request.forward()
+        if request.call.verb != "watch":
+            answer = answer.read()
+        self._act(request)
+        request.pass_on(answer)
+
+    def _act(self, request: ProxiedRequest) -> None:
+        if not self.action(request):
+            raise ConnectionEnded
+
+
+def _repeated(frames: Iterable[bytes]) -> Iterator[bytes]:
+    for frame in frames:
+        yield frame
+        yield frame
+
+
+def _reordered(frames: Iterator[bytes]) -> Iterator[bytes]:
+    for frame in frames:
+        following = next(frames, None)
+        if following is not None:
+            yield following
+        yield frame

@@ -1,0 +1,206 @@
+"""The controller, which periodically reconciles slices, VirtualNodes and Nodes."""
+
+import http
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from devcluster.api import Api, Json
+from devcluster.errors import ApiError
+from devcluster.liqo import objects
+from devcluster.liqo.peerings import Peerings
+from devcluster.standin.rounds import PeriodicTask
+from rescheduler.clock import Clock
+
+SLICES: Final = "/apis/authentication.liqo.io/v1beta1/resourceslices"
+VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
+_FIRST_PAUSE: Final = 0.005  #: seconds after a rejected eviction; doubles with each consecutive rejection
+_LONGEST_PAUSE: Final = 1000.0
+
+
+@dataclass
+class Policy:
+    """The behavior of the other clusters; it may be changed while the controller runs."""
+
+    denying: Mapping[str, str] = field(default_factory=dict)  #: clusters, and the condition that they set to Denied
+    silent: frozenset[str] = frozenset()  #: clusters that do not respond to slices
+    unreachable: frozenset[str] = frozenset()  #: clusters whose API server is unreachable
+    classes: frozenset[str] = frozenset({"", "default"})  #: of slices that are granted
+    adding: Mapping[str, str] = field(default_factory=lambda: dict(objects.DEFAULT_RESOURCES))
+
+
+class Controller:
+    """A single-threaded controller. Objects that were changed concurrently are retried in the next step."""
+
+    def __init__(self, api: Api, clock: Clock, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self._api, self._clock = api, clock
+        self._peerings = Peerings(api)
+        self._refusals: dict[str, tuple[int, float]] = {}  #: by node: rejected evictions, and time of the next attempt
+        self._task = PeriodicTask("liqo", self.step, clock, (ApiError, OSError))
+
+    def start(self) -> None:
+        self._task.start()
+
+    def close(self) -> None:
+        self._task.close()
+
+    def step(self) -> None:
+        virtual = {_key(each): each for each in self._api.items(VIRTUAL_NODES)}
+        nodes = {each["metadata"]["name"]: each for each in self._api.items("/api/v1/nodes")}
+        self._peerings.step(virtual.values(), self.policy.unreachable)
+        for piece in self._api.items(SLICES):
+            self._unless_changed(self._slice, {**_KIND, **piece}, _key(piece) in virtual)
+        for each in virtual.values():
+            self._unless_changed(self._virtual_node, each, nodes.get(each["metadata"]["name"]))
+
+    def _unless_changed(self, act: Any, item: Json, other: Any) -> None:
+        try:
+            act(item, other)
+        except ApiError as error:
+            if error.status not in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT}:
+                raise
+
+    def _slice(self, piece: Json, has_virtual_node: bool) -> None:  # noqa: FBT001 - as _unless_changed passes it
+        labels = piece["metadata"].get("labels", {})
+        if labels.get("liqo.io/replicated") == "true":
+            self._respond(piece, piece["spec"]["consumerClusterID"])
+        elif labels.get(objects.REPLICATION_LABEL) == "true" and "liqo.io/remoteID" in labels:
+            self._local_slice(piece, labels["liqo.io/remoteID"], has_virtual_node=has_virtual_node)
+
+    def _local_slice(self, piece: Json, provider: str, *, has_virtual_node: bool) -> None:
+        """Do the next step: sign the request, add the replication finalizer, respond, or create the VirtualNode."""
+        replicates = provider in self._peerings.peers and provider not in self.policy.unreachable
+        finalizers = piece["metadata"].get("finalizers", [])
+        if "deletionTimestamp" in piece["metadata"]:
+            if replicates and objects.REPLICATOR_FINALIZER in finalizers:
+                self._finalize(piece, objects.without(finalizers, objects.REPLICATOR_FINALIZER))
+            return
+        if "csr" not in piece["spec"]:
+            signed = {"consumerClusterID": objects.HOME, "providerClusterID": provider, "csr": "Y3Ny"}
+            self._api.patch(_path(SLICES, piece), {"spec": signed})
+        if not replicates:
+            return
+        if objects.REPLICATOR_FINALIZER not in finalizers:
+            self._finalize(piece, [*finalizers, objects.REPLICATOR_FINALIZER])
+        elif not self._respond(piece, provider) and _is_accepted(piece) and not has_virtual_node and _wants_node(piece):
+            self._api.post(_folder(VIRTUAL_NODES, piece), objects.virtual_node(piece))
+
+    def _finalize(self, piece: Json, finalizers: list[str]) -> None:
+        version = piece["metadata"]["resourceVersion"]
+        metadata = {"finalizers": finalizers or None, "resourceVersion": version}
+        self._api.patch(_path(SLICES, piece), {"metadata": metadata})
+
+    def _respond(self, piece: Json, cluster: str) -> bool:
+        """Set the provider's response in the slice's status; return whether it changed. *cluster* is the peer."""
+        if cluster in self.policy.silent:
+            return False
+        wanted = {"Authentication": "Accepted", "Resources": "Accepted"}
+        if denied := self.policy.denying.get(cluster):
+            wanted[denied] = "Denied"
+        if piece["spec"].get("class", "") not in self.policy.classes:
+            del wanted["Resources"]  # another controller may grant them
+        status = piece.get("status", {})
+        if {each["type"]: each["status"] for each in status.get("conditions", ())} == wanted:
+            return False
+        new_status: Json = {"conditions": objects.slice_conditions(wanted)}
+        if wanted.get("Resources") == "Accepted":
+            new_status["resources"] = objects.granted(piece["spec"].get("resources", {}), self.policy.adding)
+            new_status["nodeLabels"] = {"liqo.io/provider": "kwok"}
+        self._api.patch(f"{_path(SLICES, piece)}/status", {"status": new_status})
+        return True
+
+    def _virtual_node(self, virtual: Json, node: Json | None) -> None:
+        if "deletionTimestamp" in virtual["metadata"]:
+            self._leave(virtual, node)
+        elif node is None:
+            self._set_status(virtual, VirtualKubelet="Running", Node="Creating")
+            self._api.apply([objects.virtual_kubelet(virtual), objects.node(virtual)])
+        elif _ready(node):
+            self._set_status(virtual, VirtualKubelet="Running", Node="Running")
+
+    def _leave(self, virtual: Json, node: Json | None) -> None:
+        """Do the next step of the deletion: drain the Node, delete it, or remove the finalizer."""
+        if node is None:
+            self._api.patch(_path(VIRTUAL_NODES, virtual), {"metadata": {"finalizers": None}})
+            return
+        name = node["metadata"]["name"]
+        self._set_status(virtual, VirtualKubelet="Running", Node="Draining")
+        self._api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+        if not self._drained(name):
+            return
+        self._set_status(virtual, VirtualKubelet="Deleting", Node="Deleting")
+        self._api.delete(self._api.path(objects.virtual_kubelet(virtual)), propagationPolicy="Background")
+        self._api.delete(f"/api/v1/nodes/{name}")
+
+    def _drained(self, node: str) -> bool:
+        """Evict the pods of *node* and return whether none is left.
+
+        A rejected eviction ends the attempt. The next attempt starts after a pause, which doubles each time.
+        """
+        refusals, next_attempt = self._refusals.get(node, (0, 0.0))
+        if self._clock.monotonic() < next_attempt:
+            return False
+        pods = self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        left = [each for each in pods if not _of_daemon_set(each)]
+        try:
+            for pod in left:
+                self._evict(pod)
+        except ApiError as error:
+            if error.status != http.HTTPStatus.TOO_MANY_REQUESTS:
+                raise
+            pause = min(_FIRST_PAUSE * 2.0**refusals, _LONGEST_PAUSE)
+            self._refusals[node] = (refusals + 1, self._clock.monotonic() + pause)
+            return False
+        self._refusals.pop(node, None)
+        return not left
+
+    def _evict(self, pod: Json) -> None:
+        metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
+        try:
+            self._api.post(path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
+        except ApiError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+
+    def _set_status(self, virtual: Json, **status: str) -> None:
+        current = {each["type"]: each["status"] for each in virtual.get("status", {}).get("conditions", ())}
+        if current != status:
+            body = {"status": {"conditions": objects.conditions(status)}}
+            self._api.patch(f"{_path(VIRTUAL_NODES, virtual)}/status", body)
+
+
+_KIND: Final = {"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice"}
+
+
+def _is_accepted(piece: Json) -> bool:
+    conditions = {each["type"]: each["status"] for each in piece.get("status", {}).get("conditions", ())}
+    return conditions == {"Authentication": "Accepted", "Resources": "Accepted"}
+
+
+def _wants_node(piece: Json) -> bool:
+    wanted: str = piece["metadata"].get("annotations", {}).get("liqo.io/create-virtual-node", "")
+    return wanted.lower() not in {"", "false"}
+
+
+def _key(item: Json) -> tuple[str, str]:
+    return item["metadata"]["namespace"], item["metadata"]["name"]
+
+
+def _folder(collection: str, item: Json) -> str:
+    root, _, plural = collection.rpartition("/")
+    return f"{root}/namespaces/{item['metadata']['namespace']}/{plural}"
+
+
+def _path(collection: str, item: Json) -> str:
+    return f"{_folder(collection, item)}/{item['metadata']['name']}"
+
+
+def _ready(node: Json) -> bool:
+    conditions = node.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+def _of_daemon_set(pod: Json) -> bool:
+    return any(each["kind"] == "DaemonSet" for each in pod["metadata"].get("ownerReferences", ()))

@@ -1,0 +1,67 @@
+"""kwok's simulation of pods, and the annotations that change it for a pod.
+
+The base are kwok's fast stages: a pod is Ready as soon as it is bound, the pods of a Job succeed immediately, and a
+deleted pod disappears immediately. Annotations on a pod, or on a controller's pod template, change that:
+
+- START_AFTER: a Go duration until the pod is Ready, or `never`
+- COMPLETE_AFTER: a Go duration until a pod of a Job succeeds, or `never`
+- TERMINATE_AFTER: a Go duration until a deleted pod disappears, `never`, or `grace` for the pod's grace period
+- READY_ON: a prefix of node names; on other nodes the pod never becomes Ready
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+START_AFTER = "local.spot-rescheduler/start-after"
+COMPLETE_AFTER = "local.spot-rescheduler/complete-after"
+TERMINATE_AFTER = "local.spot-rescheduler/terminate-after"
+READY_ON = "local.spot-rescheduler/ready-on"
+NEVER = "never"
+GRACE = "grace"
+
+#: Well below the controller manager's grace period of 600 s. kwok's default of 20 s would cost too much CPU time with
+#: thousands of nodes.
+HEARTBEAT_SECONDS = (120, 240)
+
+#: kwok's pod stages, and the annotation that delays each stage.
+_DELAYED_BY = {"pod-ready": START_AFTER, "pod-complete": COMPLETE_AFTER, "pod-delete": TERMINATE_AFTER}
+
+#: The key is a jq expression on the pod, like all keys of kwok's selectors.
+_ON_ITS_NODE = {
+    "key": f'(.metadata.annotations["{READY_ON}"] // "") as $node'
+    ' | if .spec.nodeName // "" | startswith($node) then "yes" else "no" end',
+    "operator": "In",
+    "values": ["yes"],
+}
+
+
+def write(upstream: Iterable[Path], into: Path) -> list[Path]:
+    """Write the *upstream* stages, extended by the annotations, to the folder *into*, and return the files."""
+    into.mkdir(parents=True, exist_ok=True)
+    written = []
+    for source in upstream:
+        stage = yaml.safe_load(source.read_text())
+        name, spec = stage["metadata"]["name"], stage["spec"]
+        if name in _DELAYED_BY:
+            _delay(spec, _DELAYED_BY[name])
+            if name == "pod-ready":
+                spec["selector"]["matchExpressions"].append(_ON_ITS_NODE)
+        elif name == "node-heartbeat":
+            earliest, latest = (seconds * 1000 for seconds in HEARTBEAT_SECONDS)
+            spec["delay"] = {"durationMilliseconds": earliest, "jitterDurationMilliseconds": latest}
+        target = into / source.name
+        target.write_text(yaml.safe_dump(stage))
+        written.append(target)
+    return written
+
+
+def _delay(spec: dict[str, Any], annotation: str) -> None:
+    """Delay the stage by *annotation*: the jq expression returns a duration or a point in time."""
+    value = f'.metadata.annotations["{annotation}"]'
+    spec["selector"]["matchExpressions"].append({"key": value, "operator": "NotIn", "values": [NEVER]})
+    # the deletion timestamp is the time of the request plus the grace period
+    expression = f'if {value} == "{GRACE}" then .metadata.deletionTimestamp else {value} end'
+    spec["delay"] = {"durationMilliseconds": 0, "durationFrom": {"jq": {"expression": expression}}}

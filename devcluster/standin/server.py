@@ -1,0 +1,100 @@
+"""An HTTP server for an application, in a thread for tests or as a process."""
+
+import contextlib
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import click
+import uvicorn
+
+from devcluster.cloudpool.faults import App, FaultyApp
+
+
+class Cloud(Protocol):
+    """The state behind the application."""
+
+    def close(self) -> None: ...
+
+
+class Controller(Protocol):
+    """A controller that synchronizes a cluster's Nodes with the state in a background thread."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Cloud)
+
+
+class Server(Generic[C]):
+    """An HTTP server for a cloud's API below *path*, with fault injection. *options* are passed to uvicorn."""
+
+    def __init__(self, cloud: C, app: App, *, port: int = 0, path: str = "", **options: Any) -> None:
+        self.cloud = cloud
+        self.face = FaultyApp(app)
+        self._socket = listen(port)
+        scheme = "https" if "ssl_certfile" in options else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}{path}"
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                self.face,
+                lifespan="off",
+                ws="none",
+                http="h11",
+                loop="asyncio",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=1,
+                **options,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until a signal arrives or `running` ends."""
+        try:
+            self._uvicorn.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        """Serve in a background thread."""
+        thread = threading.Thread(target=self.run, name="stand-in")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._uvicorn.should_exit = True
+            thread.join()
+            self.cloud.close()
+
+
+def listen(port: int) -> socket.socket:
+    """Return a listening socket. asyncio disables Nagle's algorithm, which costs 40 ms, only if the protocol is set."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(128)
+    return listener
+
+
+def serve(server: Server[C], nodes: Callable[[], Controller] | None) -> None:
+    """Print the URL, then serve and synchronize Nodes until a signal arrives."""
+    controller = nodes() if nodes else None
+    click.echo(server.url)
+    sys.stdout.flush()
+    # uvicorn stops at a signal and then raises it again for the previous handler.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if controller:
+        controller.start()
+    try:
+        server.run()
+    finally:
+        if controller:
+            controller.close()
+        server.cloud.close()

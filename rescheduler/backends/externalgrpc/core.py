@@ -1,8 +1,0 @@
-"""The message classes of ``core.proto``: a Node's template as bytes. ``core.pyi`` tells the types."""
-
-from google.protobuf.message_factory import GetMessageClass
-
-from rescheduler.backends.externalgrpc.wire import POOL
-
-_MESSAGES = POOL.FindFileByName("core.proto").message_types_by_name
-globals().update({name: GetMessageClass(message) for name, message in _MESSAGES.items()})

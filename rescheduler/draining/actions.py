@@ -1,0 +1,114 @@
+"""The actions that a drain requests, as immutable values. → names the events that answer an action."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from predicates.objects import OwnerReference
+from rescheduler.draining.intent import Step
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.outcome import PodRef
+
+
+@dataclass(frozen=True, slots=True)
+class AskProvider:
+    """Ask the provider which group the machine is in and whether it would remove it. → :class:`ProviderAnswered`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Write the intent and the taint to the node in one PATCH. → :class:`Marked` or :class:`MarkFailed`"""
+
+    step: Step
+    pods: tuple[str, ...] = ()
+    group: str = ""
+    since: datetime | None = None  #: start of the step; None means now
+    debts: tuple[Debt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Write the same annotation with a later end of the lease. → :class:`MarkFailed`, or nothing"""
+
+    step: Step
+    pods: tuple[str, ...] = ()
+    group: str = ""
+    since: datetime | None = None
+    debts: tuple[Debt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadControllers:
+    """Read the controllers of these pods. → :class:`ControllersRead` or :class:`ControllersUnread`"""
+
+    owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespaces and controllers of pods
+    controllers: frozenset[Controller] = frozenset()
+    words: bool = False  #: also read events about pods that the controllers could not create
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Plan the node again, on a state that is not older than this action. → :class:`Looked` or :class:`LookFailed`"""
+
+    targets: frozenset[str] = frozenset()  #: expected target nodes, which are read as well
+
+
+@dataclass(frozen=True, slots=True)
+class TryEviction:
+    """Evict the pod in a dry run. → :class:`EvictionAccepted` and the other eviction events"""
+
+    pod: PodRef
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAgain:
+    """Check whether the remaining pods and the due replacement pods still fit. → :class:`PlannedAgain`"""
+
+    due: tuple[PodRef, ...]  #: evicted pods whose replacement pods are not bound
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict the pod with this UID. → one of the ``Eviction…`` events, or :class:`PodGone`"""
+
+    pod: PodRef
+    grace: int | None = None  #: grace period in seconds; None means the pod's own
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRemoval:
+    """Request termination of the machine. → :class:`Removed` and the other removal events.
+
+    :class:`MarkFailed` if the mark is lost: nothing was requested.
+    """
+
+    group: str
+    since: datetime | None = None  #: when an earlier process may have requested it
+    again: bool = False  #: not the first request of this drain
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Delete the Node object. → :class:`NodeDeleted` or :class:`NodeDeletionFailed`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Remove the taint and the intent. → :class:`Released` or :class:`ReleaseFailed`"""
+
+
+Action: TypeAlias = (
+    AskProvider
+    | Mark
+    | Renew
+    | LookAgain
+    | ReadControllers
+    | TryEviction
+    | PlanAgain
+    | Evict
+    | OrderRemoval
+    | DeleteNode
+    | Release
+)

@@ -1,0 +1,245 @@
+"""The events that a drain receives, as immutable values."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Replicas
+from rescheduler.planning.outcome import Blocker, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAnswered:
+    """The provider's answer to :class:`AskProvider`."""
+
+    group: str | None  #: None if no provider can remove the machine; the node is kept
+    refusal: str = ""  #: why the provider would not remove the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFailed:
+    """The mark was not written, or it is unknown whether it was. Also the answer of a removal whose mark is lost."""
+
+    why: str
+    node_gone: bool = False
+    lost: bool = False  #: the annotation is no longer ours; nothing was written
+    retryable: bool = False  #: the same request may succeed later
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The node was planned again."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LookFailed:
+    """The node could not be planned again."""
+
+    why: str
+    node_gone: bool = False
+    retryable: bool = False  #: as of :class:`MarkFailed`
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersRead:
+    """The controllers were read."""
+
+    states: Mapping[Controller, ControllerState]
+    #: Topmost controllers, by namespace and UID of the controller in a pod's owner references.
+    topmost: Mapping[tuple[str, str], Controller]
+    #: Pods of each controller now, without those that this drain has evicted.
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
+    blockers: tuple[Blocker, ...] = ()  #: why remaining pods may not be evicted
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersUnread:
+    """The controllers could not be read."""
+
+    why: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAgain:
+    """The verdict on the remaining pods."""
+
+    verdict: Verdict
+
+
+class EvictionResult(enum.StrEnum):
+    """The result of an eviction request; also a metric label."""
+
+    EVICTED = "evicted"
+    GONE = "gone"
+    REFUSED = "refused"  #: rejected by a budget at present
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionAccepted:
+    """The API server accepted the eviction: the pod terminates (in a dry run, it would)."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.EVICTED
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRefused:
+    """A PodDisruptionBudget does not allow the eviction at present (429)."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.REFUSED
+    uid: str
+    why: str
+    retry_after: float | None = None  #: seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionFailed:
+    """The eviction request failed for another reason. If *retryable*, the same request may succeed later."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.FAILED
+    uid: str
+    why: str
+    retryable: bool
+    retry_after: float | None = None  #: seconds
+    code: int | None = None  #: HTTP status; None if there was no response
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionSkipped:
+    """The request was not sent, because the drain was no longer evicting pods."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """The pod does not exist (404), or another pod has its name."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.GONE
+    uid: str
+
+
+#: The outcome of an eviction request that was sent.
+EvictionOutcome: TypeAlias = EvictionAccepted | EvictionRefused | EvictionFailed | PodGone
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The watched state at the current time."""
+
+    present: frozenset[str]  #: UIDs of the unfinished pods on the node
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: as in :class:`ControllersRead`
+    tainted: bool = True  #: whether our taint and annotation are on the node
+    lost: str = ""  #: which target node of the plan was lost, and why
+    stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
+    joined: str = ""  #: the evidence that another tool is removing the node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """The watched state does not contain the node any more. Observed instead of :class:`Seen`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The machine is terminating or gone."""
+
+    #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
+    unproven: bool = False
+    unseen: bool = False  #: only the Node is known to be gone; the machine's end was not confirmed
+    unshrunk: str = ""  #: why a new machine will replace it; "" if none will
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalPending:
+    """The termination may be in progress."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalFailed:
+    """The machine stays, and no termination is in progress."""
+
+    why: str
+    node_gone: bool = False  #: the Node was gone before termination was requested
+    refused: bool = False  #: the provider keeps the machine; it did not fail
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeletionFailed:
+    """The Node was not deleted."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The marks were removed, or the node is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFailed:
+    """The marks were not removed."""
+
+    why: str
+    lost: bool = False  #: the marks are no longer ours, and stay
+
+
+class Cause(enum.Enum):
+    """The cause of a stop."""
+
+    TERMINATED = enum.auto()  #: the process is terminating: the drain is rolled back
+    LEADERSHIP_LOST = enum.auto()  #: another replica is the leader: nothing more is written
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the drain."""
+
+    cause: Cause
+
+
+Event: TypeAlias = (
+    ProviderAnswered
+    | Marked
+    | MarkFailed
+    | Looked
+    | LookFailed
+    | ControllersRead
+    | ControllersUnread
+    | PlannedAgain
+    | EvictionAccepted
+    | EvictionRefused
+    | EvictionFailed
+    | EvictionSkipped
+    | PodGone
+    | Seen
+    | NodeGone
+    | Removed
+    | RemovalPending
+    | RemovalFailed
+    | NodeDeleted
+    | NodeDeletionFailed
+    | Released
+    | ReleaseFailed
+    | Stop
+)

@@ -1,0 +1,82 @@
+"""Transitions of a drain when its remaining pods were planned again: evict the next step."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rescheduler.draining import exits
+from rescheduler.draining.actions import Evict
+from rescheduler.draining.events import PlannedAgain
+from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
+from rescheduler.draining.victims import Victim, targets
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, Replicas, incur, raised
+from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
+
+
+def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
+    """Evict the next step if the remaining pods still fit.
+
+    The next observation shows whether another tool is evicting them.
+    """
+    step, drain = drain.step, replace(drain, step=())
+    if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
+        return drain, ()
+    if isinstance(event.verdict, Rejected):
+        return exits.give_up(drain, _no_longer_fits(event.verdict), now)
+    drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
+    return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+
+
+def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
+    """Wait for pods that are deleted by others instead of evicting them."""
+    deleted = {pod.uid for pod in plan.leaving}
+    leaves_by = now + drain.limits.grace + drain.limits.headroom
+    leaving = {
+        victim.pod.uid: replace(victim, leaves_by=leaves_by) for victim in drain.waiting if victim.pod.uid in deleted
+    }
+    waiting = tuple(victim for victim in drain.waiting if victim.pod.uid not in leaving)
+    return replace(drain, waiting=waiting, victims={**drain.victims, **leaving})
+
+
+def _no_longer_fits(rejected: Rejected) -> Failure:
+    blocker = rejected.blockers[0]
+    why = Why.TARGET_LOST if blocker.reason is Reason.NO_ROOM else Why.PLAN_CHANGED
+    return Failure(why, str(blocker))
+
+
+def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
+    sizes, begun = dict(drain.step_size), set(drain.begun - drain.unproven)
+    controllers = {victim.controller for victim in step if victim.controller is not None}
+    for controller in controllers:
+        taken = sum(victim.controller == controller for victim in step)
+        sizes[controller] = 2 * taken if controller in begun else 1
+        begun.add(controller)
+    before = {each: BeforeStep(now, drain.replicas.get(each, Replicas())) for each in controllers}
+    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
+    drain = replace(
+        drain,
+        debts=_debts(drain, step),
+        waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in requested),
+        victims={**drain.victims, **requested},
+        begun=drain.begun | begun,
+        unproven=drain.unproven - controllers,
+        step_size=sizes,
+        before_step={**drain.before_step, **before},
+    )
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
+
+
+def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
+    """Return what is owed once the pods of *step* are evicted.
+
+    Pods that became Ready after the debts were counted are owed like those that were Ready then.
+    """
+    debts = dict(drain.debts)
+    for victim in step:
+        controller = victim.controller
+        if controller is None or controller not in debts:
+            continue
+        replicas = drain.replicas.get(controller, Replicas())
+        if victim.pod.uid not in replicas.unready:
+            debts[controller] = raised(debts[controller], incur(drain.states[controller], replicas))
+    return debts

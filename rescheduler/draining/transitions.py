@@ -1,0 +1,235 @@
+"""The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
+
+An event that a phase does not list is impossible, and raises. The table relies on how requests are performed:
+
+- Requests other than evictions are performed one after another, and answered in this order.
+- :class:`PlanAgain` is answered before the next :class:`Seen`.
+- Evictions are performed in parallel. The watched state may show that a pod has left before its eviction is answered.
+  The drain then continues, so the answer may arrive in any later phase.
+
+``python -m tests.draining.diagram`` draws the table in docs/drain.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, get_args
+
+from rescheduler.draining import evicting, exits, looking, marking, preparing, removing, stepping
+from rescheduler.draining.events import (
+    ControllersRead,
+    ControllersUnread,
+    Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    Looked,
+    LookFailed,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    NodeDeletionFailed,
+    NodeGone,
+    PlannedAgain,
+    PodGone,
+    ProviderAnswered,
+    Released,
+    ReleaseFailed,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+    Seen,
+    Stop,
+)
+from rescheduler.draining.state import Drain, Phase, Result
+
+Handler: TypeAlias = Callable[[Drain, Any, float], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an event does in a phase."""
+
+    handler: Handler | None = None  #: None: the event is ignored
+    next: frozenset[Phase] = frozenset()  #: the phases that may follow; the drain may also stay in its phase
+
+
+class TransitionError(Exception):
+    """An event or a phase change that the table does not contain. This is a bug."""
+
+
+class UnexpectedEvent(TransitionError):
+    def __init__(self, phase: Phase, event: Event) -> None:
+        super().__init__(f"the phase {phase.name} does not accept the event {type(event).__name__}: {event}")
+
+
+class UnexpectedPhase(TransitionError):
+    def __init__(self, phase: Phase, event: Event, after: Phase) -> None:
+        super().__init__(f"{type(event).__name__} must not change the phase {phase.name} to {after.name}")
+
+
+def _on(handler: Handler, *next_phases: Phase) -> Rule:
+    return Rule(handler, frozenset(next_phases))
+
+
+def _ignored(*events: type) -> dict[type, Rule]:
+    return dict.fromkeys(events, Rule())
+
+
+#: Answers of evictions that were in flight when the watched state showed that the pod has left.
+_LATE_EVICTIONS: Final = (EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone)
+
+ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
+NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
+REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELEASING, Phase.DONE
+
+#: The rules of each phase by event.
+TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
+    ASKING: {
+        ProviderAnswered: _on(marking.provider_answered, MARKING, RELEASING, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        # Only the provider's answer counts: the first mark fails if the node is gone.
+        **_ignored(Seen, NodeGone),
+    },
+    MARKING: {
+        Marked: _on(marking.marked, LOOKING),
+        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
+        Seen: _on(marking.mark_tick),
+        NodeGone: _on(marking.node_gone, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+    },
+    LOOKING: {
+        Looked: _on(looking.looked, COUNTING, EVICTING, ORDERING, RELEASING, DONE),
+        LookFailed: _on(looking.look_failed, RELEASING, DONE),
+        Seen: _on(looking.look_tick),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
+        # late answer to a renewal.
+        **_ignored(NodeGone, MarkFailed),
+        # A read of the controllers may be in flight when the last debt is paid.
+        **_ignored(ControllersRead, ControllersUnread),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    COUNTING: {
+        ControllersRead: _on(preparing.counted, NOTING, RELEASING, DONE),
+        ControllersUnread: _on(preparing.uncounted, RELEASING, DONE),
+        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
+        Seen: _on(preparing.count_tick, RELEASING, DONE),
+        NodeGone: _on(marking.node_gone, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    NOTING: {
+        Marked: _on(preparing.noted, TRYING, EVICTING),
+        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
+        Seen: _on(marking.mark_tick),
+        NodeGone: _on(marking.node_gone, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    TRYING: {
+        EvictionAccepted: _on(preparing.try_accepted, EVICTING),
+        EvictionRefused: _on(preparing.try_refused, RELEASING),
+        EvictionFailed: _on(preparing.try_failed, RELEASING),
+        PodGone: _on(preparing.try_accepted, EVICTING),
+        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
+        Seen: _on(preparing.try_tick, RELEASING),
+        NodeGone: _on(marking.node_gone, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        # Dry runs are never skipped, so this is a late answer.
+        **_ignored(EvictionSkipped),
+    },
+    EVICTING: {
+        EvictionAccepted: _on(evicting.eviction_accepted),
+        EvictionRefused: _on(evicting.eviction_refused),
+        EvictionFailed: _on(evicting.eviction_failed, RELEASING, DONE),
+        PodGone: _on(evicting.pod_gone),
+        ControllersRead: _on(evicting.controllers_read, RELEASING, DONE),
+        ControllersUnread: _on(evicting.controllers_unread, RELEASING, DONE),
+        PlannedAgain: _on(stepping.planned_again, RELEASING, DONE),
+        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
+        Seen: _on(evicting.seen, LOOKING, COUNTING, RELEASING, DONE),
+        NodeGone: _on(marking.node_gone, DONE),
+        EvictionSkipped: _on(evicting.eviction_skipped),
+        Stop: _on(exits.stop, RELEASING, DONE),
+    },
+    ORDERING: {
+        Marked: _on(removing.order_marked, REMOVING),
+        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
+        Seen: _on(removing.order_tick),
+        NodeGone: _on(marking.node_gone, DONE),
+        Stop: _on(exits.stop, RELEASING, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    REMOVING: {
+        Removed: _on(removing.removed, DELETING),
+        RemovalPending: _on(removing.removal_pending),
+        RemovalFailed: _on(removing.removal_failed, RELEASING, DONE),
+        MarkFailed: _on(removing.renewal_failed, DONE),
+        Seen: _on(removing.removal_tick, DONE),
+        NodeGone: _on(removing.node_gone, DONE),
+        Stop: _on(removing.stop, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    DELETING: {
+        NodeDeleted: _on(removing.node_deleted, DONE),
+        NodeDeletionFailed: _on(removing.node_deletion_failed),
+        MarkFailed: _on(removing.deletion_renewal_failed, DONE),
+        Seen: _on(removing.deletion_tick, DONE),
+        NodeGone: _on(removing.gone_while_deleted, DONE),
+        Stop: _on(removing.stop, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+    },
+    RELEASING: {
+        Released: _on(exits.released, DONE),
+        ReleaseFailed: _on(exits.release_failed, DONE),
+        EvictionAccepted: _on(exits.accepted_late, DONE),
+        EvictionRefused: _on(exits.answered_late, DONE),
+        EvictionFailed: _on(exits.answered_late, DONE),
+        EvictionSkipped: _on(exits.answered_late, DONE),
+        PodGone: _on(exits.answered_late, DONE),
+        MarkFailed: _on(exits.mark_failed_late, DONE),
+        Seen: _on(exits.release_tick, DONE),
+        NodeGone: _on(exits.gone_while_released, DONE),
+        Stop: _on(exits.stop_release, DONE),
+        # Any request may have been in flight when the drain failed or was stopped.
+        **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain),
+    },
+    # A drain may end while requests are in flight, for example when this replica no longer leads.
+    DONE: _ignored(*get_args(Event)),
+}
+
+#: The functions of ``machine.py`` that start or continue a drain, and its first phase.
+STARTS: Final[Mapping[str, Phase]] = {
+    "start": ASKING,
+    "resume": ASKING,
+    "resume_removal": MARKING,
+    "await_end": REMOVING,
+    "roll_back": RELEASING,
+}
+
+#: Phases that may last long. In all others the mark is about to be written or removed anyway.
+RENEWED: Final = frozenset({TRYING, EVICTING, REMOVING, DELETING})
+
+#: Phases in which evictions are sent. In all others, evictions that are not sent yet are skipped.
+EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
+
+#: The phase whose mark is complete only when the expected debts are stored as well: evictions follow.
+DEBTS_EXPECTED: Final = NOTING
+
+#: Phases at whose start the debts are stored: after them the node and its annotation may be gone.
+DEBTS_STORED: Final = frozenset({ORDERING, RELEASING})
+
+
+def rule_for(phase: Phase, event: Event) -> Rule:
+    """Return what *event* does in *phase*. Raises UnexpectedEvent."""
+    rule = TABLE[phase].get(type(event))
+    if rule is None:
+        raise UnexpectedEvent(phase, event)
+    return rule
+
+
+def check_change(phase: Phase, event: Event, after: Phase) -> None:
+    """Raise UnexpectedPhase if the table does not contain the change from *phase* to *after* by *event*."""
+    if after is not phase and after not in TABLE[phase][type(event)].next:
+        raise UnexpectedPhase(phase, event, after)

@@ -1,0 +1,187 @@
+"""Perform the actions of a drain on the cluster and at the provider. Safe for use by many threads."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Final
+
+from predicates.objects import Node, OwnerReference
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining import intent
+from rescheduler.draining.actions import (
+    Action,
+    AskProvider,
+    DeleteNode,
+    Evict,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    PlanAgain,
+    ReadControllers,
+    Release,
+    Renew,
+    TryEviction,
+)
+from rescheduler.draining.events import (
+    ControllersUnread,
+    EvictionFailed,
+    EvictionRefused,
+    LookFailed,
+    Marked,
+    MarkFailed,
+    NodeDeleted,
+    NodeDeletionFailed,
+    Released,
+    ReleaseFailed,
+)
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
+from rescheduler.execution.context import ActionResult, DrainContext
+from rescheduler.execution.machine_orders import MachineOrders
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe import events
+from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
+from rescheduler.providers import base
+
+#: Errors after which the same request may succeed: a new token or role binding may take effect with a delay.
+_TRANSIENT: Final = (Retryable, Unauthorized)
+
+
+class DrainActions:
+    """The actions on one node. *rivals* are other Nodes that may represent the same machine."""
+
+    def __init__(self, access: DrainContext, node: Node, rivals: tuple[base.NodeRef, ...] = ()) -> None:
+        self._access = access
+        self._orders = MachineOrders(access, node, rivals)
+        self._ref = InvolvedNode(node.metadata.name, node.metadata.uid)
+        self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
+        self._marked = False  # our mark was written; from then on only our own mark may be changed
+        self._step: Step | None = None  # the last step that was written successfully
+        self._steps: frozenset[Step | None] = frozenset()  # steps the node may have: failed writes may succeed
+        self._since: dict[Step, datetime] = {}  # start of each step
+
+    def perform(
+        self,
+        action: Action,
+        namespaces: Collection[str] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+    ) -> ActionResult:
+        """Perform *action* and return its result.
+
+        *namespaces* are those of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners of
+        other pods. Raises NotLeading if this replica does not lead; other exceptions are bugs.
+        """
+        match action:
+            case ReadControllers():
+                return self._read_controllers(action, siblings)
+            case LookAgain():
+                return self._read_fresh(action, namespaces)
+            case TryEviction() | Evict():
+                return self._evict(action)
+            case PlanAgain():
+                raise TypeError("PlanAgain needs the snapshot; the drain execution handles it")
+            case _:
+                return self._perform_other(action)
+
+    def _perform_other(self, action: AskProvider | Mark | Renew | OrderRemoval | DeleteNode | Release) -> ActionResult:
+        match action:
+            case AskProvider():
+                return self._orders.ask()
+            case Mark() | Renew():
+                return self._mark(action)
+            case OrderRemoval():
+                return self._orders.order(action, self._why_not_ours)
+            case DeleteNode():
+                return self._delete_node()
+            case Release():
+                return self._release()
+
+    def _mark(self, mark: Mark | Renew) -> ActionResult:
+        clock, access = self._access.clock, self._access
+        now = clock.now()
+        until = None if access.promise is None else now + access.promise
+        since = mark.since or self._since.setdefault(mark.step, now)
+        written = Intent(access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts)
+        taint = intent.taint(access.holder)
+        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._why_not_ours)
+        self._steps = frozenset({self._step, mark.step})
+        try:
+            access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+        except NotLeading:
+            raise
+        except NotFound as error:
+            return ActionResult(MarkFailed(str(error), node_gone=True))
+        except ReschedulerError as error:
+            lost, retryable = isinstance(error, MarkLost), isinstance(error, _TRANSIENT)
+            return ActionResult(MarkFailed(str(error), lost=lost, retryable=retryable))
+        self._step, self._steps = mark.step, frozenset({mark.step})
+        if isinstance(mark, Renew):
+            return ActionResult(None)
+        first, self._marked = not self._marked, True
+        return ActionResult(Marked(), (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ())
+
+    def _why_not_ours(self, annotations: Mapping[str, str]) -> str:
+        """Return why our mark must not be written, or "": another mark is present, or ours was removed."""
+        text = annotations.get(ANNOTATION)
+        if text == self._before and not self._marked:
+            return ""
+        written = None if text is None else intent.parse(text)
+        ours = self._access.holder, self._access.identity
+        if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
+            return ""
+        return "our annotation was removed" if text is None else "the annotation is not ours"
+
+    def _read_fresh(self, action: LookAgain, namespaces: Collection[str]) -> ActionResult:
+        try:
+            return ActionResult(self._access.cluster.read_fresh(self._ref.name, action.targets, namespaces))
+        except NotFound as error:
+            return ActionResult(LookFailed(str(error), node_gone=True))
+        except ReschedulerError as error:
+            return ActionResult(LookFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
+
+    def _read_controllers(
+        self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]
+    ) -> ActionResult:
+        try:
+            read = self._access.controllers.read(action.owners, action.controllers, siblings, words=action.words)
+        except ReschedulerError as error:
+            return ActionResult(ControllersUnread(str(error), retryable=isinstance(error, _TRANSIENT)))
+        return ActionResult(read)
+
+    def _evict(self, action: Evict | TryEviction) -> ActionResult:
+        pod, dry_run = action.pod, isinstance(action, TryEviction)
+        outcome = self._access.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace, dry_run=dry_run)
+        if dry_run:
+            return ActionResult(outcome)
+        detail = outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
+        code = outcome.code if isinstance(outcome, EvictionFailed) else None
+        return ActionResult(outcome, (events.EvictionAnswered(self._ref, pod, outcome.result, detail, code),))
+
+    def _delete_node(self) -> ActionResult:
+        try:
+            self._access.cluster.delete_node(self._ref.name, self._ref.uid)
+        except NotLeading:
+            raise
+        except ReschedulerError as error:
+            trouble = Trouble(ErrorKind.WRITE, str(error), self._ref.name)
+            return ActionResult(NodeDeletionFailed(str(error)), (trouble,))
+        return ActionResult(NodeDeleted())
+
+    def _release(self) -> ActionResult:
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._why_not_release)
+        try:
+            self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+        except NotLeading:
+            raise
+        except NotFound:  # the node is gone, and its marks with it
+            return ActionResult(Released())
+        except MarkLost as error:
+            return ActionResult(ReleaseFailed(str(error), lost=True))
+        except ReschedulerError as error:
+            trouble = Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", self._ref.name)
+            return ActionResult(ReleaseFailed(str(error)), (trouble,))
+        return ActionResult(Released())
+
+    def _why_not_release(self, annotations: Mapping[str, str]) -> str:
+        """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""
+        text = annotations.get(ANNOTATION)
+        return "" if text is None or text == self._before else self._why_not_ours(annotations)

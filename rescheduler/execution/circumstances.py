@@ -1,0 +1,48 @@
+"""What planning must consider besides pods and nodes: marks of drains, cooldowns and vetoes."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from predicates.objects import Node, Pod
+from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
+from rescheduler.planning.drainability import belongs_to_node
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances
+
+
+def while_draining(circumstances: Circumstances, node: str, pods: Collection[Pod]) -> Circumstances:
+    """Return *circumstances* for *node*, which is being drained: its own cooldown and vetoes do not count.
+
+    *pods* are the pods on the node.
+    """
+    empty = node in circumstances.ordered and all(map(belongs_to_node, pods))
+    return replace(
+        circumstances,
+        cooling={name: until for name, until in circumstances.cooling.items() if name != node},
+        vetoes={name: blockers for name, blockers in circumstances.vetoes.items() if name != node},
+        ordered=circumstances.ordered - {node},
+        emptied=frozenset({node} if empty else ()),
+    )
+
+
+def intents(nodes: Iterable[Node]) -> dict[str, Intent]:
+    """Return the intents in the annotations of *nodes*, by node. Unreadable ones are left out."""
+    annotated = (node for node in nodes if ANNOTATION in node.metadata.annotations)
+    written = ((node.name, read(node)) for node in annotated)
+    return {name: intent for name, intent in written if intent is not None}
+
+
+def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime) -> dict[str, tuple[Blocker, ...]]:
+    """Return blockers for the nodes that another installation of this program drains. *identity* is ours."""
+    others = {name: intent for name, intent in written.items() if intent.identity not in ("", identity)}
+    return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(other, now)),) for name, other in others.items()}
+
+
+def _drained_by(other: Intent, now: datetime) -> str:
+    """Describe who drains a node and, if the mark was not renewed, when it expired."""
+    activity = "removes its machine" if other.step is Step.REMOVING else "drains it"
+    text = f"installation {other.identity} {activity} (holder {other.holder})"
+    if other.until is None or not other.lapsed(now):
+        return text
+    return f"{text}; it did not renew its mark, which was valid until {other.until:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,243 @@
+"""The watched cluster with a planner that is reused from round to round.
+
+For one thread. Results are valid until the next call.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from predicates.objects import Node, OwnerReference, Pod
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.clock import Clock
+from rescheduler.draining.intent import Step, is_marked, read
+from rescheduler.execution.circumstances import intents, vetoes_of_others, while_draining
+from rescheduler.execution.watched_state import State, stale, unfit
+from rescheduler.planning.candidates import removal, why_not_target
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.debts import Replicas, count_replicas
+from rescheduler.planning.drainability import instant
+from rescheduler.planning.freshness import Fresh, lag
+from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.node_info import NodeInfo, NodeInfos, label_of, node_infos
+from rescheduler.planning.original import Kept, kept_by_guards
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+
+#: How long drains wait for a new pod that the scheduler has not processed yet.
+SETTLING: Final = timedelta(minutes=1)
+
+#: The blockers of a node whose machine, and so its kubelet, is terminated.
+_WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
+
+
+class ClusterView:
+    """The watched cluster as planning and draining query it."""
+
+    def __init__(
+        self,
+        state: State,
+        policy: Policy,
+        clock: Clock,
+        holder: str,
+        own_node: str = "",
+        cooling: Callable[[], Mapping[str, Cooldown]] = dict,
+        identity: str = "",
+    ) -> None:
+        """*own_node* is the node of this process.
+
+        *cooling* returns the nodes that are cooling down. *identity* is that of our installation; marks with another
+        identity are not ours.
+        """
+        self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: reasons against drains besides the watched state
+        self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
+        self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
+        self._state = state
+        self._policy = policy
+        self._clock = clock
+        self._holder = holder
+        self._own_node = own_node
+        self._cooling = cooling
+        self._identity = identity
+        self._cached_planner: Planner | None = None
+
+    def unfit(self) -> str:
+        """See :func:`unfit`."""
+        return unfit(self._state)
+
+    def ages(self) -> Mapping[str, float]:
+        """Return, by kind, the seconds since the last event, bookmark or list."""
+        return self._state.ages()
+
+    def stale(self) -> str:
+        """Return the watches that are too old for decisions, as a message, or ""."""
+        return stale(self.ages())
+
+    def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
+        """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
+        return self._planner.first_plan(self._circumstances(), take_empty=take_empty)
+
+    def plan_each(self) -> Planning:
+        """Return a verdict for each on-demand node, as if it were drained alone."""
+        return self._planner.plan_each(self._circumstances())
+
+    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+        """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
+        circumstances = self._draining(node)
+        verdict = self._planner.look_again(node, circumstances, evicted)
+        if isinstance(verdict, Rejected) and self._machine_went(verdict):
+            return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
+        return verdict
+
+    def _machine_went(self, rejected: Rejected) -> bool:
+        """Return whether the node is blocked only because its machine was removed and its kubelet stopped."""
+        reasons = {blocker.reason for blocker in rejected.blockers}
+        ordered = rejected.node in self._circumstances().ordered
+        return ordered and Reason.NODE_NOT_READY in reasons and reasons <= _WITHOUT_KUBELET
+
+    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
+        """Return whether the remaining pods of a node that is being drained still fit.
+
+        The replacement pods of *due*, which are evicted pods, are placed as well.
+        """
+        return self._planner.follow(node, self._draining(node), due, evicted)
+
+    def _draining(self, node: str) -> Circumstances:
+        """Return the circumstances for a node that is being drained: its own cooldown and vetoes do not count."""
+        return while_draining(self._circumstances(), node, self.pods_of(node))
+
+    def waiting(self, patience: timedelta) -> list[Pod]:
+        """Return pods, pending for at most *patience*, that may need the room that a drain would use."""
+        if not patience:
+            return []
+        stuck = self._planner.waiting(self._circumstances(), patience)
+        now, known = self._clock.now(), {pod.key for pod in stuck}
+        young = now - min(patience, SETTLING)
+        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, young))
+        return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
+
+    def node(self, name: str) -> Node | None:
+        table = self._state.snapshot().nodes
+        row = table.row.get(name)
+        return None if row is None else table.nodes[row]
+
+    def nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self._state.snapshot().nodes}
+
+    def marked(self) -> list[Node]:
+        """Return the nodes with our taint or our annotation, sorted by name."""
+        return sorted(filter(is_marked, self._state.snapshot().nodes), key=lambda node: node.name)
+
+    def pods_on(self, node: str) -> frozenset[str]:
+        """Return the UIDs of the pods on *node* that have not finished."""
+        return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
+
+    def pods_of(self, node: str) -> Collection[Pod]:
+        """Return the pods on *node* that have not finished."""
+        return self._state.snapshot().pods_on[node].values()
+
+    def is_ours(self, node: str) -> bool:
+        """Return whether *node* has the drain taint and an annotation of this process."""
+        known = self.node(node)
+        if known is None or all(taint.key != DRAIN_TAINT.key for taint in known.spec.taints):
+            return False
+        written = read(known)
+        return written is not None and (written.holder, written.identity) == (self._holder, self._identity)
+
+    def joined(self, node: str) -> str:
+        """Return a message if another tool removes *node*, or ""."""
+        known = self.node(node)
+        blocker = removal(known) if known is not None else None
+        return blocker.detail if blocker is not None else ""
+
+    def lost(self, targets: Iterable[str]) -> str:
+        """Return which of *targets* no longer accepts pods, and why, or ""."""
+        for name in sorted(targets):
+            node = self.node(name)
+            why = "it is gone" if node is None else why_not_target(node)
+            if why is not None:
+                return f"node {name}: {why}"
+        return ""
+
+    def replicas(
+        self,
+        states: Iterable[ControllerState],
+        node: str = "",
+        staying: Collection[str] = (),
+        evicted: Collection[str] = (),
+    ) -> dict[Controller, Replicas]:
+        """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`."""
+        return count_replicas(self._state.snapshot().pods.values(), states, node, staying, evicted)
+
+    def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
+        """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
+        return job_blockers(states, pods, self._policy.move_jobs)
+
+    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
+        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
+
+        They may be other ReplicaSets of the same Deployment.
+        """
+        return frozenset(
+            (pod.namespace, pod.owner)
+            for pod in self._state.snapshot().pods.values()
+            if pod.namespace in namespaces and pod.owner is not None and pod.owner.kind == "ReplicaSet"
+        )
+
+    def lag(self, fresh: Fresh, node: str) -> str:
+        """Return what the watched state lacks compared with the consistent read *fresh*, or ""."""
+        if not self.is_ours(node):
+            return f"the watch has not reported the taint and the annotation of node {node} yet"
+        return lag(fresh, self._state.snapshot())
+
+    def pods(self) -> dict[str, Pod]:
+        """Return all pods that have not finished, by key."""
+        return self._state.snapshot().pods
+
+    def is_spot(self, node: str) -> bool:
+        """Return whether *node* exists and is a spot node."""
+        known = self.node(node)
+        return known is not None and label_of(known, self._policy) == self._policy.spot_label
+
+    def node_infos(self) -> NodeInfos:
+        """Return the on-demand and the spot nodes."""
+        return node_infos(self._state.snapshot(), self._policy)
+
+    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
+        """Return the maps of *infos*, keyed by the label as in the flag."""
+        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
+
+    def is_on_demand(self, node: Node) -> bool:
+        return label_of(node, self._policy) == self._policy.on_demand_label
+
+    def kept_by_guards(self, limit: timedelta) -> Kept:
+        """Count, by guard, the nodes that k8s-spot-rescheduler would drain and this program keeps.
+
+        Stops after *limit*.
+        """
+        deadline = self._clock.monotonic() + limit.total_seconds()
+        return kept_by_guards(
+            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > deadline
+        )
+
+    @property
+    def _planner(self) -> Planner:
+        snapshot = self._state.snapshot()
+        if self._cached_planner is None:
+            self._cached_planner = Planner(snapshot, self._policy)
+        return self._cached_planner
+
+    def _circumstances(self) -> Circumstances:
+        now = self._clock.now()
+        written = intents(self._state.snapshot().nodes)
+        ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
+        vetoes = {**self.vetoes, **vetoes_of_others(written, self._identity, now)}
+        return Circumstances(now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes)
+
+
+def _is_settling(pod: Pod, young: datetime) -> bool:
+    """Return whether the scheduler has not processed *pod* yet, which was created after *young*."""
+    waits = pod.unschedulable_since is None and pod.deletion_timestamp is None
+    return waits and not pod.cls.spec.scheduling_gates and (instant(pod.creation_timestamp) or young) > young

@@ -1,0 +1,124 @@
+"""The interfaces that a drain uses, and the result of an action."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Protocol
+
+from predicates.objects import Node, OwnerReference
+from rescheduler.clock import Clock
+from rescheduler.draining.events import Event, EvictionOutcome
+from rescheduler.draining.state import Drain
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe import events
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.freshness import Fresh
+from rescheduler.providers.base import CloudProvider
+
+#: Timeout in seconds for a request to the provider. A request that times out is sent again.
+PROVIDER_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerReading:
+    """The controllers of pods, as read from the API server."""
+
+    states: Mapping[Controller, ControllerState]
+    topmost: Mapping[tuple[str, str], Controller]  #: by namespace and UID of a pod's owner
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """The result of an action: the event for the state machine, and the events to report."""
+
+    event: Event | Fresh | ControllerReading | None
+    reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
+
+
+class RunState(Protocol):
+    """Whether this process may act. Read by many threads."""
+
+    @property
+    def leading(self) -> bool: ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the process was asked to stop. A drain in progress is then rolled back."""
+        ...
+
+    def beat(self) -> None:
+        """Report that the loop is alive, for the liveness probe."""
+        ...
+
+
+class DebtRecorder(Protocol):
+    """Stores the debts of a drain so that they survive this process and the Node."""
+
+    def store_expected(self, drain: Drain) -> bool:
+        """Store the expected debts of *drain* before its first eviction. Return whether they were stored."""
+        ...
+
+    def store_before_end(self, drain: Drain) -> None:
+        """Store what *drain* did and owes before its node is released or its machine is removed."""
+        ...
+
+
+class NoDebtRecorder:
+    """Stores nothing: the debts are in the node's annotation only."""
+
+    def store_expected(self, _: Drain) -> bool:
+        return True
+
+    def store_before_end(self, _: Drain) -> None:
+        pass
+
+
+class ClusterApi(Protocol):
+    """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls, documented there."""
+
+    def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None: ...
+
+    def delete_node(self, name: str, uid: str) -> None: ...
+
+    def node(self, name: str) -> Node: ...
+
+    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh: ...
+
+    def evict(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
+    ) -> EvictionOutcome: ...
+
+
+class Controllers(Protocol):
+    """See :class:`rescheduler.kube.controllers.ControllerReader`."""
+
+    def read(
+        self,
+        owners: Collection[tuple[str, OwnerReference]],
+        controllers: Collection[Controller] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+        *,
+        words: bool = False,
+    ) -> ControllerReading:
+        """Return the states of *controllers* and of the topmost controllers of *owners*.
+
+        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *words*,
+        also read why pods cannot be created. Raises ReschedulerError; Forbidden if a permission is missing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DrainContext:
+    """The dependencies and settings that all drains share."""
+
+    cluster: ClusterApi
+    provider: CloudProvider
+    clock: Clock
+    holder: str  #: the name of this process in node annotations
+    controllers: Controllers
+    identity: str = ""  #: the installation, as namespace and Lease; "" for a proxy
+    #: How long the node annotation is valid. The process renews it before it expires.
+    promise: timedelta | None = timedelta(minutes=3)
+    leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
+    provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider

@@ -1,0 +1,176 @@
+"""Execute one drain: the state machine runs on the caller's thread, its actions on other threads.
+
+Evictions run in parallel. All other actions run in order, so that a taint is never removed before it was added. The
+results of all actions go into one queue.
+"""
+
+import queue
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from predicates.objects import Node, OwnerReference
+from rescheduler.clock import Clock
+from rescheduler.draining import machine
+from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain, ReadControllers, TryEviction
+from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Stop
+from rescheduler.draining.state import Drain, Result
+from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
+from rescheduler.errors import NotLeading
+from rescheduler.execution.actions import DrainActions
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import ActionResult, ControllerReading, DebtRecorder, RunState
+from rescheduler.execution.fresh_planning import FreshPlanning
+from rescheduler.execution.observation import Observation, evicted_for_good
+from rescheduler.observe.events import Report
+from rescheduler.planning.freshness import Fresh
+from rescheduler.threads import Threads
+
+#: Seconds between two checks of the watched state.
+POLL_SECONDS: Final = 0.25
+
+
+class DrainExecution:
+    """The execution of one drain."""
+
+    def __init__(
+        self,
+        node: Node,
+        acts: DrainActions,
+        clock: Clock,
+        view: ClusterView,
+        run_state: RunState,
+        threads: Threads,
+        report: Report,
+        debts: DebtRecorder,
+    ) -> None:
+        self._node = node
+        self._acts = acts
+        self._clock = clock
+        self._view = view
+        self._run_state = run_state
+        self._threads = threads
+        self._report = report
+        self._debts = debts
+        self._results: queue.SimpleQueue[ActionResult | Exception] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._evicting = False  # while False, queued evictions are skipped
+        self._leadership_lost = False  # stays True even if this replica becomes the leader again
+        self._stopped: Cause | None = None
+        self._observation = Observation(view, node)
+        self._planning = FreshPlanning(node, view, clock, self._dispatch)
+        self._drain: Drain
+
+    def run(self, initial: Result) -> Drain:
+        """Run the state machine until the drain is done. Unexpected exceptions of requests are raised again."""
+        self._drain, actions = initial
+        try:
+            self._store_debts()
+            while not self._drain.done:
+                self._evicting = self._drain.phase in EVICTIONS_SENT
+                for action in actions:
+                    self._dispatch(action)
+                before = self._drain
+                self._drain, actions = machine.step(before, self._next_event(), self._clock.monotonic())
+                if self._drain.phase is not before.phase:
+                    self._store_debts()
+        finally:
+            self._evicting = False
+        return self._drain
+
+    @property
+    def drain(self) -> Drain:
+        """The current state of the drain."""
+        return self._drain
+
+    def _store_debts(self) -> None:
+        if self._drain.phase in DEBTS_STORED:
+            self._debts.store_before_end(self._drain)
+
+    def _dispatch(self, action: Action) -> None:
+        if isinstance(action, PlanAgain):
+            planned = self._planning.pods
+            pods = [planned[pod.uid] for pod in action.due if pod.uid in planned]
+            verdict = self._view.follow(self._node.name, pods, evicted_for_good(self._drain))
+            self._results.put(ActionResult(PlannedAgain(verdict)))
+            return
+        if isinstance(action, LookAgain):
+            self._planning.begin()
+        namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
+        siblings = self._siblings(action) if isinstance(action, ReadControllers) else ()
+        executor = self._threads.evictions if isinstance(action, Evict | TryEviction) else self._threads.others
+        executor.submit(self._perform, action, namespaces, siblings)
+
+    def _siblings(self, action: ReadControllers) -> Collection[tuple[str, OwnerReference]]:
+        namespaces = {namespace for namespace, _ in action.owners}
+        return self._view.siblings(namespaces | {controller.namespace for controller in action.controllers})
+
+    def _perform(
+        self, action: Action, namespaces: Collection[str], siblings: Collection[tuple[str, OwnerReference]]
+    ) -> None:
+        """Perform *action* on a request thread, unless it is no longer allowed."""
+        if not self._run_state.leading:
+            self._leadership_lost = True
+        if self._leadership_lost:
+            return
+        if isinstance(action, Evict) and (self._run_state.stopping or not self._evicting):
+            self._results.put(ActionResult(EvictionSkipped(action.pod.uid)))
+            self._wake.set()
+            return
+        try:
+            self._results.put(self._acts.perform(action, namespaces, siblings))
+        except NotLeading:
+            self._leadership_lost = True
+        except Exception as error:  # noqa: BLE001 - raised again on the waiting thread
+            self._results.put(error)
+        self._wake.set()
+
+    def _next_event(self) -> Event:
+        """Wait for the next event. After POLL_SECONDS without one, return the watched state."""
+        while True:
+            self._run_state.beat()
+            if (stop := self._stop_event()) is not None:
+                return stop
+            if (event := self._next_result()) is not None:
+                return event
+            if (event := self._planning.event(self._drain)) is not None:
+                return event
+            if self._clock.wait(POLL_SECONDS, self._wake):
+                self._wake.clear()
+            else:
+                return self._observation.event(self._drain)
+
+    def _stop_event(self) -> Stop | None:
+        """Return a Stop event if the drain must stop; once for each cause."""
+        cause = None
+        if self._leadership_lost or not self._run_state.leading:
+            cause = Cause.LEADERSHIP_LOST
+        elif self._run_state.stopping:
+            cause = Cause.TERMINATED
+        if cause is None or cause is self._stopped:
+            return None
+        self._stopped = cause
+        return Stop(cause)
+
+    def _next_result(self) -> Event | None:
+        """Return the event of the next result that has one."""
+        while not self._results.empty():
+            result = self._results.get()
+            if isinstance(result, Exception):
+                raise result
+            for reports in result.reports:
+                self._report(reports)
+            match result.event:
+                case Fresh() as fresh:
+                    self._planning.take(fresh)
+                case ControllerReading() as reading:
+                    return self._observation.controllers_read(self._drain, reading, self._planning.pods)
+                case None:
+                    continue
+                case Marked() if self._drain.phase is DEBTS_EXPECTED and not self._debts.store_expected(self._drain):
+                    return MarkFailed(
+                        "the expected debts of the drain could not be stored in the memory", retryable=True
+                    )
+                case event:
+                    return event
+        return None

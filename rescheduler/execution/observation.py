@@ -1,0 +1,76 @@
+"""The watched cluster as one drain observes it, and the pods that the drain accounts for."""
+
+from collections.abc import Collection, Mapping
+
+from predicates.objects import Node, Pod
+from rescheduler.draining.events import ControllersRead, NodeGone, Seen
+from rescheduler.draining.state import Drain
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import ControllerReading
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Replicas
+
+
+class Observation:
+    """The watched state of one node that is being drained. For one thread."""
+
+    def __init__(self, view: ClusterView, node: Node) -> None:
+        self._view = view
+        self._node = node
+
+    @property
+    def node_exists(self) -> bool:
+        """Whether the watched state contains the node, and not another one of its name."""
+        node = self._view.node(self._node.name)
+        return node is not None and node.metadata.uid == self._node.metadata.uid
+
+    def event(self, drain: Drain) -> Seen | NodeGone:
+        """Return the watched state at the current time."""
+        name = self._node.name
+        if not self.node_exists:
+            return NodeGone(f"node {name} is gone")
+        return Seen(
+            present=self._view.pods_on(name),
+            replicas=self._replicas(drain, drain.states),
+            tainted=self._view.is_ours(name),
+            lost=self._view.lost(drain.targets),
+            stale=bool(self._view.stale()),
+            joined=self._view.joined(name),
+        )
+
+    def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:
+        """Return the event for a read of controllers. Jobs are checked again: pods may have been bound meanwhile.
+
+        *pods* are the pods of the drain's plans, by UID.
+        """
+        waiting = [pods[victim.pod.uid] for victim in drain.waiting if victim.pod.uid in pods]
+        return ControllersRead(
+            reading.states,
+            reading.topmost,
+            self._replicas(drain, {**drain.states, **reading.states}),
+            self._view.job_blockers(reading.states.values(), waiting),
+        )
+
+    def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
+        return self._view.replicas(states.values(), self._node.name, staying(drain), evicted(drain))
+
+
+def staying(drain: Drain) -> frozenset[str]:
+    """Return the UIDs of the pods that still have to be evicted."""
+    asked = (victim for victim in drain.victims.values() if not victim.accepted)
+    return frozenset(victim.pod.uid for victim in (*drain.waiting, *asked))
+
+
+def evicted(drain: Drain) -> frozenset[str]:
+    """Return the UIDs of the pods that this drain has evicted."""
+    return frozenset(pod.uid for pod in drain.evicted)
+
+
+def leaving(drain: Drain) -> frozenset[str]:
+    """Return the UIDs of the pods that this drain has evicted, or that an earlier process may have evicted."""
+    return evicted(drain) | frozenset(drain.intended)
+
+
+def evicted_for_good(drain: Drain) -> Collection[str]:
+    """Return :func:`leaving` without the pods that still have to be evicted."""
+    return leaving(drain) - staying(drain)

@@ -1,0 +1,47 @@
+"""Read the controllers of pods and their states from the API server."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from predicates.objects import OwnerReference
+from rescheduler.execution.context import ControllerReading
+from rescheduler.planning.controllers import Controller, ControllerState
+
+
+class Reader(Protocol):
+    """The methods of :class:`rescheduler.kube.controllers.ControllerReader` that are used here, documented there."""
+
+    def topmost_of(self, owners: Collection[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]: ...
+
+    def states(
+        self, controllers: Collection[Controller], *, words: bool = False
+    ) -> dict[Controller, ControllerState]: ...
+
+
+class Ownership:
+    """The implementation of :class:`rescheduler.execution.context.Controllers`."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def read(
+        self,
+        owners: Collection[tuple[str, OwnerReference]],
+        controllers: Collection[Controller] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+        *,
+        words: bool = False,
+    ) -> ControllerReading:
+        topmost = self._reader.topmost_of(owners)
+        wanted = frozenset((*controllers, *topmost.values()))
+        # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
+        # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
+        names = {(controller.namespace, controller.name) for controller in wanted}
+        self._reader.topmost_of(
+            [
+                (namespace, sibling)
+                for namespace, sibling in siblings
+                if (namespace, sibling.name.rpartition("-")[0]) in names
+            ]
+        )
+        return ControllerReading(self._reader.states(wanted, words=words), topmost)

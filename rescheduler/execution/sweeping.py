@@ -1,0 +1,127 @@
+"""Resume or roll back the drains that other processes left behind."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from predicates.objects import Node
+from rescheduler.draining import intent, machine
+from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.state import Drain, Limits
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.drain_runner import DrainRunner, involved, read_again
+from rescheduler.execution.removal_checks import RemovalChecks
+from rescheduler.observe.events import DrainStarted, Report, Sweep, Swept
+from rescheduler.planning.candidates import PROXIES
+from rescheduler.planning.debts import Debt
+
+#: A mark of another installation that expired this long ago is abandoned.
+ABANDONED: Final = timedelta(hours=1)
+
+
+class Sweeper:
+    """Finds marked nodes that no drain of this process works on. For one thread."""
+
+    def __init__(
+        self,
+        access: DrainContext,
+        view: ClusterView,
+        runner: DrainRunner,
+        limits: Limits,
+        report: Report,
+        checks: RemovalChecks,
+    ) -> None:
+        self._access = access
+        self._view = view
+        self._runner = runner
+        self._limits = limits
+        self._report = report
+        self._checks = checks
+
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
+        """Resume or roll back the drains that other processes left behind. Return whether there were any.
+
+        *ended* is called with each drain that ended. With *hurried*, machines are checked now and not only when they
+        are due.
+
+        A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
+        marks are therefore kept until they expire.
+        """
+        marked = self._view.marked()
+        self._checks.keep({node.metadata.uid for node in marked})
+        swept = False
+        for node in marked:
+            if (drain := self._sweep_node(node, hurried=hurried)) is not None:
+                ended(drain)
+                swept = True
+        return swept
+
+    def _sweep_node(self, node: Node, *, hurried: bool) -> Drain | None:
+        """Resume a drain of another process of this installation. Roll back our own, and one with an unreadable mark.
+
+        The Node is read again first, because the watched state may lag behind our last write.
+        """
+        fresh = read_again(self._access, node)
+        if fresh is None or not intent.is_marked(fresh):
+            return None
+        node, written = fresh, intent.read(fresh)
+        if written is not None and self._is_from_proxy(written):
+            return self._clean_up_after_proxy(node, written)
+        if written is not None and self._is_from_other_installation(written):
+            return self._clean_up_after_other(node, written)
+        if written is not None and written.step is Step.REMOVING:
+            return self._check_removal(node, written, hurried=hurried)
+        if written is None or written.holder == self._access.holder:
+            debts = written.debts if written is not None else ()
+            return self._roll_back(node, written.holder if written else "", debts)
+        self._report(Swept(involved(node), written.holder, Sweep.RESUMED))
+        self._report(DrainStarted(involved(node), None))
+        return self._runner.run_and_report(node, machine.resume(node.name, self._limits, written.pods, written.debts))
+
+    def _check_removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
+        """Check the machine once, at growing intervals unless *hurried*.
+
+        If the provider did not know the machine, the interval is always respected.
+        """
+        uid = node.metadata.uid
+        if (check := self._checks.due(uid, hurried=hurried)) is None:
+            return None
+        limits = replace(self._limits, removal=0)
+        begun = machine.resume_removal(
+            node.name, limits, written.group, written.since, written.debts, absent=check.absent
+        )
+        drain = self._runner.run_and_report(node, begun, resumed=True)
+        self._checks.repeat(uid, check, absent=drain.absent)
+        return drain
+
+    def _is_from_proxy(self, written: Intent) -> bool:
+        return written.holder.startswith(PROXIES) and written.holder != self._access.holder
+
+    def _is_from_other_installation(self, written: Intent) -> bool:
+        """Return whether another installation wrote the mark. Marks of version 0.1.0 have no identity and are ours."""
+        return bool(written.identity) and written.identity != self._access.identity
+
+    def _clean_up_after_proxy(self, node: Node, written: Intent) -> Drain | None:
+        """Roll back the drain of a proxy whose mark has expired.
+
+        If the proxy requested the machine's termination and the machine still runs, it stays. If the machine is gone,
+        the taint stays until the cloud controller deletes the Node.
+        """
+        runs = written.step is not Step.REMOVING or node.condition("Ready") == "True"
+        if written.lapsed(self._access.clock.now()) and runs:
+            return self._roll_back(node, written.holder)
+        return None
+
+    def _clean_up_after_other(self, node: Node, written: Intent) -> Drain | None:
+        """Roll back a drain of another installation if its mark expired more than ABANDONED ago."""
+        now = self._access.clock.now()
+        if written.step is Step.DRAINING and written.lapsed(now - ABANDONED):
+            return self._roll_back(node, written.holder)
+        return None
+
+    def _roll_back(self, node: Node, holder: str, debts: tuple[Debt, ...] = ()) -> Drain:
+        self._report(Swept(involved(node), holder, Sweep.ROLLED_BACK))
+        now = self._access.clock.monotonic()
+        return self._runner.run(node, machine.roll_back(node.name, self._limits, debts, now))

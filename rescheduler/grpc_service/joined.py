@@ -1,0 +1,49 @@
+"""Nodes that Cluster Autoscaler cannot match to their instance, because their provider ID differs from the instance's.
+
+It considers an instance as registered if a Node has exactly its ID as ``spec.providerID``, and deletes one that is not
+registered after ``--max-node-provision-time`` (clusterstate.go), whatever runs on it. A kubelet may spell the ID
+differently than the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
+and from these calls the machines' Nodes are learned here.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.providers.base import NodeRef
+
+#: Seconds for which a Node is remembered: longer than a round, and shorter than the wait for a machine to register.
+MEMORY: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedNode:
+    node: NodeRef
+    at: float
+
+
+class Joined:
+    """The Nodes of machines, by the provider's ID of the machine. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, _JoinedNode] = {}
+
+    def saw(self, instance: str, node: NodeRef) -> None:
+        """Store that *node* exists and that its machine is listed as *instance*."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if node.provider_id == instance:
+                self._seen.pop(instance, None)
+            else:
+                self._seen[instance] = _JoinedNode(node, now)
+            for old in [key for key, seen in self._seen.items() if now - seen.at > MEMORY]:
+                del self._seen[old]
+
+    def node(self, instance: str) -> NodeRef | None:
+        """Return the Node of the machine listed as *instance*, if a recent one has another provider ID."""
+        with self._lock:
+            seen = self._seen.get(instance)
+        return seen.node if seen and self._clock.monotonic() - seen.at <= MEMORY else None

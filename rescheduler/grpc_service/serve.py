@@ -1,0 +1,97 @@
+"""The composition root of ``rescheduler provider serve``: a backend, its service, and the signals that stop it."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from rescheduler import providers
+from rescheduler.clock import SteadyClock, SystemClock
+from rescheduler.grpc_service.calls import CallReport
+from rescheduler.grpc_service.server import serving
+from rescheduler.grpc_service.service import ProviderService
+from rescheduler.net.certificates import Certificates, of_listener
+from rescheduler.net.server import serving as serving_pages
+from rescheduler.observe import logs as log_lines
+from rescheduler.observe.health import Health
+from rescheduler.observe.pages import application
+from rescheduler.providers.base import GroupFlags
+from rescheduler.settings import ListenAddress, Logging, Provider
+from rescheduler.stopping import on_signals
+
+#: Seconds between two heartbeats for /healthz.
+BEAT_SECONDS: Final = 10.0
+
+log = logging.getLogger("rescheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The settings. Either all three files are given or none; without them, callers are not authenticated.
+
+    Without files, addresses other than loopback need *plaintext*.
+    """
+
+    address: ListenAddress
+    provider: Provider
+    key_cert: Path | None = None
+    cert: Path | None = None
+    ca_cert: Path | None = None
+    plaintext: bool = False
+    listen: ListenAddress | None = None  #: of /metrics and the probes; None: not served
+
+
+def run(settings: Serving, logs: Logging) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code. Raises UsageError and ReschedulerError on a failed start."""
+    log_lines.configure(logs)
+    clock = SystemClock()
+    certificates = _certificates(settings)
+    with contextlib.ExitStack() as parts:
+        named = settings.provider
+        flags = GroupFlags(named.nodes, named.cluster_name)
+        provider = providers.load(named.name, named.config, SteadyClock(clock), flags)
+        parts.callback(provider.close)
+        stop = parts.enter_context(_stopping())
+        registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
+        if settings.listen is not None:
+            pages = parts.enter_context(serving_pages(application(registry, health), settings.listen))
+            log.log(log_lines.NOTICE, "metrics on http://%s/metrics", pages)
+        report = CallReport(registry)
+        port = parts.enter_context(
+            serving(ProviderService(provider, clock), settings.address, clock, certificates, report)
+        )
+        address = ListenAddress(settings.address.host, port)
+        how = "mutual TLS" if certificates else "plain text"
+        log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
+        if certificates is None and not address.loopback:
+            log.warning("anybody who reaches %s can delete machines: set --key-cert, --cert and --ca-cert", address)
+        while not clock.wait(BEAT_SECONDS, stop):
+            health.beat()
+    return 0
+
+
+def _certificates(settings: Serving) -> Certificates | None:
+    return of_listener(
+        ("--key-cert", settings.key_cert),
+        ("--cert", settings.cert),
+        ("--ca-cert", settings.ca_cert),
+        plaintext=settings.plaintext,
+        permitted=settings.plaintext or settings.address.loopback,
+    )
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    stop = threading.Event()
+
+    def told(name: str) -> None:
+        log.warning("%s: stopping after running calls are answered", name)
+        stop.set()
+
+    with on_signals(told):
+        yield stop

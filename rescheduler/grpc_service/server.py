@@ -1,0 +1,203 @@
+"""The gRPC server: the service with deadlines and status codes, health and reflection, plain text or mutual TLS."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from rescheduler.clock import Clock
+from rescheduler.errors import ConfigError, ReschedulerError, UsageError
+from rescheduler.grpc_service.calls import AnsweredCall, caller
+from rescheduler.grpc_service.service import Call, ProviderService
+from rescheduler.net.certificates import Certificates, Pems
+from rescheduler.net.server import listen
+from rescheduler.providers.externalgrpc import outcomes, statuses, wire
+from rescheduler.providers.externalgrpc.channel import SERVICE
+from rescheduler.settings import ListenAddress
+
+#: The deadline of calls without one, and the longest one, in seconds.
+LONGEST: Final = 300.0
+#: The share of the caller's remaining time reserved for sending the response, and its maximum in seconds.
+_MARGIN: Final = 0.1
+_LARGEST_MARGIN: Final = 0.5
+
+THREADS: Final = 32
+_AT_ONCE: Final = 256  #: calls, including those that wait for a thread; further calls are rejected
+_LARGEST_MESSAGE: Final = 1500  #: bytes in gRPC's encoding: ASCII, with everything else as %xx
+_PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
+_GRACE: Final = 30.0  #: seconds for running calls when the service stops
+_OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
+
+Verb: TypeAlias = Callable[[Message, Call], Message]
+Told: TypeAlias = Callable[[AnsweredCall], object]
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def serving(
+    service: ProviderService,
+    address: ListenAddress,
+    clock: Clock,
+    certificates: Certificates | None,
+    told: Told = lambda _: None,
+) -> Iterator[int]:
+    """Serve for the block; yield the port. At the end, running calls are waited for.
+
+    *told* is called with each completed call.
+
+    Raises ReschedulerError if the address cannot be used.
+    """
+    threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
+    server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
+    standing = _standing(spare)
+    server.add_generic_rpc_handlers((_handlers(service, clock, told),))
+    health_pb2_grpc.add_HealthServicer_to_server(standing, server)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=_described())
+    port = _listen(server, address, certificates)
+    for name in ("", SERVICE):
+        standing.set(name, health_pb2.HealthCheckResponse.SERVING)
+    server.start()
+    try:
+        yield port
+    finally:
+        standing.enter_graceful_shutdown()
+        server.stop(_GRACE).wait()
+        threads.shutdown()
+        spare.shutdown()
+
+
+def _standing(spare: ThreadPoolExecutor) -> Any:
+    """Return the health service, with a thread of its own: all others may be waiting for the backend."""
+    standing = health.HealthServicer()
+
+    def check(request: Any, context: Any) -> Any:
+        return health.HealthServicer.Check(standing, request, context)
+
+    check.experimental_thread_pool = spare  # type: ignore[attr-defined]  # read by gRPC
+    standing.Check = check
+    return standing
+
+
+def _listen(server: Any, address: ListenAddress, certificates: Certificates | None) -> int:
+    listen(address, "--address").close()  # gRPC would not report what is wrong, and log to stderr
+    where = str(ListenAddress(address.host or "::", address.port))
+    try:
+        if certificates is None:
+            port: int = server.add_insecure_port(where)
+        else:
+            port = server.add_secure_port(where, _credentials(certificates))
+    except RuntimeError as error:
+        raise ReschedulerError(f"--address {address}: cannot listen there") from error
+    return port
+
+
+def _credentials(certificates: Certificates) -> Any:
+    """Return credentials that require client certificates. Each handshake checks the files for changes."""
+
+    def changed() -> Any:
+        pems = certificates.renewed()
+        return _configuration(pems) if pems else None
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(certificates.current), changed, True)
+
+
+def _configuration(pems: Pems) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pems.key, pems.cert)], pems.ca)
+
+
+def _described() -> DescriptorPool:
+    """Return reflection's pool: our protocol, and those of health and reflection from the process's default pool."""
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        wire.POOL.AddSerializedFile(file.serialized_pb)
+    return wire.POOL
+
+
+def _handlers(service: ProviderService, clock: Clock, told: Told) -> Any:
+    methods = wire.POOL.FindServiceByName(SERVICE).methods_by_name
+    verbs = service.verbs()
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _answering(name, GetMessageClass(method.input_type), verbs[name], clock, told),
+            # Requests are decoded by the verb: for invalid bytes, gRPC itself would return INTERNAL.
+            response_serializer=GetMessageClass(method.output_type).SerializeToString,
+        )
+        for name, method in methods.items()
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _answering(name: str, kind: Any, verb: Verb, clock: Clock, told: Told) -> Callable[[bytes, Any], Message | None]:
+    def answer(raw: bytes, context: Any) -> Message | None:
+        began = clock.monotonic()
+        call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
+        response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
+        if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
+            code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have answered
+        by = caller(context.peer(), context.auth_context())
+        seconds = clock.monotonic() - began
+        told(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
+        context.set_trailing_metadata(tuple(call.trailers))
+        if code is not grpc.StatusCode.OK:
+            context.abort(code, message)
+        return response
+
+    return answer
+
+
+def _answer(name: str, verb: Callable[[], Message], call: Call) -> tuple[Message | None, grpc.StatusCode, str]:
+    """Return the response, the status code and the error."""
+    try:
+        return verb(), grpc.StatusCode.OK, ""
+    except UsageError as error:
+        code = grpc.StatusCode.FAILED_PRECONDITION if isinstance(error, ConfigError) else _WRONG_USE
+        return None, code, _line(error)
+    except ReschedulerError as error:
+        if (after := getattr(error, "retry_after", None)) is not None:
+            call.trailers.append((outcomes.RETRY_AFTER, str(after)))
+        return None, statuses.code_of(error), _line(error)
+    except Exception as error:
+        log.exception("%s", name)
+        return None, grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
+
+
+def _request(kind: Any, raw: bytes) -> Message | None:
+    try:
+        return _parsed(kind, raw)
+    except UsageError:
+        return None
+
+
+def _parsed(kind: Any, raw: bytes) -> Message:
+    try:
+        message: Message = kind.FromString(raw)
+    except DecodeError as error:
+        raise UsageError(f"the request is not a {kind.DESCRIPTOR.name}") from error
+    return message
+
+
+def _patience(remaining: float | None) -> float:
+    """Return the seconds until the response must be sent."""
+    if remaining is None or remaining > LONGEST:
+        return LONGEST
+    return remaining - min(_LARGEST_MARGIN, remaining * _MARGIN)
+
+
+def _line(error: ReschedulerError) -> str:
+    """Return the error in one line, cut to the size of a header."""
+    text = " ".join(str(error).split())
+    sizes = accumulate(len(quote(character, safe=_PLAIN, errors="replace")) for character in text)
+    fitting = sum(size <= _LARGEST_MESSAGE for size in sizes)
+    return text if fitting == len(text) else text[:fitting] + " …"

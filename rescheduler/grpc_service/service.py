@@ -1,0 +1,276 @@
+"""The verbs of the service: from a request message and a deadline to a response message or one of our errors.
+
+Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cloudprovider/externalgrpc):
+
+* UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure
+  of options. Those are recognized by the defaults that they send (no provision time) and get a response without
+  options, which they treat as the defaults.
+* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect is
+  therefore answered with OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
+  learns the result from NodeGroupNodes.
+* Cleanup is ignored: other callers, and the same one after a restart, still need the backend.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from predicates import requests
+from predicates.objects import PodObject
+from rescheduler import errors
+from rescheduler.clock import Clock
+from rescheduler.grpc_service.joined import Joined
+from rescheduler.kube import schema
+from rescheduler.kube.proto_structs import reader
+from rescheduler.providers.base import (
+    Accepted,
+    AlreadyGone,
+    CloudProvider,
+    Deleted,
+    DeleteOutcome,
+    NodeRef,
+    NotSupported,
+    Refusal,
+    Refused,
+    UnknownGroup,
+    error_of,
+)
+from rescheduler.providers.externalgrpc import codec, outcomes, wire
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Message)
+
+_read_pod = reader(PodObject, schema.Pod)
+
+
+@dataclass(slots=True)
+class Call:
+    """The context of a call, and what its verb adds to the response."""
+
+    deadline: float  #: on the provider's clock
+    metadata: Iterable[tuple[str, str | bytes]] = ()
+    trailers: list[tuple[str, str | bytes]] = field(default_factory=list)
+    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: of a deletion, by node name
+
+
+class ProviderService:
+    """One method per rpc. Errors are ReschedulerError; UsageError means that the request is invalid."""
+
+    def __init__(self, provider: CloudProvider, clock: Clock) -> None:
+        self._provider = provider
+        self._joined = Joined(clock)
+
+    def verbs(self) -> Mapping[str, Callable[[Message, Call], Message]]:
+        """Return the methods by the name of their rpc."""
+        return {
+            "NodeGroups": _verb(wire.NodeGroupsRequest, self.node_groups),
+            "NodeGroupForNode": _verb(wire.NodeGroupForNodeRequest, self.node_group_for_node),
+            "PricingNodePrice": _verb(wire.PricingNodePriceRequest, self.node_price),
+            "PricingPodPrice": _verb(wire.PricingPodPriceRequest, self.pod_price),
+            "GPULabel": _verb(wire.GPULabelRequest, self.gpu_label),
+            "GetAvailableGPUTypes": _verb(wire.GetAvailableGPUTypesRequest, self.gpu_types),
+            "Cleanup": _verb(wire.CleanupRequest, self.cleanup),
+            "Refresh": _verb(wire.RefreshRequest, self.refresh),
+            "NodeGroupTargetSize": _verb(wire.NodeGroupTargetSizeRequest, self.target_size),
+            "NodeGroupIncreaseSize": _verb(wire.NodeGroupIncreaseSizeRequest, self.increase_size),
+            "NodeGroupDeleteNodes": _verb(wire.NodeGroupDeleteNodesRequest, self.delete_nodes),
+            "NodeGroupDecreaseTargetSize": _verb(wire.NodeGroupDecreaseTargetSizeRequest, self.decrease_target_size),
+            "NodeGroupNodes": _verb(wire.NodeGroupNodesRequest, self.nodes),
+            "NodeGroupTemplateNodeInfo": _verb(wire.NodeGroupTemplateNodeInfoRequest, self.template),
+            "NodeGroupGetOptions": _verb(wire.NodeGroupAutoscalingOptionsRequest, self.options),
+        }
+
+    def node_groups(self, _: wire.NodeGroupsRequest, call: Call) -> wire.NodeGroupsResponse:
+        groups = self._provider.groups(deadline=call.deadline)
+        return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(group) for group in groups])
+
+    def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
+        """Return the node's group; empty for a foreign node, and for the placeholder of a machine that has joined."""
+        _need(request, "node")
+        node = codec.node(request.node)
+        group = self._provider.group_for(node, deadline=call.deadline)
+        if group is not None and self._meet(node, call.deadline):
+            group = None
+        return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
+
+    def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
+        _need(request, "node")
+        start, end = _times(request)
+        node = codec.node(request.node)
+        return wire.PricingNodePriceResponse(price=self._provider.node_price(node, start, end, deadline=call.deadline))
+
+    def pod_price(self, request: wire.PricingPodPriceRequest, call: Call) -> wire.PricingPodPriceResponse:
+        start, end = _times(request)
+        amounts = _requests(request.pod_bytes or request.pod)
+        return wire.PricingPodPriceResponse(price=self._provider.pod_price(amounts, start, end, deadline=call.deadline))
+
+    def gpu_label(self, _: wire.GPULabelRequest, __: Call) -> wire.GPULabelResponse:
+        return wire.GPULabelResponse(label=self._provider.gpu_label())
+
+    def gpu_types(self, _: wire.GetAvailableGPUTypesRequest, __: Call) -> wire.GetAvailableGPUTypesResponse:
+        """Return the GPU types as keys; the values have no meaning."""
+        answer = wire.GetAvailableGPUTypesResponse()
+        for name in self._provider.gpu_types():
+            answer.gpuTypes[name].SetInParent()
+        return answer
+
+    def cleanup(self, _: wire.CleanupRequest, __: Call) -> wire.CleanupResponse:
+        return wire.CleanupResponse()
+
+    def refresh(self, _: wire.RefreshRequest, call: Call) -> wire.RefreshResponse:
+        self._provider.refresh(deadline=call.deadline)
+        return wire.RefreshResponse()
+
+    def target_size(self, request: wire.NodeGroupTargetSizeRequest, call: Call) -> wire.NodeGroupTargetSizeResponse:
+        size = self._provider.target_size(request.id, deadline=call.deadline)
+        return wire.NodeGroupTargetSizeResponse(targetSize=codec.int32(size))
+
+    def increase_size(
+        self, request: wire.NodeGroupIncreaseSizeRequest, call: Call
+    ) -> wire.NodeGroupIncreaseSizeResponse:
+        if request.delta <= 0:
+            raise errors.UsageError(f"delta: expected more than 0, got {request.delta}")
+        self._provider.increase_size(request.id, request.delta, deadline=call.deadline)
+        return wire.NodeGroupIncreaseSizeResponse()
+
+    def decrease_target_size(
+        self, request: wire.NodeGroupDecreaseTargetSizeRequest, call: Call
+    ) -> wire.NodeGroupDecreaseTargetSizeResponse:
+        if request.delta >= 0:
+            raise errors.UsageError(f"delta: expected less than 0, got {request.delta}")
+        self._provider.decrease_target_size(request.id, request.delta, deadline=call.deadline)
+        return wire.NodeGroupDecreaseTargetSizeResponse()
+
+    def delete_nodes(self, request: wire.NodeGroupDeleteNodesRequest, call: Call) -> wire.NodeGroupDeleteNodesResponse:
+        """Delete nodes. The error has the class of the first failure and names all nodes that are not deleted."""
+        try:
+            ordered_at = outcomes.ordered_at(call.metadata)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+        nodes: dict[str, NodeRef] = {}
+        for message in request.nodes:
+            node = codec.node(message, ordered_at)
+            if not node.name:
+                raise errors.UsageError("nodes: expected a provider ID or a name")
+            if nodes.setdefault(node.name, node).provider_id != node.provider_id:
+                raise errors.UsageError(f"nodes: {node.name} is there twice, with different provider IDs")
+        call.outcomes = results = self._delete(request.id, nodes, call.deadline)
+        call.trailers += outcomes.trailer(results)
+        for name, outcome in results.items():
+            if isinstance(outcome, Deleted | AlreadyGone) and outcome.unshrunk:
+                log.warning("group %s did not shrink with node %s: %s", request.id, name, outcome.unshrunk)
+        if problem := _problem(results):
+            raise problem
+        return wire.NodeGroupDeleteNodesResponse()
+
+    def nodes(self, request: wire.NodeGroupNodesRequest, call: Call) -> wire.NodeGroupNodesResponse:
+        """Return the group's instances, each with the provider ID of its Node if that is known."""
+        instances = self._provider.instances(request.id, deadline=call.deadline)
+        known = [(instance, self._joined.node(instance.id)) for instance in instances]
+        named = [
+            replace(instance, id=node.provider_id) if node and node.provider_id else instance
+            for instance, node in known
+        ]
+        return wire.NodeGroupNodesResponse(instances=[codec.instance_message(instance) for instance in named])
+
+    def template(
+        self, request: wire.NodeGroupTemplateNodeInfoRequest, call: Call
+    ) -> wire.NodeGroupTemplateNodeInfoResponse:
+        raw = codec.template_bytes(request.id, self._provider.template(request.id, deadline=call.deadline))
+        return wire.NodeGroupTemplateNodeInfoResponse(nodeInfo=raw, nodeBytes=raw)
+
+    def options(
+        self, request: wire.NodeGroupAutoscalingOptionsRequest, call: Call
+    ) -> wire.NodeGroupAutoscalingOptionsResponse:
+        options = self._provider.options(request.id, deadline=call.deadline)
+        if options is not None:
+            try:
+                merged = codec.options_message(options, request.defaults)
+            except ValueError as error:
+                raise errors.UsageError(f"defaults: {error}") from error
+            return wire.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=merged)
+        if request.id not in {group.id for group in self._provider.groups(deadline=call.deadline)}:
+            raise UnknownGroup(f"{self._provider.name}: no group {request.id!r}")
+        if _until_1_28(request.defaults):
+            return wire.NodeGroupAutoscalingOptionsResponse()
+        raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
+
+    def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
+        """Delete the nodes, but refuse placeholders of machines that have joined, contrary to the caller's view."""
+        kept = {
+            name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
+            for name, node in nodes.items()
+            if node.placeholder and (there := self._meet(node, deadline))
+        }
+        others = [node for name, node in nodes.items() if name not in kept]
+        results = self._provider.delete_nodes(group, others, deadline=deadline) if others or not nodes else {}
+        return {name: kept.get(name) or results[name] for name in nodes}
+
+    def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
+        """Return the Node that a placeholder's machine has joined as; remember the machines of all other nodes."""
+        instance = self._provider.instance_for(node, deadline=deadline)
+        if instance is None:
+            return None
+        if node.placeholder:
+            return self._joined.node(instance)
+        self._joined.saw(instance, node)
+        return None
+
+
+def _verb(kind: type[T], method: Callable[[T, Call], Message]) -> Callable[[Message, Call], Message]:
+    """Adapt *method* to any message: generic handlers have no types."""
+
+    def verb(message: Message, call: Call) -> Message:
+        assert isinstance(message, kind)
+        return method(message, call)
+
+    return verb
+
+
+def _need(message: Message, name: str) -> None:
+    if not message.HasField(name):
+        raise errors.UsageError(f"{name}: missing")
+
+
+def _times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
+    try:
+        start = codec.moment(request, "startTimestamp", "startTime")
+        end = codec.moment(request, "endTimestamp", "endTime")
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    if start is None or end is None:
+        raise errors.UsageError("start and end: expected both")
+    return start, end
+
+
+def _requests(pod: bytes) -> dict[str, Decimal]:
+    """Return a pod's requests in cores, bytes and units."""
+    if not pod:
+        raise errors.UsageError("pod: missing")
+    try:
+        amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
+    except (DecodeError, ValueError, OverflowError, TypeError) as error:  # TypeError: a required part is missing
+        raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
+    return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
+
+
+def _until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
+    provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
+    return defaults.HasField("scaleDownUnneededTime") and not provision
+
+
+def _problem(results: Mapping[str, DeleteOutcome]) -> errors.ReschedulerError | None:
+    problems = [
+        problem
+        for name, outcome in results.items()
+        if not isinstance(outcome, Accepted) and (problem := error_of(name, outcome))
+    ]
+    if not problems:
+        return None
+    text = "; ".join(str(problem) for problem in problems)
+    return type(problems[0])(f"{len(problems)} of {len(results)} nodes are not deleted: {text}")

@@ -1,0 +1,126 @@
+"""Checks that run only for a node that is about to be drained: its provider and the controllers of its pods.
+
+If a check rejects the drain, the node gets a veto, and the next candidate is planned. A veto lasts for a minute. Its
+duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from predicates.objects import OwnerReference, Pod
+from rescheduler.backoff import Backoff
+from rescheduler.clock import Clock
+from rescheduler.errors import InputError
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import ControllerReading, Controllers
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.planning.controllers import ControllerState
+from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.policy import Policy
+
+#: How long a veto lasts without another read. It doubles each time the check fails again.
+VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
+
+
+@dataclass(frozen=True, slots=True)
+class _Veto:
+    blockers: tuple[Blocker, ...]
+    until: float  #: monotonic seconds
+    times: int  #: consecutive failed checks
+
+
+class Candidates:
+    """Checks of candidates, and the vetoes that result from them. For the loop's thread."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        controllers: Controllers,
+        history: DrainHistory,
+        policy: Policy,
+        clock: Clock,
+        refusal: Callable[[str], Blocker | None] | None = None,
+    ) -> None:
+        """*refusal* returns why the provider would not remove a node's machine; it may raise ReschedulerError.
+
+        None means that the provider is not asked.
+        """
+        self._view = view
+        self._controllers = controllers
+        self._history = history
+        self._policy = policy
+        self._clock = clock
+        self._refusal = refusal
+        self._vetoes: dict[str, _Veto] = {}  # including those that expired recently
+
+    def vetoes(self) -> Mapping[str, tuple[Blocker, ...]]:
+        """Return the active vetoes by node."""
+        now = self._clock.monotonic()
+        known = VETOES.longest.total_seconds()
+        self._vetoes = {node: veto for node, veto in self._vetoes.items() if now < veto.until + known}
+        return {node: veto.blockers for node, veto in self._vetoes.items() if now < veto.until}
+
+    def judge(self, plan: Plan) -> tuple[Blocker, ...]:
+        """Return the reasons not to execute *plan*.
+
+        Raises ReschedulerError if a controller cannot be read or the provider does not respond. A controller that
+        cannot be decoded blocks this node only.
+        """
+        refused = self._refusal(plan.node) if self._refusal is not None else None
+        blockers = (refused,) if refused is not None else self._of_controllers(plan)
+        self._veto(plan.node, blockers)
+        return blockers
+
+    def _of_controllers(self, plan: Plan) -> tuple[Blocker, ...]:
+        uids = {placement.pod.uid for placement in plan.placements}
+        movers = [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
+        owners = frozenset((pod.namespace, pod.owner) for pod in movers if pod.owner is not None)
+        if not owners:
+            return ()
+        try:
+            read = self._read(owners)
+        except InputError as error:
+            return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
+        return (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
+
+    def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
+        before = self._vetoes.pop(node, None)
+        if blockers:
+            times = 1 if before is None else before.times + 1
+            until = self._clock.monotonic() + VETOES.seconds_after(times)
+            self._vetoes[node] = _Veto(blockers, until, times)
+
+    def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> ControllerReading:
+        siblings = self._view.siblings({namespace for namespace, _ in owners})
+        return self._controllers.read(owners, (), siblings)
+
+    def _of_pods(self, read: ControllerReading, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
+        """Return blockers for Jobs that the drain could fail and StatefulSets whose other pods are not all Ready."""
+        states = [state for _, state in sorted(read.states.items())]
+        blockers = [*job_blockers(states, movers, self._policy.move_jobs)]
+        for state in filter(lambda state: state.ordered, states):
+            pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
+            for pod in pods:
+                if unready := self._unready(state, pod):
+                    detail = f"pods of {state.controller} are moved only while all other replicas are Ready: {unready}"
+                    blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pod.key))
+                    break
+        return tuple(blockers)
+
+    def _unready(self, state: ControllerState, mover: Pod) -> str:
+        """Return a text with the number of the StatefulSet's other pods that are not Ready, or ""."""
+        replicas = self._view.replicas([state], evicted=(mover.uid,)).get(state.controller)
+        ready = replicas.ready if replicas is not None else 0
+        missing = (state.wanted or 1) - 1 - ready
+        return f"{missing} not Ready" if missing > 0 else ""
+
+    def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
+        states = {uid: state for state in read.states.values() for uid in state.owner_uids}
+        pods: dict[ControllerState, list[Pod]] = {state: [] for state in read.states.values()}
+        for pod in self._view.pods().values():
+            if pod.owner is not None and (state := states.get(pod.owner.uid)) is not None:
+                pods[state].append(pod)
+        return pods

@@ -1,0 +1,158 @@
+"""The history of earlier drains, also of earlier processes and leaders, as the loop reads and extends it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from predicates.objects import Pod
+from rescheduler.backoff import Backoff
+from rescheduler.clock import Clock
+from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
+from rescheduler.observe.events import Held, Report, Waiting
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt, owing
+from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.waits import Pause, Waits
+from rescheduler.settings import Timing
+
+
+def waits(timing: Timing) -> Waits:
+    """Return the waits that the flags specify."""
+    return Waits(
+        cooldown=Backoff(timing.node_cooldown, timing.node_cooldown_max),
+        pause=Backoff(timing.failure_pause, timing.failure_pause_max),
+        returned=Backoff(timing.return_wait, timing.return_wait_max),
+        moves_per_pod=timing.max_moves_per_pod_per_day,
+    )
+
+
+class DrainHistory:
+    """The history of earlier drains. For the loop's thread. Changes are stored by the next :meth:`save`."""
+
+    def __init__(
+        self,
+        store: MemoryStorage,
+        timing: Timing,
+        clock: Clock,
+        report: Report,
+        leading: Callable[[], bool],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        """For the arguments see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory`."""
+        self._delay = timing.node_drain_delay
+        self._waits = waits(timing)
+        self._clock = clock
+        self._dry_run = dry_run
+        self._synced = SyncedMemory(store, self._waits, clock, report, leading, dry_run=dry_run)
+
+    def refresh(self) -> None:
+        """Read the stored memory at the start of a round; see :meth:`SyncedMemory.refresh`."""
+        self._synced.refresh()
+
+    def save(self) -> bool:
+        """Store the changes. Return whether all are stored; see :meth:`SyncedMemory.save`."""
+        return self._synced.save()
+
+    def forget(self) -> None:
+        """Discard the memory because another replica leads."""
+        self._synced.forget()
+
+    # Queries
+
+    @property
+    def memory(self) -> Memory:
+        return self._synced.memory
+
+    def held(self) -> Held | None:
+        """Return why the history of earlier drains does not allow a drain at present, or None."""
+        now = self._clock.now()
+        if self._synced.trouble and not self._dry_run:
+            return Held(Waiting.MEMORY_UNREADABLE, f"the memory cannot be read or stored: {self._synced.trouble}")
+        drained_at = self.memory.drained_at
+        if drained_at is not None and (left := drained_at + self._delay - now) > timedelta():
+            return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left.total_seconds():.0f} s more")
+        if (until := self.memory.failure.active(now)) is not None:
+            detail = "replacement pods of the last drains did not run in time; drains wait until"
+            return Held(Waiting.FAILURE_PAUSE, f"{detail} {until:%Y-%m-%dT%H:%M:%SZ}")
+        if (until := self.memory.returned.active(now)) is not None:
+            detail = "evicted pods returned to on-demand nodes; drains wait until"
+            advice = "--manage-soft-taint would make the scheduler avoid these nodes"
+            return Held(Waiting.RETURNED_PODS, f"{detail} {until:%Y-%m-%dT%H:%M:%SZ}; {advice}")
+        return None
+
+    def cooling(self) -> Mapping[str, Cooldown]:
+        """Return the nodes that are cooling down."""
+        return self.memory.cooldowns.active(self._clock.now())
+
+    def vetoes(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
+        """Return why *node* must not be drained at present. Pods that returned to it are noted.
+
+        *pods* are all pods, on any node, of the controllers whose pods would be evicted from *node*.
+        """
+        movements, blockers = self.memory.movements.judge(node, pods, self._clock.now(), self._waits)
+        self._note(movements=movements)
+        return blockers
+
+    # Changes
+
+    def drained(self) -> None:
+        """Start the drain delay."""
+        self._note(drained_at=self._clock.now())
+
+    def node_failed(self, node: str, uid: str, reason: str = "", detail: str = "") -> Cooldown:
+        """Start the cooldown of *node* after a failed drain. *reason* is shown in place of ``cooling-down``."""
+        cooldowns = self.memory.cooldowns
+        cooldowns = cooldowns.failed(node, uid, self._clock.now(), self._waits.cooldown, reason, detail)
+        self._note(cooldowns=cooldowns)
+        return cooldowns.by_node[node]
+
+    def node_succeeded(self, node: str) -> None:
+        self._note(cooldowns=self.memory.cooldowns.succeeded(node))
+
+    def keep_nodes(self, uids: Mapping[str, str]) -> None:
+        """Delete the cooldowns of all nodes except *uids* (UID by name)."""
+        self._note(cooldowns=self.memory.cooldowns.kept(uids))
+
+    def landing_failed(self) -> datetime:
+        """Note that replacement pods did not run in time. Return until when drains wait."""
+        return self._lengthen("failure")
+
+    def landing_succeeded(self) -> None:
+        self._note(failure=Pause())
+
+    def pods_returned(self) -> datetime:
+        """Note that most pods of a drain returned to on-demand nodes. Return until when drains wait."""
+        return self._lengthen("returned")
+
+    def pods_stayed(self) -> None:
+        self._note(returned=Pause())
+
+    @property
+    def debts(self) -> tuple[OpenDebt, ...]:
+        return self.memory.debts
+
+    def owe(self, node: str, debts: Iterable[Debt]) -> None:
+        """Set the debts of the drain of *node*. An empty list means that all are paid."""
+        self._note(debts=owing(self.memory.debts, node, debts, self._clock.now()))
+
+    def waive(self, controllers: Collection[str]) -> None:
+        self._note(debts=self.memory.waived(controllers).debts)
+
+    def moved(self, controller: Controller, pods: int, at: datetime) -> None:
+        """Note that a drain, whose evictions started *at* this time, evicted *pods* pods of *controller*."""
+        self._note(movements=self.memory.movements.moved(controller, pods, at))
+
+    def _lengthen(self, name: str) -> datetime:
+        pause: Pause = getattr(self.memory, name)
+        now = self._clock.now()
+        longer = pause.lengthened(now, self._waits.pause)
+        self._note(**{name: longer})
+        return longer.until or now
+
+    def _note(self, **changes: Any) -> None:
+        self._synced.memory = msgspec.structs.replace(self._synced.memory, **changes)

@@ -1,0 +1,93 @@
+"""Record the results of drains in the memory: delays, cooldowns, pauses, debts and moves."""
+
+from datetime import datetime
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Phase, Why
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.observe.events import Compared, CoolingDown, InvolvedNode, Report
+from rescheduler.planning.landing import Landed
+from rescheduler.planning.outcome import Reason
+
+#: Failures that the node did not cause; it does not cool down after them.
+NOT_CAUSED_BY_NODE: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
+
+#: Failures that are shown as the reason while the node cools down. For all others the reason is ``cooling-down``.
+_REASONS: Final = {Why.EVICTION_REFUSED: Reason.EVICTION_REFUSED, Why.REFUSED: Reason.PROVIDER_REFUSED}
+
+
+class DrainRecords:
+    """Records the results of drains. For the loop's thread."""
+
+    def __init__(
+        self, history: DrainHistory, view: ClusterView, clock: Clock, report: Report, *, returns_pause: bool = True
+    ) -> None:
+        """With *returns_pause*, drains pause after a drain whose pods mostly returned to on-demand nodes."""
+        self._returns_pause = returns_pause
+        self._history = history
+        self._view = view
+        self._clock = clock
+        self._report = report
+
+    def store_before_end(self, drain: Drain) -> None:
+        """Store the debts of a drain and start the drain delay. This process may be killed at any moment."""
+        self._owe(drain)
+        self._history.save()
+
+    def store_expected(self, drain: Drain) -> bool:
+        """Store the expected debts of a drain before its first eviction: the Node and its mark may be deleted.
+
+        Return whether they are stored.
+        """
+        self._history.owe(drain.node, drain.debts.values())
+        return self._history.save()
+
+    def record_landing(self, landed: Landed) -> None:
+        """Record where the replacement pods of a successful drain were placed."""
+        outcomes = {str(outcome): pods for outcome, pods in landed.outcomes.items()}
+        self._report(Compared(landed.node, outcomes, landed.returned))
+        self._history.landing_succeeded()
+        if landed.badly and self._returns_pause:
+            self._history.pods_returned()
+        else:
+            self._history.pods_stayed()
+
+    def record_end(self, drain: Drain, began: datetime) -> None:
+        """Record the end of a drain whose evictions started at *began*."""
+        for controller in sorted(set(drain.controllers.values())):
+            pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
+            if pods:
+                self._history.moved(controller, pods, began)
+        self._owe(drain)
+        if drain.rolled_back:
+            pass  # the result of the drain is not known
+        elif drain.failure is None:
+            self._history.node_succeeded(drain.node)
+        else:
+            self._failed(drain, drain.failure)
+        self._history.save()
+
+    def _owe(self, drain: Drain) -> None:
+        """Record unpaid debts. A drain that evicted a pod or requested a termination starts the drain delay.
+
+        An eviction that timed out may have been accepted, so its debt counts as well.
+        """
+        earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
+        debts = [debt for each, debt in drain.debts.items() if earlier or each in drain.begun]
+        if debts or not earlier:
+            self._history.owe(drain.node, debts)
+        ordered = drain.ordered or drain.phase is Phase.ORDERING
+        if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
+            self._history.drained()
+
+    def _failed(self, drain: Drain, failure: Failure) -> None:
+        if failure.why in LANDING_FAILURES:
+            self._history.landing_failed()
+        node = self._view.node(drain.node)
+        if failure.why in NOT_CAUSED_BY_NODE or node is None:
+            return
+        reason = _REASONS.get(failure.why, "")
+        cooldown = self._history.node_failed(drain.node, node.metadata.uid, reason, failure.detail)
+        self._report(CoolingDown(InvolvedNode(drain.node, node.metadata.uid), cooldown.until, cooldown.failures))

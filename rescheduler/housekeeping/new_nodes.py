@@ -1,0 +1,89 @@
+"""Cordon nodes that join before their machine is fully built, until the provider reports it as running.
+
+Some systems register a node while its network is still being set up. Pods that are bound to it then can prevent the
+network's own pods from starting. Providers report such machines with
+:meth:`~rescheduler.providers.base.CloudProvider.building`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from predicates.objects import Node
+from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError
+from rescheduler.execution import node_refs
+from rescheduler.execution.context import PROVIDER_SECONDS, DrainContext
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe.events import ErrorKind, Report, Trouble
+from rescheduler.planning.candidates import UNFINISHED
+from rescheduler.planning.drainability import instant
+
+#: A node that joined longer ago is uncordoned regardless of what the provider reports.
+LONGEST: Final = timedelta(minutes=30)
+
+log = logging.getLogger(__name__)
+
+
+class NewNodes:
+    """Cordons and uncordons new nodes. For the loop's thread of the leader."""
+
+    def __init__(self, access: DrainContext, report: Report) -> None:
+        self._access = access
+        self._report = report
+
+    def keep(self, nodes: Iterable[Node]) -> bool:
+        """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether there were any.
+
+        Nothing is changed while the provider does not respond. The next round retries what failed.
+        """
+        now, identity = self._access.clock.now(), self._access.identity
+        young, ours = [], []
+        for node in nodes:
+            if _joined(node, now) < LONGEST:
+                young.append(node)
+            if node.metadata.annotations.get(UNFINISHED) == identity:
+                ours.append(node)
+        if not young and not ours:
+            return False
+        try:
+            building = self._building(young)
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}"))
+            return False
+        begun = [node for node in young if node.name in building and not node.spec.unschedulable]
+        for node in begun:
+            edit = NodeEdit(cordon=True, annotate={UNFINISHED: identity})
+            self._write(node, edit, "is cordoned until its machine is built")
+        finished = [node for node in ours if node.name not in building and _is_fit(node, now)]
+        for node in finished:
+            edit = NodeEdit(cordon=False, annotate={UNFINISHED: None}, only_if=self._not_ours)
+            self._write(node, edit, "takes pods: its machine is built")
+        return bool(begun or finished)
+
+    def _building(self, nodes: Sequence[Node]) -> frozenset[str]:
+        deadline = self._access.clock.monotonic() + PROVIDER_SECONDS
+        return self._access.provider.building([node_refs.ref(node) for node in nodes], deadline=deadline)
+
+    def _write(self, node: Node, edit: NodeEdit, done: str) -> None:
+        try:
+            self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
+        except (NotFound, MarkLost, NotLeading) as error:  # nothing left to do for this replica
+            log.debug("%s", error)
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.WRITE, str(error), node.name))
+        else:
+            log.info("node %s %s", node.name, done)
+
+    def _not_ours(self, annotations: Mapping[str, str]) -> str:
+        return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
+
+
+def _is_fit(node: Node, now: datetime) -> bool:
+    return node.condition("Ready") == "True" or _joined(node, now) >= LONGEST
+
+
+def _joined(node: Node, now: datetime) -> timedelta:
+    """Return the time since *node* was created; timedelta.max without a creation timestamp."""
+    created = instant(node.metadata.creation_timestamp)
+    return now - created if created is not None else timedelta.max

@@ -1,0 +1,173 @@
+"""The memory of a process and its copy in the ConfigMap, which is read each round and written after changes.
+
+A ConfigMap that cannot be read is never overwritten: its content may forbid a drain.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rescheduler.clock import Clock
+from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Unauthorized
+from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
+from rescheduler.observe.events import ErrorKind, Report, Trouble
+from rescheduler.planning.memory import Memory, dump, load
+from rescheduler.planning.waits import Waits
+
+#: Maximum number of attempts when a write fails with a conflict.
+ATTEMPTS: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+class MemoryStorage(Protocol):
+    """The methods of :class:`rescheduler.kube.memory.MemoryStore` that are used here, documented there."""
+
+    def read(self) -> Reading: ...
+
+    def write(self, content: bytes, summary: str, version: str) -> str: ...
+
+    def was_created(self) -> bool: ...
+
+    def note_created(self) -> None: ...
+
+
+def loaded(store: object, content: bytes) -> Memory:
+    """Decode *content*, which was read from *store*. Raises InputError with the name of the store."""
+    try:
+        return load(content)
+    except InputError as error:
+        raise InputError(f"{store}: {error}; to start with an empty memory, delete it") from error
+
+
+class SyncedMemory:
+    """The memory and its stored copy. For the loop's thread. :meth:`save` stores changes of :attr:`memory`."""
+
+    def __init__(
+        self,
+        store: MemoryStorage,
+        waits: Waits,
+        clock: Clock,
+        report: Report,
+        leading: Callable[[], bool],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        """*leading* returns whether this replica may write at present. A dry run writes nothing."""
+        self.memory = Memory()
+        self.trouble = ""  #: why it cannot be read or stored, or ""
+        self._store = store
+        self._waits = waits
+        self._clock = clock
+        self._report = report
+        self._leading = leading
+        self._dry_run = dry_run
+        self._base = Memory()  # as it was when it was last read or written
+        self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
+        self._due = False  # it must be written even if nothing has changed
+        self._readable = False
+        self._known = False  # this process has seen the ConfigMap
+        self._noted = False  # the Lease records that the ConfigMap was created
+
+    def refresh(self) -> None:
+        """Read the ConfigMap at the start of a round, apply waivers, and write it if necessary.
+
+        For the leader. Raises ReschedulerError if the API server does not respond.
+        """
+        before, self.trouble, self._readable = self.trouble, "", False
+        try:
+            self._look()
+        except (InputError, Unauthorized) as error:
+            self.trouble = str(error)
+            if self._dry_run and self.trouble != before:
+                self._report(Trouble(ErrorKind.READ, f"this dry run does not know the memory: {error}"))
+            return
+        self.memory = self.memory.bounded(self._clock.now(), self._waits)
+        self.save()
+
+    def save(self) -> bool:
+        """Store the changes. Return whether all are stored; otherwise no drain starts until they are.
+
+        Errors are reported and not raised.
+        """
+        if self._dry_run or (self.memory == self._base and not self._due):
+            return True
+        if not self._readable or not self._leading():
+            return False
+        try:
+            self._write()
+        except ReschedulerError as error:
+            if not self._leading():
+                return False  # not an error: another replica writes it now
+            self.trouble = str(error)
+            self._report(Trouble(ErrorKind.WRITE, f"the memory is not stored: {error}"))
+            return False
+        self.trouble = ""
+        return True
+
+    def forget(self) -> None:
+        """Discard the memory, with unsaved changes, because another replica leads."""
+        self.memory = self._base = Memory()
+        self.trouble = self._version = ""
+
+    def _look(self) -> None:
+        match self._store.read():
+            case Stored() as stored:
+                self._take(stored)
+                self._note_created()
+            case Absent():
+                self._start_again()
+            case UnreadableMemory(why):
+                raise InputError(why)
+        self._readable = True
+
+    def _take(self, stored: Stored) -> None:
+        """Replace the memory with what is stored, merge unsaved changes into it, and apply waivers."""
+        if stored.version != self._version:
+            theirs = loaded(self._store, stored.content)
+            self.memory = theirs if self.memory == self._base else self.memory.merged(theirs, self._base)
+            self._base, self._version, self._due = theirs, stored.version, False
+        if stored.waived:
+            for owed in self.memory.debts:
+                if str(owed.debt.controller) in stored.waived:
+                    log.warning("waived: the debt to %s of the drain of %s", owed.debt.controller, owed.node)
+            self.memory = self.memory.waived(stored.waived)
+            self._due = True
+
+    def _start_again(self) -> None:
+        """Start with an empty memory, because the ConfigMap does not exist.
+
+        If it existed before, its content may have forbidden a drain, so the drain delay starts. Debts that this process
+        knows are kept.
+        """
+        if self._known or self._store.was_created():
+            log.warning("%s was deleted: the drain delay starts again", self._store)
+            self.memory = Memory(drained_at=self._clock.now(), debts=self.memory.debts)
+        self._version, self._due = "", True
+
+    def _write(self) -> None:
+        refused: ReschedulerError | None = None
+        for _ in range(ATTEMPTS):
+            now = self._clock.now()
+            memory = self.memory.current(now, self._waits)
+            try:
+                self._version = self._store.write(dump(memory), memory.summary(now), self._version)
+            except (Conflict, NotFound) as error:
+                refused = error
+                self._look()
+                continue
+            self.memory = self._base = memory
+            self._due = False
+            self._note_created()
+            return
+        raise Conflict(f"{refused} (tried {ATTEMPTS} times)")
+
+    def _note_created(self) -> None:
+        self._known = True
+        if self._noted or self._dry_run:
+            return
+        with contextlib.suppress(NotFound):  # there may be no Lease
+            if not self._store.was_created():
+                self._store.note_created()
+            self._noted = True

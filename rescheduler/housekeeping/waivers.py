@@ -1,0 +1,38 @@
+"""Waivers: a user tells the daemon not to wait for replacement pods that an earlier drain still owes."""
+
+from collections.abc import Sequence
+
+from rescheduler.errors import Conflict, InputError
+from rescheduler.housekeeping.synced_memory import ATTEMPTS, loaded
+from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
+
+
+def waive(store: MemoryStore, controllers: Sequence[str]) -> None:
+    """Waive all debts to *controllers* (``namespace/Kind/name``). The daemon applies it in its next round.
+
+    Raises InputError, and waives nothing, if one of them is owed nothing or if the memory is missing or unreadable.
+    Other errors as in :meth:`~rescheduler.kube.memory.MemoryStore.waive`.
+    """
+    refused = Conflict("")
+    for _ in range(ATTEMPTS):
+        stored = _stored(store)
+        owed = sorted({str(debt.debt.controller) for debt in loaded(store, stored.content).debts})
+        if unknown := [name for name in controllers if name not in owed]:
+            raise InputError(f"{', '.join(unknown)}: no open debt; open debts: {', '.join(owed) or 'none'}")
+        try:
+            store.waive({*stored.waived, *controllers}, stored.version)
+        except Conflict as error:
+            refused = error
+        else:
+            return
+    raise refused
+
+
+def _stored(store: MemoryStore) -> Stored:
+    match store.read():
+        case Stored() as stored:
+            return stored
+        case Absent():
+            raise InputError(f"{store}: not found, so nothing is owed; see --namespace and --memory-name")
+        case UnreadableMemory(why):
+            raise InputError(why)

@@ -1,1 +1,0 @@
-"""The parts that stand between us and Liqo: discovery knows clusters, the node manager makes virtual nodes of them."""

@@ -1,1 +1,0 @@
-"""Which clusters share their resources: kept in a database, told by Secrets and by the clusters' own agents."""

@@ -1,0 +1,30 @@
+"""Connections of the HTTPS services, whose requests know the client's names."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+
+from rescheduler.net import connection
+
+
+class PeerConnection(connection.HttpConnection):
+    """An HTTP connection whose requests have the names of the client's certificate."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = self.app_state | {"peer": names(transport.get_extra_info("peercert") or {})}
+
+
+def names(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the common name and the DNS and URI names of a certificate (as of `ssl.SSLSocket.getpeercert`)."""
+    subject = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    alternatives = [value for kind, value in certificate.get("subjectAltName", ()) if kind in {"DNS", "URI"}]
+    return frozenset(subject + alternatives)
+
+
+def peer(request: Request) -> frozenset[str]:
+    """Return the names in the client's certificate; none over plain text."""
+    certified: frozenset[str] = request.state.peer
+    return certified

@@ -1,0 +1,95 @@
+"""An SQLite file that is locked by one process and readable only by its owner."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from rescheduler import decoding
+from rescheduler.errors import InputError, ReschedulerError, UsageError
+
+MEMORY: Final = ":memory:"  #: lost on a restart
+
+_BUSY_SECONDS: Final = 10.0
+_PRIVATE: Final = 0o600
+
+T = TypeVar("T")
+
+
+def opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
+    """Open the file at *path*; create the tables of *schema* if it is new. Threads must use it one at a time.
+
+    Raises UsageError if *path* cannot be written or is another kind or version of file, and InputError if it is
+    damaged or in use by another process.
+    """
+    if path != MEMORY:
+        _make(path)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
+    try:
+        _prepare(connection, schema, version)
+        if path != MEMORY:
+            _make_private(path)  # only now is it certain that the file is ours
+    except sqlite3.Error as error:
+        connection.close()
+        foreign = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+        raise (UsageError if foreign else InputError)(f"--database {path}: no usable database: {error}") from error
+    except ReschedulerError as error:
+        connection.close()
+        raise type(error)(f"--database {path}: {error}") from error
+    return connection
+
+
+def decoded(raw: str | bytes, shape: type[T]) -> T:
+    """Decode a JSON value. Raises InputError, which does not quote the value: it may be a kubeconfig."""
+    try:
+        return decoding.decode(raw, shape)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InputError(f"--database: it is damaged: an entry is not a {shape.__name__}") from None
+
+
+def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int) -> None:
+    """Create the tables of a new file, or validate an existing one. Raises UsageError and InputError."""
+    # A second process would undo or repeat the first one's changes.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN EXCLUSIVE")
+    with connection:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        tables = {_spaced(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        if found == 0 and not tables:
+            for statement in schema:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version}")
+            return
+        if found not in {0, version}:
+            raise UsageError(f"it has version {found}, expected {version}")
+        if tables != {_spaced(statement) for statement in schema}:
+            raise UsageError("it is another program's database")
+        (damage,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if damage != "ok":
+            raise InputError(f"it is damaged: {_spaced(damage)}")
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _make(path: str) -> None:
+    """Create a private file if there is none. SQLite's journal gets the same mode."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _PRIVATE)
+    except OSError as error:
+        raise UsageError(f"--database {path}: cannot be written: {error.strerror}") from error
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"--database {path}: expected a file")
+
+
+def _make_private(path: str) -> None:
+    try:
+        Path(path).chmod(_PRIVATE)
+    except OSError as error:
+        raise UsageError(f"cannot be made private: {error.strerror}") from error

@@ -1,0 +1,139 @@
+"""The database of clusters, in SQLite, with one row per cluster and source, so that no source overwrites another.
+
+An agent's description takes precedence over a Secret's. It expires; a Secret's is valid for as long as the Secret
+exists.
+"""
+
+import contextlib
+import datetime as dt
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rescheduler.errors import InputError
+from rescheduler.liqo_services.database import decoded, opened
+from rescheduler.liqo_services.discovery.messages import Listed, Said
+
+SECRET: Final = "secret"  # noqa: S105 - a kind of source
+AGENT: Final = "agent"
+SOURCES: Final = (AGENT, SECRET)  #: in order of precedence
+
+_VERSION: Final = 1
+_TABLE: Final = """
+CREATE TABLE clusters (
+    name TEXT NOT NULL,
+    source TEXT NOT NULL,
+    said TEXT NOT NULL,
+    last_seen REAL NOT NULL,
+    expires REAL,
+    PRIMARY KEY (name, source)
+) WITHOUT ROWID
+"""
+_UPSERT: Final = """
+INSERT INTO clusters (name, source, said, last_seen, expires) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name, source) DO UPDATE
+SET said = excluded.said, last_seen = excluded.last_seen, expires = excluded.expires
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A source's description of a cluster and when it expires; `None`: never."""
+
+    said: Said
+    expires: dt.datetime | None = None
+
+
+class ClusterStore:
+    """The database. Thread-safe. Changes are on disk before a call returns."""
+
+    def __init__(self, path: str) -> None:
+        """Raise UsageError if *path* cannot be written, and InputError for a file of another kind."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection = opened(path, [_TABLE], _VERSION)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def clusters(self, now: dt.datetime) -> Sequence[Listed]:
+        """Return all clusters with a valid description, by name."""
+        query = "SELECT name, source, said, last_seen FROM clusters WHERE expires IS NULL OR expires > ? ORDER BY name"
+        with self._changing() as connection:
+            rows = connection.execute(query, (now.timestamp(),)).fetchall()
+        words: dict[str, dict[str, tuple[str, float]]] = {}
+        for name, source, said, last_seen in rows:
+            words.setdefault(name, {})[source] = (said, last_seen)
+        return [_listed(name, by_source) for name, by_source in words.items()]
+
+    def said(self, source: str, name: str, now: dt.datetime) -> Said:
+        """Return the description by *source*; an empty one if there is none."""
+        query = "SELECT said FROM clusters WHERE source = ? AND name = ? AND (expires IS NULL OR expires > ?)"
+        with self._changing() as connection:
+            row = connection.execute(query, (source, name, now.timestamp())).fetchone()
+        return _decoded(row[0]) if row else Said()
+
+    def change(self, source: str, words: Mapping[str, Word], gone: Collection[str], now: dt.datetime) -> int:
+        """Store *words* and delete *gone*, completely or not at all; return how many of the latter existed."""
+        rows = [
+            (name, source, _encoded(word.said), now.timestamp(), word.expires.timestamp() if word.expires else None)
+            for name, word in words.items()
+        ]
+        with self._changing() as connection:
+            connection.executemany(_UPSERT, rows)
+            query = "DELETE FROM clusters WHERE source = ? AND name = ?"
+            return sum(connection.execute(query, (source, name)).rowcount for name in gone)
+
+    def replace(self, source: str, words: Mapping[str, Word], now: dt.datetime) -> None:
+        """Store *words* as the complete set of the source: its other descriptions are deleted."""
+        with self._changing() as connection:
+            known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()
+        self.change(source, words, {name for (name,) in known} - words.keys(), now)
+
+    def expire(self, now: dt.datetime) -> Sequence[str]:
+        """Delete expired descriptions; return their clusters."""
+        past = (now.timestamp(),)
+        with self._changing() as connection:
+            silent = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
+            connection.execute("DELETE FROM clusters WHERE expires <= ?", past)
+        return [name for (name,) in silent]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction. Raises InputError if the file cannot be read or written."""
+        with self._lock:
+            try:
+                with self._connection:
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise InputError(f"--database {self._path}: {error}") from error
+
+
+def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:
+    said = Said()
+    for source in reversed(SOURCES):
+        if source in words:
+            said = _decoded(words[source][0]).over(said)
+    return Listed(
+        name=name,
+        kubeconfig=said.kubeconfig or "",
+        resources=said.resources or {},
+        labels=said.labels or {},
+        has_nat=bool(said.has_nat),
+        price=said.price,
+        free=said.free,
+        last_seen=dt.datetime.fromtimestamp(max(seen for _, seen in words.values()), dt.UTC),
+    )
+
+
+def _encoded(said: Said) -> str:
+    return msgspec.json.encode(said).decode()
+
+
+def _decoded(text: str) -> Said:
+    return decoded(text, Said)

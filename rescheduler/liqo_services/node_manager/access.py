@@ -1,0 +1,26 @@
+"""Access to the node manager by name: a certificate of the CA alone need not permit its holder to delete nodes."""
+
+import logging
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rescheduler.liqo_services.answers import problem
+from rescheduler.liqo_services.connection import peer
+
+log = logging.getLogger(__name__)
+
+
+class Clients:
+    """A middleware for clients whose certificate has one of *names*."""
+
+    def __init__(self, application: ASGIApp, names: frozenset[str]) -> None:
+        self._application, self._names = application, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._application
+        if scope["type"] == "http" and not self._names & (shown := peer(Request(scope))):
+            who = ", ".join(sorted(shown)) or "a client without a name"
+            log.warning("%s %s: %s may not ask this node manager", scope["method"], scope["path"], who)
+            answer = problem(403, f"{who} may not ask this node manager")
+        await answer(scope, receive, send)

@@ -1,0 +1,214 @@
+"""Machines, combined from records, slices, VirtualNodes and Nodes. No I/O."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
+from rescheduler.liqo_services.node_manager.resources import (
+    GROUP_LABEL,
+    LiqoNode,
+    LiqoObjects,
+    ResourceSlice,
+    VirtualNode,
+)
+from rescheduler.providers.base import InstanceError, InstanceState
+from rescheduler.providers.liqo.messages import SCHEME
+
+#: Error codes.
+OUT_OF_RESOURCES: Final = "OUT_OF_RESOURCES"  #: the cluster denied the amount
+DENIED: Final = "DENIED"  #: the cluster denied the slice for another reason
+TIMED_OUT: Final = "NOT_READY_IN_TIME"
+NO_PEERING: Final = "NO_PEERING"
+REFUSED: Final = "REFUSED"  #: the local API server rejected the slice
+
+
+class MachineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of a machine since its reservation."""
+
+    name: str
+    group: str
+    cluster: str
+    resources: dict[str, str]
+    since: dt.datetime
+    ordered: bool = False  #: its slice was created
+    ran: bool = False  #: its Node has been Ready
+    error: str = ""  #: a code; empty: none
+    message: str = ""
+    failed_at: dt.datetime | None = None
+    removed_at: dt.datetime | None = None
+
+    def without_error(self) -> "MachineRecord":
+        """Return the record of a machine that has recovered from its error."""
+        return replace(self, error="", message="", failed_at=None)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualMachine:
+    """A member of a group, from its reservation until all of its objects are gone."""
+
+    name: str
+    group: str
+    cluster: str
+    state: InstanceState
+    since: dt.datetime
+    provider_id: str
+    held: Amounts
+    error: InstanceError | None = None
+    slice: ResourceSlice | None = None
+    virtual_node: VirtualNode | None = None
+    node: LiqoNode | None = None
+    record: MachineRecord | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is part of its group's size."""
+        return self.state is not InstanceState.DELETING
+
+    @property
+    def recovered(self) -> bool:
+        """Whether its recorded error was a denial and the slice has been granted since."""
+        record = self.record
+        return record is not None and record.error in {OUT_OF_RESOURCES, DENIED} and self.virtual_node is not None
+
+    @property
+    def unmarked(self) -> bool:
+        """Whether its Node is Ready but has no provider ID or group labels yet."""
+        return self.node is not None and self.node.ready and not _marked(self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesView:
+    """All machines at one time, by name."""
+
+    machines: Mapping[str, VirtualMachine] = field(default_factory=dict)
+
+    def members(self, group: str) -> Sequence[VirtualMachine]:
+        return [machine for machine in self.machines.values() if machine.group == group]
+
+    def size(self, group: str) -> int:
+        return sum(machine.counts for machine in self.members(group))
+
+    def sound(self, group: str) -> int:
+        """Count the group's machines without errors; failed ones are about to be given back."""
+        return sum(machine.counts and machine.error is None for machine in self.members(group))
+
+    def of_cluster(self, cluster: str) -> Sequence[VirtualMachine]:
+        return [machine for machine in self.machines.values() if machine.cluster == cluster]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """The records, the state of the cluster, and the machines derived from both."""
+
+    records: Sequence[MachineRecord]
+    seen: LiqoObjects
+    view: MachinesView
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The clusters with a slice, of any owner, or with a reservation."""
+        return self.seen.lenders.union(machine.cluster for machine in self.view.machines.values())
+
+
+def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:
+    """Derive the machines. If records and the cluster's state differ, the latter is correct.
+
+    A record whose slice was created and no longer exists belongs to a machine that is gone.
+    """
+    written = {record.name: record for record in records}
+    names = dict.fromkeys([*written, *seen.slices, *_orphans(seen)])
+    derived = (_machine(name, written.get(name), seen, now) for name in names)
+    machines = {machine.name: machine for machine in derived if machine is not None}
+    return MachinesView(dict(sorted(machines.items(), key=lambda pair: (pair[1].since, pair[0]))))
+
+
+def _orphans(seen: LiqoObjects) -> list[str]:
+    """Return our Nodes, including those without slice and record."""
+    return [name for name, node in seen.nodes.items() if node.metadata.labels.get(GROUP_LABEL)]
+
+
+def _machine(name: str, record: MachineRecord | None, seen: LiqoObjects, now: dt.datetime) -> VirtualMachine | None:
+    piece, virtual, node = seen.slices.get(name), seen.virtual_nodes.get(name), seen.nodes.get(name)
+    group = _group(piece, node, record)
+    parts = (piece, virtual, node)
+    reserved = record is not None and not record.ordered and record.removed_at is None
+    if not group or not (reserved or any(parts)):
+        return None
+    return VirtualMachine(
+        name=name,
+        group=group,
+        cluster=piece.cluster if piece else record.cluster if record else "",
+        state=_state(piece, virtual, node, record),
+        since=_since(piece, record, now),
+        provider_id=(node.spec.provider_id if node else "") or SCHEME + name,
+        held=_held(piece, record),
+        error=_error(piece, virtual, record),
+        slice=piece,
+        virtual_node=virtual,
+        node=node,
+        record=record,
+    )
+
+
+def _group(piece: ResourceSlice | None, node: LiqoNode | None, record: MachineRecord | None) -> str:
+    if piece is not None:
+        return piece.metadata.labels.get(GROUP_LABEL, "")
+    if record is not None:
+        return record.group
+    return node.metadata.labels.get(GROUP_LABEL, "") if node else ""
+
+
+def _state(
+    piece: ResourceSlice | None, virtual: VirtualNode | None, node: LiqoNode | None, record: MachineRecord | None
+) -> InstanceState:
+    """Return the state. A machine is running once its Node has our marks, whether it is Ready or not.
+
+    It stays running while Liqo recreates its Node.
+    """
+    if piece is None and record is not None and not record.ordered and record.removed_at is None:
+        return InstanceState.CREATING
+    if piece is None or piece.metadata.deletion_timestamp or (virtual is not None and virtual.ending):
+        return InstanceState.DELETING
+    if node is not None and node.metadata.deletion_timestamp:
+        return InstanceState.DELETING
+    ran = record is not None and record.ran
+    return InstanceState.RUNNING if ran or (node and _marked(node)) else InstanceState.CREATING
+
+
+def _marked(node: LiqoNode) -> bool:
+    """Whether the Node has a provider ID, from us or Liqo, and our labels."""
+    return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
+
+
+def _since(piece: ResourceSlice | None, record: MachineRecord | None, now: dt.datetime) -> dt.datetime:
+    if record is not None:
+        return record.since
+    text = piece.metadata.creation_timestamp if piece else ""
+    return dt.datetime.fromisoformat(text) if text else now
+
+
+def _held(piece: ResourceSlice | None, record: MachineRecord | None) -> Amounts:
+    """Return the resources that the machine uses of its cluster."""
+    if piece is None:
+        return amounts(record.resources) if record else {}
+    return amounts({name: str(text) for name, text in (piece.status.resources or piece.spec.resources).items()})
+
+
+def _error(
+    piece: ResourceSlice | None, virtual: VirtualNode | None, record: MachineRecord | None
+) -> InstanceError | None:
+    """Return the error. A denial after the VirtualNode was created does not concern that node."""
+    if piece is not None and virtual is None and (denied := piece.denied):
+        words = " ".join(f"{denied.reason}: {denied.message}".strip(": ").split())
+        message = f"cluster {piece.cluster} denied it ({denied.type}){': ' if words else ''}{words}"
+        return _instance_error(OUT_OF_RESOURCES if denied.type == "Resources" else DENIED, message)
+    return _instance_error(record.error, record.message) if record is not None and record.error else None
+
+
+def _instance_error(code: str, message: str) -> InstanceError:
+    return InstanceError(code, message, out_of_resources=code == OUT_OF_RESOURCES)

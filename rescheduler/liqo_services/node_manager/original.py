@@ -1,0 +1,229 @@
+"""The original routes of Liqo's cluster autoscaler, with the responses that it expects.
+
+They change things by GET, as its gRPC server requests them. POST is equivalent; with *post_only* it is required.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
+from rescheduler.liqo_services.answers import answer, body, problem, status_of
+from rescheduler.liqo_services.node_manager import pricing
+from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
+from rescheduler.liqo_services.node_manager.config import (
+    Cost,
+    GroupSection,
+    GroupTaintSection,
+    ResourcesSection,
+    check_group,
+    group,
+)
+from rescheduler.liqo_services.node_manager.config import Size as GroupSize
+from rescheduler.liqo_services.node_manager.groups import GPU, VirtualNodeGroup
+from rescheduler.liqo_services.node_manager.machines import VirtualMachine
+from rescheduler.liqo_services.node_manager.resources import DEFAULT_CLASS
+from rescheduler.liqo_services.node_manager.service import NodeManagerService
+from rescheduler.net.config_files import Section
+from rescheduler.providers.base import Accepted, DeleteOutcome, InstanceState, Refusal, Refused, error_of
+from rescheduler.providers.fleet.provider import hours
+from rescheduler.providers.liqo.messages import Amounts as Bounds
+from rescheduler.providers.liqo.messages import Group as GroupAnswer
+from rescheduler.providers.liqo.messages import GroupNode, GroupTemplate, NodeState, Size
+
+#: Cluster Autoscaler's numbers of states.
+_STATES: Final = {
+    InstanceState.UNKNOWN: 0,
+    InstanceState.RUNNING: 1,
+    InstanceState.CREATING: 2,
+    InstanceState.DELETING: 3,
+}
+_HOUR: Final = 1.0
+
+
+class NewGroup(Section, frozen=True, kw_only=True):
+    """The body of ``/nodegroup/create``: the original keys, and those of configured groups."""
+
+    id: str
+    max_size: GroupSize
+    min_size: GroupSize = 0
+    current_size: GroupSize = 0
+    nodes: list[Any] | None = None
+    resources: ResourcesSection | None = None
+    selector: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    taints: list[GroupTaintSection] = msgspec.field(default_factory=list)
+    cost: Cost = 1.0
+    slice_class: str = msgspec.field(default=DEFAULT_CLASS, name="class")
+
+
+def routes(service: NodeManagerService, *, post_only: bool) -> Sequence[Route]:
+    changing = ["POST"] if post_only else ["POST", "GET"]
+    asked: dict[str, Callable[[Request], Response]] = {
+        "/nodegroup": lambda _: answer([_group(known) for known in service.groups().values()]),
+        "/nodegroup/ownership": lambda request: answer(_owner(service, _text(request, "id"))),
+        "/nodegroup/current-size": lambda request: answer(_size(service, _text(request, "id"))),
+        "/nodegroup/nodes": lambda request: answer(_nodes(service, _text(request, "id"))),
+        "/nodegroup/template": lambda request: answer(_template(service.group(_text(request, "id")))),
+        "/nodegroup/nodeprice": lambda request: answer(node_price(service, request, _text(request, "id"))),
+        "/nodegroup/podprice": lambda request: answer(_pod_price(service, request)),
+        "/gpu/label": lambda _: answer(GPU),
+        "/gpu/types": lambda _: answer([GPU]),
+    }
+    changes: dict[str, Callable[[Request], Response]] = {
+        "/nodegroup/scaleup": lambda request: _scale_up(service, request),
+        "/nodegroup/scaledown": lambda request: _scale_down(service, request),
+        "/nodegroup/destroy": lambda request: _destroy(service, request),
+    }
+    return [
+        *(Route(path, verb, methods=["GET"]) for path, verb in asked.items()),
+        *(Route(path, verb, methods=changing) for path, verb in changes.items()),
+        Route("/nodegroup/create", with_body(lambda _, raw: _create(service, raw)), methods=changing),
+    ]
+
+
+def _group(known: VirtualNodeGroup) -> GroupAnswer:
+    return GroupAnswer(id=known.id, max_size=known.max_size, min_size=known.min_size)
+
+
+def _owner(service: NodeManagerService, node: str) -> GroupAnswer:
+    """Return the group of a node, given its name or provider ID, which is also a placeholder's name."""
+    owner = service.group_of(node)
+    return _group(owner) if owner else GroupAnswer(id="", max_size=0, min_size=0)
+
+
+def _size(service: NodeManagerService, name: str) -> Size:
+    service.group(name)
+    return Size(current_size=service.view().size(name))
+
+
+def _nodes(service: NodeManagerService, name: str) -> list[GroupNode]:
+    service.group(name)
+    return [_node(machine) for machine in service.view().members(name)]
+
+
+def _node(machine: VirtualMachine) -> GroupNode:
+    error = f"{machine.error.code}: {machine.error.message}" if machine.error else ""
+    return GroupNode(id=machine.name, state=NodeState(instance_state=_STATES[machine.state], instance_error_info=error))
+
+
+def _template(known: VirtualNodeGroup) -> GroupTemplate:
+    return GroupTemplate(
+        nodegroup_id=known.id,
+        resources=Bounds(min={**known.template_resources}, max={**known.template_resources, **known.most}),
+        labels=known.template_labels,
+        cost=known.cost,
+    )
+
+
+def _scale_up(service: NodeManagerService, request: Request) -> Response:
+    service.increase(_text(request, "id"), _count(request))
+    return answer(True)
+
+
+def _scale_down(service: NodeManagerService, request: Request) -> Response:
+    """Remove a node; the response is an empty 200 if it is being deleted or gone."""
+    node = _text(request, "id")
+    outcome = service.remove(_text(request, "nodegroupid"), node)
+    if (error := refusal(node, outcome)) is not None:
+        return problem(status_of(error), str(error))
+    return Response()
+
+
+def refusal(node: str, outcome: DeleteOutcome) -> ReschedulerError | None:
+    """Return why the machine is not removed; `None` if it is being deleted or gone."""
+    match outcome:
+        case Accepted():
+            return None
+        case Refused(Refusal.NOT_IN_GROUP, detail):
+            return NotFound(f"node {node}: {detail}")
+        case Refused(_, detail):
+            return Conflict(f"node {node}: {detail}")
+    return error_of(node, outcome)
+
+
+def _destroy(service: NodeManagerService, request: Request) -> Response:
+    service.destroy_group(_text(request, "id"))
+    return answer(True)
+
+
+def _create(service: NodeManagerService, raw: bytes) -> Response:
+    new = body(raw, NewGroup)
+    if new.current_size or new.nodes:
+        raise UsageError("body: currentSize and nodes: expected 0 and none; a new group has no nodes")
+    section = GroupSection(
+        id=new.id,
+        min_size=new.min_size,
+        max_size=new.max_size,
+        resources=new.resources or ResourcesSection(min=dict(VirtualNodeGroup("").least)),
+        selector=new.selector,
+        labels=new.labels,
+        taints=new.taints,
+        cost=new.cost,
+        slice_class=new.slice_class,
+    )
+    check_group(section, "body")
+    service.create_group(group(section))
+    return answer(True)
+
+
+def node_price(service: NodeManagerService, request: Request, node: str) -> float:
+    """Return the price of a node that exists or of a group's template. Raises NotFound for other nodes."""
+    owner = pricing.group_of_template(node, service.groups()) or service.group_of(node)
+    if owner is None:
+        raise NotFound(f"node {node}: it belongs to no group")
+    return pricing.node_price(owner, _hours(request))
+
+
+def _pod_price(service: NodeManagerService, request: Request) -> float:
+    requests = _requests(request.query_params.get("requests", "{}"))
+    return pricing.pod_price(list(service.groups().values()), requests, _hours(request))
+
+
+def _requests(text: str) -> Amounts:
+    try:
+        return amounts(msgspec.convert(json.loads(text), dict[str, str]))
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(f'requests: expected quantities such as {{"cpu": "500m"}}: {error}') from error
+
+
+def _hours(request: Request) -> float:
+    """Return the hours between `start` and `end`; one hour without them."""
+    texts = [request.query_params.get(name, "") for name in ("start", "end")]
+    if not any(texts):
+        return _HOUR
+    try:
+        start, end = (dt.datetime.fromisoformat(text) for text in texts)
+        return hours(start, end)
+    except (ValueError, TypeError) as error:
+        raise UsageError("start and end: expected both, as 2026-01-31T12:00:00Z") from error
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.query_params.get(name, "")
+    if not value:
+        raise UsageError(f"{name}: missing")
+    return value
+
+
+def _count(request: Request) -> int:
+    text = _text(request, "count")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < 1:  # noqa: PLR2004
+        raise UsageError(f"count: expected 1 or more, got {text[:20]!r}")
+    return int(text)
+
+
+def with_body(verb: Callable[[Request, bytes], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """Run *verb* in a thread when the body has been received."""
+
+    async def answered(request: Request) -> Response:
+        return await run_in_threadpool(verb, request, await request.body())
+
+    return answered

@@ -1,0 +1,153 @@
+"""Liqo's custom resources and the virtual Nodes, as far as they are used.
+
+Source: Liqo's API types, ``authentication.liqo.io/v1beta1`` and ``offloading.liqo.io/v1beta1``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+#: Of slices and Nodes: their group.
+GROUP_LABEL: Final = "spot-rescheduler/node-group"
+#: Of slices, VirtualNodes, Nodes and tenant namespaces: their cluster.
+CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
+TENANT_LABEL: Final = "liqo.io/tenant-namespace"
+VIRTUAL_NODE_LABEL: Final = "liqo.io/type"
+#: Of slices: ``true`` on the original, which is replicated to the provider, and ``false`` on the replica.
+REPLICATION_LABEL: Final = "liqo.io/replication"
+
+#: The class of slices that Liqo's own provider grants.
+DEFAULT_CLASS: Final = "default"
+
+DENIED: Final = "Denied"
+DRAINING: Final = "Draining"
+DELETING: Final = "Deleting"
+
+
+class LiqoResource(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The base of resources; unknown fields are ignored."""
+
+
+class ResourceMeta(LiqoResource, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ResourceCondition(LiqoResource, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class SliceSpec(LiqoResource, frozen=True, kw_only=True):
+    resources: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    provider: str = msgspec.field(default="", name="providerClusterID")
+
+
+class SliceStatus(LiqoResource, frozen=True, kw_only=True):
+    conditions: list[ResourceCondition] = msgspec.field(default_factory=list)
+    resources: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class ResourceSlice(LiqoResource, frozen=True, kw_only=True):
+    metadata: ResourceMeta
+    spec: SliceSpec = SliceSpec()
+    status: SliceStatus = SliceStatus()
+
+    @property
+    def cluster(self) -> str:
+        return self.spec.provider or self.metadata.labels.get(CLUSTER_LABEL, "")
+
+    @property
+    def local(self) -> bool:
+        """Whether this cluster is the consumer. A replica here has the original's other labels."""
+        return self.metadata.labels.get(REPLICATION_LABEL) == "true"
+
+    @property
+    def denied(self) -> ResourceCondition | None:
+        return next((condition for condition in self.status.conditions if condition.status == DENIED), None)
+
+
+class VirtualNodeStatus(LiqoResource, frozen=True, kw_only=True):
+    conditions: list[ResourceCondition] = msgspec.field(default_factory=list)
+
+
+class VirtualNode(LiqoResource, frozen=True, kw_only=True):
+    metadata: ResourceMeta
+    status: VirtualNodeStatus = VirtualNodeStatus()
+
+    @property
+    def ending(self) -> bool:
+        leaving = any(condition.status in {DRAINING, DELETING} for condition in self.status.conditions)
+        return leaving or self.metadata.deletion_timestamp is not None
+
+
+class LiqoNodeSpec(LiqoResource, frozen=True, kw_only=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class LiqoNodeStatus(LiqoResource, frozen=True, kw_only=True):
+    conditions: list[ResourceCondition] = msgspec.field(default_factory=list)
+
+
+class LiqoNode(LiqoResource, frozen=True, kw_only=True):
+    metadata: ResourceMeta
+    spec: LiqoNodeSpec = LiqoNodeSpec()
+    status: LiqoNodeStatus = LiqoNodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any((condition.type, condition.status) == ("Ready", "True") for condition in self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class LiqoObjects:
+    """The state of the cluster at one time, by name."""
+
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: local ones, with a group
+    virtual_nodes: Mapping[str, VirtualNode] = field(default_factory=dict)
+    nodes: Mapping[str, LiqoNode] = field(default_factory=dict)  #: virtual ones
+    lenders: frozenset[str] = frozenset()  #: clusters of all local slices, including those without a group
+
+
+def seen(
+    slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
+) -> LiqoObjects:
+    """Index the objects by name. Our slices have unique names; others may repeat a name across namespaces."""
+    local = [piece for piece in slices if piece.local]
+    return LiqoObjects(
+        slices={piece.metadata.name: piece for piece in local if GROUP_LABEL in piece.metadata.labels},
+        virtual_nodes={virtual.metadata.name: virtual for virtual in virtual_nodes},
+        nodes={node.metadata.name: node for node in nodes},
+        lenders=frozenset(piece.cluster for piece in local),
+    )
+
+
+def slice_manifest(
+    name: str, cluster: str, resources: Mapping[str, str], labels: Mapping[str, str], slice_class: str = DEFAULT_CLASS
+) -> dict[str, Any]:
+    """Return a ResourceSlice with which Liqo requests *resources* of *cluster* and creates a VirtualNode."""
+    return {
+        "apiVersion": "authentication.liqo.io/v1beta1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            "name": name,
+            "labels": {
+                CLUSTER_LABEL: cluster,
+                "liqo.io/remoteID": cluster,
+                REPLICATION_LABEL: "true",
+                **labels,
+            },
+            "annotations": {"liqo.io/create-virtual-node": "true"},
+        },
+        "spec": {"class": slice_class, "providerClusterID": cluster, "resources": dict(resources)},
+    }

@@ -1,0 +1,123 @@
+"""The node manager's database, an SQLite file: reservations, failures of clusters, our peerings and stored groups.
+
+Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names
+of deleted machines: a repeated deletion gets "gone" and not "unknown".
+"""
+
+import datetime as dt
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from rescheduler.errors import Retryable
+from rescheduler.liqo_services.database import decoded, opened
+from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
+from rescheduler.liqo_services.node_manager.machines import MachineRecord
+
+#: How long a deleted machine is remembered.
+REMEMBERED: Final = dt.timedelta(days=7)
+
+_VERSION: Final = 1
+_TABLES: Final = (
+    "CREATE TABLE machines (name TEXT PRIMARY KEY, removed INTEGER NOT NULL, record BLOB NOT NULL)",
+    "CREATE TABLE clusters (name TEXT PRIMARY KEY, failures INTEGER NOT NULL, failed_at TEXT NOT NULL)",
+    "CREATE TABLE peerings (cluster TEXT PRIMARY KEY)",
+    "CREATE TABLE groups (id TEXT PRIMARY KEY, definition BLOB NOT NULL)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """A cluster's failures in a row."""
+
+    count: int
+    last: dt.datetime
+
+
+class NodeManagerStore:
+    """The database. Thread-safe; verbs raise Retryable if the file cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        """Raise UsageError and InputError if *path* is unusable."""
+        self._lock = threading.Lock()
+        self._database = opened(path, _TABLES, _VERSION)
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    def records(self) -> Sequence[MachineRecord]:
+        """Return the records of machines that are not known to be gone."""
+        rows = self._rows("SELECT record FROM machines WHERE NOT removed")
+        return [decoded(row[0], MachineRecord) for row in rows]
+
+    def record(self, name: str) -> MachineRecord | None:
+        rows = self._rows("SELECT record FROM machines WHERE name = ?", name)
+        return decoded(rows[0][0], MachineRecord) if rows else None
+
+    def save(self, *records: MachineRecord) -> None:
+        """Store all records or none."""
+        values = [(record.name, record.removed_at is not None, msgspec.json.encode(record)) for record in records]
+        with self._changing() as database:
+            database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
+
+    def forget(self, now: dt.datetime) -> None:
+        """Drop machines that have been gone for long."""
+        for row in self._rows("SELECT record FROM machines WHERE removed"):
+            record = decoded(row[0], MachineRecord)
+            if record.removed_at is not None and record.removed_at < now - REMEMBERED:
+                self._rows("DELETE FROM machines WHERE name = ?", record.name)
+
+    def failures(self) -> dict[str, Failures]:
+        rows = self._rows("SELECT name, failures, failed_at FROM clusters")
+        return {name: Failures(count, dt.datetime.fromisoformat(at)) for name, count, at in rows}
+
+    def failed(self, cluster: str, now: dt.datetime) -> None:
+        self._rows(
+            "INSERT INTO clusters VALUES (?, 1, ?) ON CONFLICT (name) "
+            "DO UPDATE SET failures = failures + 1, failed_at = excluded.failed_at",
+            cluster,
+            now.isoformat(),
+        )
+
+    def succeeded(self, cluster: str) -> None:
+        self._rows("DELETE FROM clusters WHERE name = ?", cluster)
+
+    def peerings(self) -> Sequence[str]:
+        """Return the clusters with which we established the peering."""
+        return [row[0] for row in self._rows("SELECT cluster FROM peerings ORDER BY cluster")]
+
+    def peered(self, cluster: str) -> None:
+        self._rows("INSERT OR IGNORE INTO peerings VALUES (?)", cluster)
+
+    def unpeered(self, cluster: str) -> None:
+        self._rows("DELETE FROM peerings WHERE cluster = ?", cluster)
+
+    def groups(self) -> Sequence[VirtualNodeGroup]:
+        rows = self._rows("SELECT definition FROM groups ORDER BY id")
+        return [decoded(row[0], VirtualNodeGroup) for row in rows]
+
+    def save_group(self, group: VirtualNodeGroup) -> None:
+        self._rows("INSERT INTO groups VALUES (?, ?)", group.id, msgspec.json.encode(group))
+
+    def delete_group(self, name: str) -> None:
+        self._rows("DELETE FROM groups WHERE id = ?", name)
+
+    def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._changing() as database:
+            return database.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction. Raises Retryable: a full or missing disk may recover."""
+        with self._lock:
+            try:
+                with self._database:
+                    yield self._database
+            except sqlite3.Error as error:
+                raise Retryable(f"database: {error}") from error

@@ -1,0 +1,318 @@
+"""JSON over HTTP for backends: deadlines, retries only where they are safe, typed errors, no secrets in messages."""
+
+import datetime as dt
+import email.utils
+import http
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import httpx2
+import msgspec
+import tenacity
+
+from rescheduler import decoding, errors
+from rescheduler.clock import Clock
+from rescheduler.errors import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.credentials import Credentials
+from rescheduler.net.transport import Bounds, Transport, way_out
+
+#: What decoding a response may raise: invalid JSON, an unexpected shape, or too deep nesting.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+T = TypeVar("T")
+
+_MAX_TEXT = 500  #: characters of the server's message in an error
+_UNSENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+    httpx2.ProxyError,
+)
+_BACK_OFF = tenacity.wait_random_exponential(multiplier=0.4, max=10)
+_LEAST_PAUSE = 0.25  #: seconds, even if the server asks for less
+_UNTOLD_PAUSE = 1.0  #: seconds at least after a 429 without Retry-After
+_LONGEST_WAIT = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
+_LONGEST_PATIENCE = 600.0  #: seconds without requests at most, so that one wrong header cannot block the client
+_OWN_FAULTS = frozenset({500, 503})
+_FAULTS = 500  #: and above; gateways use further codes, such as 520 to 529
+_REFUSALS = frozenset({501, 505})
+
+
+class Unsent(BackendUnavailable):
+    """The request certainly did not reach the system."""
+
+
+class Unanswered(BackendUnavailable):
+    """The request was sent but no complete response was received: the system may have acted, or may still act."""
+
+
+class ServerFault(BackendUnavailable):
+    """The system, or a gateway, reported a failure; the request may have been carried out in part."""
+
+    def __init__(self, message: str, *, answer: "HttpResponse", retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.answer = answer
+
+    @property
+    def of_the_system(self) -> bool:
+        """Whether the system itself reported the failure; other codes may come from a gateway while an order runs."""
+        return self.answer.status in _OWN_FAULTS
+
+
+class BadAnswer(BackendUnavailable):
+    """A response that violates the system's API."""
+
+
+class Missing(errors.NotFound):
+    """The resource does not exist (404)."""
+
+
+class RequestRejected(errors.Permanent):
+    """The system refuses the request: any other error status."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    status: int
+    headers: httpx2.Headers
+    body: bytes
+
+
+class JsonClient:
+    """A client of a system's HTTP API; thread-safe.
+
+    A request that must not be repeated uses a new connection: on a kept one, the server's idle timeout would look
+    like a lost response.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        endpoint: Endpoint,
+        folder: Path,
+        clock: Clock,
+        words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+        token: str = "",
+        turn: Callable[[float], None] = lambda _: None,
+        password: str | None = None,
+    ) -> None:
+        """*words* extracts the readable message from the body of an error response.
+
+        *token* is a bearer token and *password* the password of the endpoint's user, if they are not in files.
+
+        *turn* is called with the deadline before each request, including retries, and may wait as long as it needs.
+        """
+        self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
+        self._turn = turn
+        self._base = endpoint.url.rstrip("/")
+        self._credentials = Credentials(endpoint, folder, token, password)
+        self._closed = threading.Event()
+        headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
+        tls, proxy = self._credentials.tls(), way_out(endpoint.url)
+        self._bounds = Bounds(clock)
+        kept, unkept = httpx2.Limits(), httpx2.Limits(max_keepalive_connections=0)
+        self._kept = httpx2.Client(
+            transport=Transport(tls, proxy, kept, self._bounds), headers=headers, trust_env=False
+        )
+        self._fresh = httpx2.Client(
+            transport=Transport(tls, proxy, unkept, self._bounds), headers=headers, trust_env=False
+        )
+        self._patient_until = -math.inf  #: of the clock's monotonic()
+
+    def __repr__(self) -> str:
+        return f"JsonClient({self._system}, {self._base}, {self._credentials!r})"
+
+    def get(
+        self,
+        path: str,
+        shape: type[T],
+        *,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        strict: bool = True,
+    ) -> tuple[T, HttpResponse]:
+        """Return the document at *path* as *shape*, or raise BadAnswer. If not *strict*, "12" also is a number."""
+        answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
+        return self.decode(answer, shape, f"GET {path}", strict=strict), answer
+
+    def decode(self, answer: HttpResponse, shape: type[T], what: str, *, strict: bool = True) -> T:
+        try:
+            return decoding.decode(answer.body, shape, strict=strict)
+        except UNREADABLE as error:
+            raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        deadline: float,
+        repeatable: bool = False,
+        params: Mapping[str, str] | None = None,
+    ) -> HttpResponse:
+        """Send a request; retry up to `attempts` times, only where that is safe.
+
+        *repeatable*: carrying out the request twice does no harm. Requests that never reached the system or got a 429
+        are always retried. If an earlier attempt may have been carried out, its error is raised, not that of a retry.
+        """
+        unsure: list[BackendUnavailable] = []
+
+        def again(error: BaseException) -> bool:
+            if isinstance(error, Unanswered | ServerFault):
+                unsure.append(error)
+                return repeatable
+            return isinstance(error, Unsent | RateLimited)
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(again),
+            wait=_pause,
+            stop=tenacity.stop_after_attempt(self._endpoint.attempts) | _TooLate(self._clock, deadline),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        client = self._kept if repeatable else self._fresh
+        try:
+            return retrying(self._once, client, method, path, body, params, deadline)
+        except Missing:
+            raise
+        except errors.ReschedulerError as error:
+            uncertain = (fault for fault in unsure if not (isinstance(fault, ServerFault) and fault.of_the_system))
+            first = next(uncertain, None)
+            if first is None or first is error or method == "GET":
+                raise
+            raise first from error
+
+    def close(self) -> None:
+        self._closed.set()
+        self._kept.close()
+        self._fresh.close()
+
+    def _once(
+        self,
+        client: httpx2.Client,
+        method: str,
+        path: str,
+        body: object,
+        params: Mapping[str, str] | None,
+        deadline: float,
+    ) -> HttpResponse:
+        what = f"{method} {path}"
+        self._turn(deadline)
+        if self._closed.is_set():
+            raise Unsent(self._line(what, "closed"))
+        now = self._clock.monotonic()
+        left = min(deadline - now, self._endpoint.timeout)
+        if left <= 0:
+            raise DeadlineExceeded(self._line(what, "no time left"))
+        if now < self._patient_until:
+            wait = self._patient_until - now
+            raise RateLimited(self._line(what, f"the system asked for no requests for {wait:.0f} s"), retry_after=wait)
+        self._credentials.tls()
+        request = client.build_request(
+            method,
+            self._base + path,
+            params=params,
+            content=None if body is None else msgspec.json.encode(body),
+            headers=self._credentials.headers() | ({} if body is None else {"content-type": "application/json"}),
+            timeout=httpx2.Timeout(left, connect=min(left, self._endpoint.connect_timeout)),
+        )
+        try:
+            with self._bounds.until(now + left):
+                answer = self._exchange(client, request, what, until=now + left)
+        except _UNSENT as error:
+            raise Unsent(self._line(what, f"cannot connect: {_reason(error)}")) from error
+        except (httpx2.RequestError, httpx2.StreamError) as error:
+            raise Unanswered(self._line(what, f"no answer: {_reason(error)}")) from error
+        return self._checked(answer, what)
+
+    def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, *, until: float) -> HttpResponse:
+        response = client.send(request, stream=True)
+        try:
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > self._endpoint.max_answer_bytes:
+                    limit = self._endpoint.max_answer_bytes
+                    raise BadAnswer(self._line(what, f"the response is larger than {limit} bytes"))
+                if self._clock.monotonic() > until:
+                    raise Unanswered(self._line(what, "the response did not complete in time"))
+            return HttpResponse(response.status_code, response.headers, bytes(body))
+        finally:
+            response.close()
+
+    def _checked(self, answer: HttpResponse, what: str) -> HttpResponse:
+        if httpx2.codes.is_success(answer.status):
+            return answer
+        words = " ".join(self._words(answer.body).split())[:_MAX_TEXT]
+        line = self._line(what, f"{_status(answer.status)}{': ' if words else ''}{words}")
+        wait = _retry_after(answer.headers.get("retry-after", ""), self._clock.now())
+        match answer.status:
+            case 401 | 403:
+                raise AuthError(line)
+            case 404:
+                raise Missing(line)
+            case 429:
+                if wait is not None:
+                    self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
+                raise RateLimited(line, retry_after=wait)
+            case 408:
+                raise ServerFault(line, answer=answer, retry_after=wait)
+            case status if status >= _FAULTS and status not in _REFUSALS:
+                raise ServerFault(line, answer=answer, retry_after=wait)
+        raise RequestRejected(line)
+
+    def _line(self, what: str, outcome: str) -> str:
+        return self._credentials.redact(f"{self._system}: {what}: {outcome}")
+
+    def _sleep(self, seconds: float) -> None:
+        if self._clock.wait(seconds, self._closed):
+            raise Unsent(f"{self._system}: closed while waiting for a retry")
+
+
+class _TooLate(tenacity.stop.stop_base):
+    """Stop retrying if the next pause would end at the deadline or later."""
+
+    def __init__(self, clock: Clock, deadline: float) -> None:
+        self._clock, self._deadline = clock, deadline
+
+    def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
+        return self._clock.monotonic() + retry_state.upcoming_sleep >= self._deadline
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, errors.Retryable) else None
+    if asked is None:
+        return max(_BACK_OFF(state), _UNTOLD_PAUSE if isinstance(error, RateLimited) else 0.0)
+    return max(asked, _LEAST_PAUSE)
+
+
+def _retry_after(value: str, now: dt.datetime) -> float | None:
+    """Parse a Retry-After header into seconds (RFC 9110, 10.2.3); `None` if it is invalid."""
+    if value.isascii() and value.isdigit():
+        return min(float(value), _LONGEST_WAIT)
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+        wait = (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - now).total_seconds()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(0.0, wait), _LONGEST_WAIT)
+
+
+def _status(code: int) -> str:
+    try:
+        return f"{code} {http.HTTPStatus(code).phrase}"
+    except ValueError:
+        return str(code)
+
+
+def _reason(error: Exception) -> str:
+    """Return httpx2's message, or the name of the exception class if it has none."""
+    return " ".join(str(error).split())[:_MAX_TEXT] or type(error).__name__

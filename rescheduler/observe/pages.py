@@ -1,0 +1,92 @@
+"""The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz."""
+
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from anyio import CapacityLimiter, to_thread
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.observe.health import Health
+from rescheduler.observe.status import Board, Status, as_html, as_json
+
+#: How long a rendered page is cached, in seconds.
+_PAGE_SECONDS: Final = 1.0
+#: Maximum number of concurrent metrics requests. They use worker threads; probes do not.
+_METRICS_THREADS: Final = 2
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def application(registry: CollectorRegistry, health: Health, status: Status | None = None) -> Starlette:
+    """Return the pages as an ASGI application. Without *status* there is no /statusz."""
+    turns = CapacityLimiter(_METRICS_THREADS)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(await to_thread.run_sync(encode, registry, limiter=turns), media_type=content_type)
+
+    async def healthz(_: Request) -> Response:
+        silence = health.silence()
+        if silence is None:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"no heartbeat of the loop for {silence:.0f} s\n", status_code=503)
+
+    async def readyz(_: Request) -> Response:
+        why = health.unready
+        return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ok\n")
+
+    async def index(_: Request) -> Response:
+        links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in pages)
+        return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
+
+    pages: dict[str, Page] = {"/statusz": _statusz(status)} if status else {}
+    pages |= {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in ({"/": index} | pages).items()])
+
+
+def _statusz(status: Status) -> Page:
+    turn = CapacityLimiter(1)
+    html, plain = Rendered(status, _html), Rendered(status, _json)
+
+    async def statusz(request: Request) -> Response:
+        for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        content = await to_thread.run_sync((html if for_people else plain).current, limiter=turn)
+        return Response(content, media_type="text/html" if for_people else "application/json")
+
+    return statusz
+
+
+def _html(board: Board) -> bytes:
+    return as_html(board).encode()
+
+
+def _json(board: Board) -> bytes:
+    return json.dumps(as_json(board), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Rendered:
+    """A cached page of the status board, rendered on request, at most once per board and second."""
+
+    def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
+        self._status, self._render, self._clock = status, render, clock or SystemClock()
+        self._lock = threading.Lock()
+        self._board: Board | None = None
+        self._content = b""
+        self._until = 0.0
+
+    def current(self) -> bytes:
+        """Return the current page, or the cached one if it is less than a second old."""
+        with self._lock:
+            now, board = self._clock.monotonic(), self._status.board
+            if board is not self._board and (self._board is None or now >= self._until):
+                self._content = self._render(board)
+                self._board, self._until = board, now + _PAGE_SECONDS
+            return self._content

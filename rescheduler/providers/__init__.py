@@ -1,0 +1,36 @@
+"""Cloud providers, by their name in ``--cloud-provider``; each is imported when it is selected."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from rescheduler.clock import Clock
+from rescheduler.errors import ConfigError
+from rescheduler.providers.base import CloudProvider, GroupFlags
+
+#: Name → module with ``load(config: Path | None, clock: Clock) -> CloudProvider``.
+BACKENDS = {
+    "none": "rescheduler.providers.none",
+    "cloudpool": "rescheduler.providers.cloudpool",
+    "externalgrpc": "rescheduler.providers.externalgrpc",
+    "cherryservers": "rescheduler.providers.cherryservers",
+    "stackpoint": "rescheduler.providers.stackpoint",
+    "spc": "rescheduler.providers.stackpoint",
+    "stackpointio": "rescheduler.providers.stackpoint",
+    "liqo": "rescheduler.providers.liqo",
+}
+
+#: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
+FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
+
+
+def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:
+    """Load the provider *name* with the file *config* and *flags*; ConfigError names what is invalid."""
+    if name not in BACKENDS:
+        raise ConfigError(f"--cloud-provider {name!r}: expected one of {', '.join(BACKENDS)}")
+    loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
+    if name in FLAGGED:
+        return loader(config, clock, flags or GroupFlags())
+    if flags is not None and flags.nodes:
+        raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} knows its groups without it")
+    return loader(config, clock)

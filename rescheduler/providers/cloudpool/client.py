@@ -1,0 +1,130 @@
+"""A complete client of the cloudpool REST API, version 5, and of the multipool's variant."""
+
+import datetime as dt
+import email.utils
+import http
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rescheduler import decoding
+from rescheduler.clock import Clock
+from rescheduler.net.http import UNREADABLE, HttpResponse, JsonClient, ServerFault
+from rescheduler.providers.cloudpool.config import PoolSection
+from rescheduler.providers.cloudpool.matching import MachineIndex
+from rescheduler.providers.cloudpool.messages import (
+    ErrorMessage,
+    Machine,
+    MachinePool,
+    Membership,
+    PoolSize,
+    moment,
+)
+
+#: The assumed clock difference if the pool does not report its time.
+_UNKNOWN_SKEW = dt.timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObservation:
+    """The machines as the pool saw them, at `observed_at` on our clock or later."""
+
+    machines: Sequence[Machine]
+    observed_at: dt.datetime
+    index: MachineIndex
+
+    @property
+    def active(self) -> int:
+        """How many machines count for the pool's size."""
+        return sum(machine.active for machine in self.machines)
+
+
+class CloudPoolClient:
+    """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+
+    def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
+        """*password* is the password of the backend's user, if it is not in a file."""
+        self._clock = clock
+        self._cache_age = dt.timedelta(seconds=config.cache_age)
+        self._machine = "/pool" if config.api == "v5" else ""
+        name = f"cloudpool {config.id}"
+        self._http = JsonClient(name, config.backend, folder, clock, error_words, password=password)
+        # Orders wait for the cloud's API, which may take minutes.
+        orders = msgspec.structs.replace(config.backend, timeout=config.order_timeout)
+        self._orders = JsonClient(name, orders, folder, clock, error_words, password=password)
+
+    def close(self) -> None:
+        self._http.close()
+        self._orders.close()
+
+    def pool(self, *, deadline: float) -> PoolObservation:
+        asked_at = self._clock.now()
+        pool, answer = self._http.get("/pool", MachinePool, deadline=deadline)
+        observed_at = _observed_at(pool, answer, asked_at, self._cache_age)
+        return PoolObservation(pool.machines, observed_at, MachineIndex(pool.machines))
+
+    def size(self, *, deadline: float) -> PoolSize:
+        return self._http.get("/pool/size", PoolSize, deadline=deadline)[0]
+
+    def set_size(self, desired: int, *, deadline: float) -> None:
+        """Set the desired size. The pool acts on it later; below its active machines it chooses victims itself."""
+        self._post("/pool/size", {"desiredSize": desired}, deadline=deadline)
+
+    def terminate(self, machine: str, *, decrement: bool, deadline: float) -> None:
+        """Terminate a machine; sent once. An error or a lost response does not prove that the machine still runs."""
+        body = {"machineId": machine, "decrementDesiredSize": decrement}
+        self._orders.send("POST", f"{self._machine}/terminate", body, deadline=deadline)
+
+    def detach(self, machine: str, *, decrement: bool, deadline: float) -> None:
+        """Remove a machine from the pool without terminating it; sent once."""
+        body = {"machineId": machine, "decrementDesiredSize": decrement}
+        self._orders.send("POST", f"{self._machine}/detach", body, deadline=deadline)
+
+    def set_membership(self, machine: str, status: Membership, *, deadline: float) -> None:
+        """Set the membership status. A disposable machine, inactive and evictable, is terminated at the next resize."""
+        membership = {"active": status.active, "evictable": status.evictable}
+        body = {"machineId": machine, "membershipStatus": membership}
+        self._post(f"{self._machine}/membershipStatus", body, deadline=deadline)
+
+    def _post(self, path: str, body: object, *, deadline: float) -> None:
+        """Send an idempotent POST, which sets a state."""
+        self._http.send("POST", path, body, deadline=deadline, repeatable=True)
+
+
+def error_words(body: bytes) -> str:
+    """Return an error's message and the first line of its detail (the rest is a stack trace), or the raw body."""
+    try:
+        error = decoding.decode(body, ErrorMessage)
+    except UNREADABLE:
+        return body.decode("utf-8", "replace")
+    first_line = (error.detail or "").strip().partition("\n")[0]
+    return f"{error.message}: {first_line}" if first_line and first_line != error.message else error.message
+
+
+def from_pool(fault: ServerFault) -> bool:
+    """Whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
+    try:
+        decoding.decode(fault.answer.body, ErrorMessage)
+    except UNREADABLE:
+        return False
+    return fault.answer.status != http.HTTPStatus.GATEWAY_TIMEOUT
+
+
+def _observed_at(
+    pool: MachinePool, answer: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
+) -> dt.datetime:
+    """Return the earliest time, on our clock, at which the pool may have looked at its machines.
+
+    The answer's Date header, in whole seconds, gives the difference between the clocks.
+    """
+    timestamp = moment(pool.timestamp)
+    if timestamp is None:
+        return asked_at - cache_age
+    try:
+        theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+    except ValueError:
+        return min(timestamp - _UNKNOWN_SKEW, asked_at)
+    ahead = theirs.replace(tzinfo=theirs.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at
+    return min(timestamp - ahead, asked_at)

@@ -1,0 +1,197 @@
+"""Decide when to order a machine's termination, when to wait, and when it is confirmed. No I/O and no clock.
+
+The pool answers from a cache, and its responses do not prove what happened to the machine: a termination may succeed
+although the response is an error or was lost. So an order is given only while no other can take effect, and the
+desired size is lowered once per machine.
+"""
+
+import datetime as dt
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rescheduler.backoff import Backoff
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, Refusal, Refused
+from rescheduler.providers.cloudpool.messages import Machine
+
+NO_MACHINE = "no machine of the pool is its machine"
+
+
+class Ending(enum.StrEnum):
+    """How a machine is removed. The values are suffixes of group IDs, and so part of the intents on Nodes."""
+
+    SHRINK = ""  #: terminated, and the desired size is lowered by one
+    REPLACE = "+replace"  #: terminated, and the pool launches a replacement
+    #: Made disposable even if protected: the pool terminates it at its next resize, and replaces it if it was active.
+    DISPOSE = "+dispose"
+
+    @property
+    def takes_protected(self) -> bool:
+        return self is Ending.DISPOSE
+
+
+class OrderResult(enum.Enum):
+    """The result of an order."""
+
+    PENDING = enum.auto()  #: no response yet
+    DONE = enum.auto()  #: 2xx
+    MISSING = enum.auto()  #: 404: no allocated member has that id
+    FAULT = enum.auto()  #: the pool reports a failure
+    NONE = enum.auto()  #: sent, without a response
+    UNSENT = enum.auto()  #: never reached the pool
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationOrder:
+    """The last order for a machine; that of an earlier process has `answer` NONE and the intent's time."""
+
+    at: dt.datetime  #: when it ended, or when it began while pending
+    answer: OrderResult
+    words: str = ""  #: the error
+    attempts: int = 1  #: including this one
+    desired: int | None = None  #: the pool's desired size before the first order
+    lowering: bool = False  #: an order asked to lower the desired size
+    lowered: bool = False  #: the desired size was lower after such an order
+    ours: bool = True  #: given by this process
+
+    @property
+    def lost(self) -> bool:
+        """Whether the pool probably terminated the machine without lowering its desired size."""
+        return self.ours and self.lowering and not self.lowered
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTimeouts:
+    settle: dt.timedelta  #: how long an order without a response may take effect
+    backoff: Backoff  #: of orders that failed
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give the order, or repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepWaiting:
+    """Look again later."""
+
+
+Verdict: TypeAlias = Send | KeepWaiting | DeleteOutcome
+
+
+def judge(
+    machine: Machine | None,
+    order: TerminationOrder | None,
+    *,
+    observed_at: dt.datetime,
+    not_before: dt.datetime,
+    now: dt.datetime,
+    limits: OrderTimeouts,
+    ending: Ending = Ending.SHRINK,
+) -> Verdict:
+    """Decide what to do about a machine of the pool as observed at *observed_at* or later.
+
+    *machine* is `None` if the pool does not list it. For a machine without an order, an observation older than
+    *not_before* is not sufficient: an earlier process may have ordered its termination.
+    """
+    if machine is None or machine.gone:
+        return _gone(machine, order)
+    if order is None:
+        verdict: Verdict = KeepWaiting() if observed_at < not_before else Send()
+    elif order.answer is not OrderResult.UNSENT and observed_at < order.at:
+        verdict = KeepWaiting()
+    else:
+        verdict = _again(machine, order, now, limits)
+    return (protection(machine, ending) or verdict) if isinstance(verdict, Send) else verdict
+
+
+def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed_at: dt.datetime) -> DeleteOutcome:
+    """Return the outcome for a machine whose termination was not confirmed in time."""
+    if order is None:
+        return Accepted("an earlier process may have ordered it; the pool's answers predate this process")
+    known = machine is not None and observed_at >= order.at
+    unheard = order.answer is OrderResult.UNSENT and order.ours
+    doomed = machine is not None and machine.disposable
+    if (unheard or (order.answer is OrderResult.FAULT and known)) and not doomed:
+        return Failed(order.words, retryable=True)
+    state = f"the pool lists it as {machine.machine_state}" if machine else "the pool still listed it"
+    return Accepted(f"{_SAID[order.answer]}; {state}{': ' if order.words else ''}{order.words}")
+
+
+def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
+    """Whether the next order should lower the desired size, which is *desired* now.
+
+    An inactive machine does not count for the size. If the size fell since the first order, that order may have lowered
+    it; then it is not lowered again: a surplus machine costs money, but a missing one terminates a node with its pods.
+    """
+    if not machine.active:
+        return False
+    if order is None:
+        return True
+    fell = order.desired is not None and desired < order.desired and order.answer is not OrderResult.UNSENT
+    return not (order.lowered or fell)
+
+
+def unshrunk(order: TerminationOrder | None, desired: int) -> str:
+    """Return why the desired size, *desired* now, was not lowered for a terminated machine; "" if it was.
+
+    The pool lowers it after the cloud has terminated the machine. If that fails, or somebody sets another size in
+    between, the size stays and the pool launches a replacement.
+    """
+    if order is None or not order.lost:
+        return ""
+    unknown = order.answer in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
+    if unknown and order.desired is not None and desired < order.desired:
+        return ""
+    words = f": {order.words}" if order.words else ""
+    return f"{_SAID[order.answer]}{words}; its desired size is still {desired}, so it launches a replacement"
+
+
+def protection(machine: Machine, ending: Ending) -> Refused | None:
+    """Return why an existing machine must not be terminated, if so."""
+    if not machine.allocated:
+        return Refused(Refusal.PROTECTED, f"its state {machine.machine_state!r} is not known")
+    if not machine.membership.evictable and not ending.takes_protected:
+        return Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+    return None
+
+
+_SAID = {
+    OrderResult.PENDING: "the order has no response yet",
+    OrderResult.DONE: "the pool accepted the order",
+    OrderResult.MISSING: "the pool does not know the machine any more",
+    OrderResult.FAULT: "the pool reported a failure",
+    OrderResult.NONE: "the order got no response",
+    OrderResult.UNSENT: "the order was not sent",
+}
+
+
+def _gone(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutcome:
+    how = "no longer in the pool" if machine is None else machine.machine_state
+    if order is None and machine is None:
+        return Refused(Refusal.NOT_IN_GROUP, NO_MACHINE)
+    if order is None or not order.ours or order.answer in {OrderResult.MISSING, OrderResult.UNSENT}:
+        return AlreadyGone(how)
+    return Deleted(how)
+
+
+def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
+    """Decide for a machine that still exists after an order: repeat it once the last one cannot take effect."""
+    match order.answer:
+        case OrderResult.PENDING:
+            return KeepWaiting()
+        case OrderResult.MISSING:
+            return _missing(machine)
+        case OrderResult.DONE | OrderResult.NONE:
+            pause = limits.settle
+        case OrderResult.UNSENT | OrderResult.FAULT:
+            pause = limits.backoff.after(order.attempts)
+    return KeepWaiting() if now < order.at + pause else Send()
+
+
+def _missing(machine: Machine) -> Failed:
+    return Failed(
+        f"the pool answers 404 to its termination but lists it as {machine.machine_state}: "
+        "check the URL and the API (v5 or multipool)",
+        retryable=True,
+    )

@@ -1,0 +1,39 @@
+"""The loop of every deletion: look and order until each machine's outcome is known or the time is over."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rescheduler import errors
+from rescheduler.providers.base import DeleteOutcome, NodeRef, UnknownGroup
+
+
+def delete_until_confirmed(
+    nodes: Sequence[NodeRef],
+    advance: Callable[[dict[str, DeleteOutcome]], None],
+    wait: Callable[[], bool],
+    give_up: Callable[[str], Mapping[str, DeleteOutcome]],
+    *,
+    is_taken: Callable[[NodeRef], bool] = lambda _: False,
+    is_ordered: Callable[[], bool] = lambda: True,
+) -> Mapping[str, DeleteOutcome]:
+    """Return the outcome of each node, in order. Errors and timeouts become outcomes.
+
+    *advance* looks at the system once, gives the orders that are due, and adds the known outcomes to its argument.
+    *wait* waits until the next look; it returns False if there is no time for one. *give_up* returns the outcomes for
+    the nodes that have none, given the last error. A node for which *is_taken* is not waited for. UnknownGroup is
+    raised unless *is_ordered*: then an order may take effect, and an exception means that there is none.
+    """
+    done: dict[str, DeleteOutcome] = {}
+    while True:
+        trouble = "timed out"
+        try:
+            advance(done)
+        except errors.ReschedulerError as error:
+            if isinstance(error, UnknownGroup) and not is_ordered():
+                raise
+            trouble = str(error)
+            if not isinstance(error, errors.Retryable):
+                break
+        if all(node.name in done or is_taken(node) for node in nodes) or not wait():
+            break
+    late = give_up(trouble)
+    return {node.name: done.get(node.name) or late[node.name] for node in nodes}

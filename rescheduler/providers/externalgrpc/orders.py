@@ -1,0 +1,157 @@
+"""Decide the outcome of a deletion order from the service's response and its list of instances.
+
+Our own service is recognized by its responses: it sends an outcome per node (see `outcomes`) and accepts repeated
+orders. Of other services only the status of the call is known.
+"""
+
+import datetime as dt
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from grpc import StatusCode
+
+from rescheduler.backoff import Backoff
+from rescheduler.providers.base import (
+    Accepted,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    Instance,
+    InstanceState,
+    NodeRef,
+    Refusal,
+    Refused,
+)
+from rescheduler.providers.externalgrpc import outcomes
+from rescheduler.providers.externalgrpc.channel import CallResult
+
+#: How long Cluster Autoscaler counts a deletion as in progress; then it repeats the order, and so do we.
+SETTLED: Final = dt.timedelta(minutes=5)
+
+#: Failed orders per machine and process, each given after the machine was seen running.
+_ATTEMPTS: Final = 12
+_BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
+
+_REMEMBERED: Final = 10_000  #: the oldest orders are dropped
+
+#: Codes that a repeated order would get again, and their reasons unless the service sends its own. A service may use
+#: FAILED_PRECONDITION for any refusal; its message tells which.
+_REFUSALS: Final = {
+    StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
+    StatusCode.INVALID_ARGUMENT: Refusal.NOT_IN_GROUP,
+    StatusCode.NOT_FOUND: Refusal.NOT_IN_GROUP,
+}
+_FINAL: Final = (StatusCode.UNIMPLEMENTED, StatusCode.PERMISSION_DENIED, StatusCode.OUT_OF_RANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionOrder:
+    """The last deletion order for a machine."""
+
+    at: dt.datetime
+    outcome: DeleteOutcome  #: the result of the order
+    told: bool = False  #: whether the service itself sent that outcome
+    unsure: bool = False  #: whether the service may not have received it
+    attempts: int = 1
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the order may still delete the machine."""
+        return not isinstance(self.outcome, Failed | Refused)
+
+    @property
+    def again_at(self) -> dt.datetime:
+        """When the order may be repeated, if the machine still runs."""
+        if self.at_work and not self.told:
+            return self.at + SETTLED
+        return self.at + _BACKOFF.after(self.attempts)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the service refused to delete the machine, so that it exists even if it is not listed."""
+        return isinstance(self.outcome, Refused) and self.outcome.reason is not Refusal.NOT_IN_GROUP
+
+    @property
+    def final(self) -> bool:
+        """Whether repeating the order would give the same result."""
+        match self.outcome:
+            case Refused():
+                return True
+            case Failed(retryable=retryable):
+                return not retryable or self.attempts >= _ATTEMPTS
+        return False
+
+
+def order_of(node: str, answer: CallResult, words: str, at: dt.datetime) -> DeletionOrder:
+    """Return the order with its result; *words* is the service's error as a text."""
+    outcome = outcomes.read(answer.trailers.items()).get(node)
+    if outcome is not None:
+        return DeletionOrder(at, outcome, told=True)
+    if answer.code is StatusCode.OK:
+        return DeletionOrder(at, Accepted("ordered"))
+    if answer.unsure:
+        return DeletionOrder(at, Accepted(f"unknown whether the order takes effect: {words}"), unsure=True)
+    if reason := _REFUSALS.get(answer.code):
+        return DeletionOrder(at, Refused(reason, words))
+    return DeletionOrder(at, Failed(words, retryable=answer.code not in _FINAL))
+
+
+def end(
+    node: NodeRef, instance: Instance | None, order: DeletionOrder | None, *, before: DeletionOrder | None
+) -> DeleteOutcome | None:
+    """Return the outcome if it is known; `None` while the deletion is not confirmed or nothing was ordered.
+
+    *instance* is the service's entry, *before* the last order at the start of the call.
+    """
+    if instance is None or instance.state is InstanceState.DELETING:
+        if order is not None and order.at_work:
+            return AlreadyGone("ordered before") if order == before else Deleted()
+        if instance is not None:
+            return AlreadyGone("the service is deleting it")
+        if order is None or not order.keeps:
+            return AlreadyGone("no longer listed") if node.ordered_at or order else None
+    if order is not None and order.final and order != before:
+        return order.outcome
+    return None
+
+
+def give_up(node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | None, why: str) -> DeleteOutcome:
+    """Return the outcome when the deadline has passed."""
+    if order is not None and order.at_work:
+        return Accepted(f"the machine is still listed: {why}")
+    if order is not None and order != before:
+        return order.outcome
+    if node.ordered_at is not None:
+        return Accepted(f"an earlier process may have ordered it: {why}")
+    return Failed(why, retryable=True)
+
+
+class DeletionLedger:
+    """The orders of this process by provider ID. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._orders: OrderedDict[str, tuple[str, DeletionOrder]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def order(self, node: NodeRef) -> DeletionOrder | None:
+        with self._lock:
+            return self._orders.get(node.provider_id, ("", None))[1]
+
+    def record(self, group: str, node: NodeRef, order: DeletionOrder) -> None:
+        with self._lock:
+            self._orders.pop(node.provider_id, None)
+            self._orders[node.provider_id] = group, order
+            while len(self._orders) > _REMEMBERED:
+                self._orders.popitem(last=False)
+
+    def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
+        """Count the group's orders since then, without that for *but*, that may still lower its target size."""
+        with self._lock:
+            return sum(
+                owner == group and order.unsure and order.at > since
+                for provider_id, (owner, order) in self._orders.items()
+                if but is None or provider_id != but.provider_id
+            )

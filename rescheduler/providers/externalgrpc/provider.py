@@ -1,0 +1,143 @@
+"""An external gRPC service as a cloud provider. The service identifies nodes by their provider ID."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from rescheduler import errors
+from rescheduler.clock import Clock
+from rescheduler.providers.base import (
+    CloudProvider,
+    DeleteOutcome,
+    GroupOptions,
+    Instance,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    NotSupported,
+    Refused,
+)
+from rescheduler.providers.externalgrpc import codec, wire
+from rescheduler.providers.externalgrpc.channel import Channel
+from rescheduler.providers.externalgrpc.config import ExternalGrpcFile, read_file
+from rescheduler.providers.externalgrpc.removal import GrpcRemoval
+from rescheduler.providers.externalgrpc.verbs import Verbs
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    """Load the provider from the file of `--cloud-config`; no call is made yet."""
+    return ExternalGrpcProvider(read_file(config), Path(config or ".").parent, clock)
+
+
+class ExternalGrpcProvider(CloudProvider):
+    name = "externalgrpc"
+
+    def __init__(self, file: ExternalGrpcFile, folder: Path, clock: Clock) -> None:
+        """Relative paths of *file* are resolved against *folder*. Raises ConfigError for invalid certificates."""
+        self._clock = clock
+        self._channel = Channel(file, folder, clock)
+        self._verbs = Verbs(self._channel)
+        self._removal = GrpcRemoval(self._channel, self._verbs, clock, file.poll_interval)
+
+    def refresh(self, *, deadline: float) -> None:
+        self._verbs.refresh(deadline=deadline)
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
+        return self._verbs.groups(deadline=deadline)
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        if node.on_control_plane or not node.provider_id:
+            return None
+        return self._verbs.group_for(node, deadline=deadline)
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        return self._verbs.target_size(group, deadline=deadline)
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        return self._verbs.instances(group, deadline=deadline)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+        return self._removal.delete(group, nodes, deadline=deadline)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        return self._removal.refusals(group, nodes, deadline=deadline)
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._verbs.increase_size(group, _positive(delta), deadline=deadline)
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        self._verbs.decrease_target_size(group, -_positive(-delta), deadline=deadline)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        request = wire.NodeGroupTemplateNodeInfoRequest(id=group)
+        answer = self._verbs.of_group("NodeGroupTemplateNodeInfo", request, deadline)
+        raw = answer.nodeBytes or answer.nodeInfo
+        if not raw:
+            raise NotSupported(f"externalgrpc {self._channel.address}: no template of group {group}")
+        return codec.template(raw)
+
+    def options(self, group: str, *, deadline: float) -> GroupOptions | None:
+        """Return the options; no defaults are sent, so what the service leaves out is zero."""
+        request = wire.NodeGroupAutoscalingOptionsRequest(id=group)
+        try:
+            answer = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
+        except NotSupported:
+            return None
+        if not answer.HasField("nodeGroupAutoscalingOptions"):
+            return None
+        try:
+            return codec.options(answer.nodeGroupAutoscalingOptions)
+        except ValueError as error:
+            raise errors.Permanent(
+                f"externalgrpc {self._channel.address}: options of group {group}: {error}"
+            ) from error
+
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
+        """Return True if the service lists the machine; otherwise the protocol cannot tell."""
+        group = self.group_for(node, deadline=deadline)
+        listed = self.instances(group.id, deadline=deadline) if group else ()
+        return True if node.provider_id in {instance.id for instance in listed} else None
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        request = wire.PricingNodePriceRequest(node=codec.node_message(node))
+        return self._price("PricingNodePrice", request, start, end, deadline)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        pod = codec.pod_bytes(requests)
+        return self._price("PricingPodPrice", wire.PricingPodPriceRequest(pod=pod, pod_bytes=pod), start, end, deadline)
+
+    def gpu_label(self) -> str:
+        return str(self._channel.read("GPULabel", wire.GPULabelRequest(), deadline=self._soon()).label)
+
+    def gpu_types(self) -> frozenset[str]:
+        request = wire.GetAvailableGPUTypesRequest()
+        return frozenset(self._channel.read("GetAvailableGPUTypes", request, deadline=self._soon()).gpuTypes)
+
+    def close(self) -> None:
+        """Close the channel. Cleanup is not called: the service may have other callers."""
+        self._channel.close()
+
+    def _price(
+        self,
+        rpc: str,
+        request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest,
+        start: dt.datetime,
+        end: dt.datetime,
+        deadline: float,
+    ) -> float:
+        codec.set_moment(request, "startTimestamp", "startTime", start)
+        codec.set_moment(request, "endTimestamp", "endTime", end)
+        return float(self._channel.read(rpc, request, deadline=deadline).price)
+
+    def _soon(self) -> float:
+        """Return a deadline for verbs without one, longer than the limit of a call."""
+        return self._clock.monotonic() + 60
+
+
+def _positive(delta: int) -> int:
+    if delta <= 0:
+        raise errors.UsageError(f"externalgrpc: a change of size by {delta} has the wrong sign")
+    return delta

@@ -1,0 +1,175 @@
+"""Delete machines through an external gRPC service: one order per node, confirmed by the list of instances.
+
+The calls have Cluster Autoscaler's order: Refresh, NodeGroups, NodeGroupForNode, NodeGroupTargetSize,
+NodeGroupDeleteNodes, then NodeGroupNodes until the machine is deleted or being deleted.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rescheduler.clock import Clock
+from rescheduler.providers.base import (
+    ON_CONTROL_PLANE,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    Instance,
+    NodeGroup,
+    NodeRef,
+    Refusal,
+    Refused,
+    below_minimum,
+)
+from rescheduler.providers.deleting import delete_until_confirmed
+from rescheduler.providers.externalgrpc import codec, orders, outcomes, wire
+from rescheduler.providers.externalgrpc.channel import Channel
+from rescheduler.providers.externalgrpc.orders import DeletionLedger, DeletionOrder
+from rescheduler.providers.externalgrpc.verbs import Verbs
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupState:
+    """The state of a group before an order."""
+
+    limits: NodeGroup
+    owners: Mapping[str, NodeGroup | None]  #: by node name
+    listed: Mapping[str, Instance]  #: by provider ID
+
+
+class GrpcRemoval:
+    """The removals of all groups. Calls may run concurrently; the orders of a group are serialized."""
+
+    def __init__(self, channel: Channel, verbs: Verbs, clock: Clock, poll_interval: float) -> None:
+        self._channel, self._verbs, self._clock, self._poll = channel, verbs, clock, poll_interval
+        self._ledger = DeletionLedger()
+        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+        """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
+        before = {node.name: self._ledger.order(node) for node in nodes}
+        owners: dict[str, NodeGroup | None] = {}
+
+        def advance(done: dict[str, DeleteOutcome]) -> None:
+            done |= {node.name: refused for node in nodes if (refused := _unfit(node))}
+            seen = self._look(group, [node for node in nodes if node.name not in done], owners, deadline)
+            for node in nodes:
+                if node.name not in done and (outcome := self._advance(node, seen, before[node.name], deadline)):
+                    done[node.name] = outcome
+
+        def give_up(trouble: str) -> dict[str, DeleteOutcome]:
+            last = self._ledger.order
+            return {node.name: orders.give_up(node, last(node), before[node.name], trouble) for node in nodes}
+
+        return delete_until_confirmed(
+            nodes,
+            advance,
+            wait=lambda: self._wait(deadline),
+            give_up=give_up,
+            is_ordered=lambda: any(self._ledger.order(node) != before[node.name] for node in nodes),
+        )
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        """Return what would be refused; for the minimum, the earlier nodes count as deleted."""
+        limits = self._verbs.group(group, deadline=deadline)
+        left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group)
+        refused: dict[str, Refused] = {}
+        for node in nodes:
+            order = self._ledger.order(node)
+            if order is not None and order.at_work:
+                continue
+            why = _unfit(node)
+            why = why or _foreign(self._verbs.group_for(node, deadline=deadline), group)
+            why = why or below_minimum(limits.id, limits.min_size, left - 1)
+            if why:
+                refused[node.name] = why
+            else:
+                left -= 1
+        return refused
+
+    def _look(
+        self, group: str, nodes: Sequence[NodeRef], known: dict[str, NodeGroup | None], deadline: float
+    ) -> _GroupState:
+        """Read the group's state, owners before instances: some services learn the nodes' machines from the former."""
+        self._verbs.refresh(deadline=deadline)
+        limits = self._verbs.group(group, deadline=deadline)
+        for node in nodes:
+            if node.name not in known:
+                known[node.name] = self._verbs.group_for(node, deadline=deadline)
+        listed = {instance.id: instance for instance in self._verbs.instances(group, deadline=deadline)}
+        return _GroupState(limits, known, listed)
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait until the next look; False if there is no time for it or the provider was closed."""
+        left = deadline - self._clock.monotonic()
+        return left > self._poll and not self._channel.pause(self._poll)
+
+    def _advance(
+        self, node: NodeRef, seen: _GroupState, before: DeletionOrder | None, deadline: float
+    ) -> DeleteOutcome | None:
+        """Decide once and give an order if needed; `None` while the deletion is not confirmed."""
+        order = self._ledger.order(node)
+        instance = seen.listed.get(node.provider_id)
+        if (outcome := orders.end(node, instance, order, before=before)) is not None:
+            if order is not None and order.unsure and isinstance(outcome, Deleted | AlreadyGone):
+                self._ledger.record(seen.limits.id, node, replace(order, unsure=False))
+            return outcome
+        if not _due(order, before, self._clock):
+            return None
+        lock = self._turns[seen.limits.id]
+        if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
+            return Failed("other orders used up the time", retryable=True)
+        try:
+            if self._ledger.order(node) != order:
+                return None  # another thread gave an order meanwhile; decide again after the next look
+            return self._order(node, seen, order, deadline)
+        finally:
+            lock.release()
+
+    def _order(
+        self, node: NodeRef, seen: _GroupState, last: DeletionOrder | None, deadline: float
+    ) -> DeleteOutcome | None:
+        group = seen.limits.id
+        if last is None or not last.at_work:
+            # If an order is pending, the target size may be lowered already, and the group of the node unknown.
+            left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group, but=node) - 1
+            if refused := _foreign(seen.owners[node.name], group) or below_minimum(group, seen.limits.min_size, left):
+                return refused
+        order = self._send(node, group, deadline)
+        attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
+        self._ledger.record(group, node, replace(order, attempts=attempts))
+        # An unlisted machine is gone unless the service refused to delete it: the next look decides.
+        return order.outcome if order.keeps or (order.final and node.provider_id in seen.listed) else None
+
+    def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
+        """Return by how many machines the target size may still be lowered, or was without confirmation."""
+        return self._ledger.unsure(group, self._clock.now() - orders.SETTLED, but)
+
+    def _send(self, node: NodeRef, group: str, deadline: float) -> DeletionOrder:
+        rpc = "NodeGroupDeleteNodes"
+        request = wire.NodeGroupDeleteNodesRequest(id=group, nodes=[codec.node_message(node)])
+        ordered = ((outcomes.ORDERED_AT, node.ordered_at.isoformat()),) if node.ordered_at else ()
+        answer = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
+        return orders.order_of(node.name, answer, str(self._channel.error_of(rpc, answer)), self._clock.now())
+
+
+def _unfit(node: NodeRef) -> Refused | None:
+    if node.on_control_plane:
+        return ON_CONTROL_PLANE
+    if not node.provider_id:
+        return Refused(Refusal.NOT_IN_GROUP, "the node has no provider ID, which the service needs to identify it")
+    return None
+
+
+def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
+    if owner is not None and owner.id == group:
+        return None
+    belongs = f"belongs to group {owner.id}" if owner else "belongs to no group"
+    return Refused(Refusal.NOT_IN_GROUP, f"the service says that the node {belongs}")
+
+
+def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
+    """Whether an order should be given; one that failed before this call does not delay it."""
+    return order is None or (order == before and not order.at_work) or clock.now() >= order.again_at

@@ -1,0 +1,137 @@
+"""The groups of a system: views of it, sizes, and requests for more or fewer machines."""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from rescheduler.clock import Clock
+from rescheduler.net.http import Missing
+from rescheduler.providers.base import AboveMaximum, BelowMinimum, Instance, InstanceState, NodeGroup, UnknownGroup
+from rescheduler.providers.fleet.ledger import FleetLedger, FleetOrder
+from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet.matching import Index
+from rescheduler.providers.waiting import PolledSystem
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLook:
+    """A view and its index; *at* is when the look began, on ``monotonic()``."""
+
+    view: SystemView
+    index: Index
+    at: float
+
+
+class MachineFleet(PolledSystem):
+    """A system with a cached look. Looks are immutable: readers keep theirs while another thread looks again."""
+
+    def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
+        super().__init__(system.name, clock, pace.poll)
+        self.system, self.pace = system, pace
+        self.ledger = FleetLedger()
+        self._look: FleetLook | None = None
+        self._changes = 0
+
+    def close(self) -> None:
+        self.closed.set()
+        self.system.close()
+
+    def recent(self, *, deadline: float) -> FleetLook:
+        """Return the last look if it is younger than the refresh interval, else look again."""
+        known = self._look
+        if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
+            return known
+        return self.look(deadline=deadline)
+
+    def look(self, *, deadline: float) -> FleetLook:
+        """Look at the system now; if that fails, the last look stays in place."""
+        at, changes = self.clock.monotonic(), self._changes
+        view = self.system.look(deadline=deadline)
+        self.ledger.seen((machine.key for machine in view.machines), self.settled())
+        look = FleetLook(view, Index(view.machines, self.system.key_of), at)
+        if self._changes == changes:  # otherwise it may show the state before the change
+            self._look = look
+        return look
+
+    def forget(self) -> None:
+        """Drop the cached look after a change: the next reader looks again."""
+        self._changes += 1
+        self._look = None
+
+    @contextmanager
+    def changing(self, *, deadline: float) -> Iterator[None]:
+        """Allow one change at a time; the next reader looks again."""
+        with super().changing(deadline=deadline):
+            try:
+                yield
+            finally:
+                self.forget()
+
+    def group(self, look: FleetLook, name: str) -> NodeGroup:
+        for group in look.view.groups:
+            if group.id == name:
+                return group
+        known = ", ".join(group.id for group in look.view.groups) or "none"
+        raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
+
+    def size(self, look: FleetLook, group: str) -> int:
+        """Count the machines that exist or are being created, without those that were ordered to be deleted."""
+        alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
+        return len(alive) + len(self._unlisted(look, group))
+
+    def sound(self, look: FleetLook, group: str) -> int:
+        """Count the machines of `size` that have not failed: failed ones do not count for the minimum."""
+        alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
+        return self.size(look, group) - sum(machine.failed for machine in alive)
+
+    def leaving(self, machine: SystemMachine) -> bool:
+        """Whether an order to delete the machine may still take effect, even if it looks alive."""
+        return self.ledger.open(machine.key, self.settled())
+
+    def instances(self, look: FleetLook, group: str) -> Sequence[Instance]:
+        return [machine.instance for machine in look.view.members(group)]
+
+    def increase(self, name: str, delta: int, *, deadline: float) -> None:
+        with self.changing(deadline=deadline):
+            look = self.look(deadline=deadline)
+            group = self.group(look, name)
+            wanted = self.size(look, name) + delta
+            if wanted > group.max_size:
+                raise AboveMaximum(f"{self.system.name}: group {name}: {wanted} is above {group.max_size}")
+            self.system.create(
+                group, delta, lambda key: self.ledger.expect(key, name, self.clock.now()), deadline=deadline
+            )
+
+    def decrease_unfulfilled(self, name: str, delta: int, *, deadline: float) -> None:
+        """Delete *delta* machines that are being created: failed ones first, then the newest.
+
+        BelowMinimum if there are fewer; those are deleted.
+        """
+        with self.changing(deadline=deadline):
+            look = self.look(deadline=deadline)
+            group = self.group(look, name)
+            size = self.size(look, name)
+            unfinished = [machine for machine in look.view.members(name) if self._unfinished(machine)]
+            unfinished.sort(key=lambda machine: machine.error is None)
+            floor = max(group.min_size, size - len(unfinished))
+            given_up = min(delta, max(0, size - floor))
+            for machine in unfinished[:given_up]:
+                with suppress(Missing):
+                    self.system.end(machine, deadline=deadline)
+                now = self.clock.now()
+                self.ledger.record(machine.key, FleetOrder(now, taken=True, open_since=now))
+            if given_up < delta:
+                why = f"{size - delta} is below {floor}, which run or are required; {given_up} of {delta} are given up"
+                raise BelowMinimum(f"{self.system.name}: group {name}: {why}")
+
+    def settled(self) -> dt.datetime:
+        """Return the time before which every order has shown its effect by now."""
+        return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
+
+    def _unfinished(self, machine: SystemMachine) -> bool:
+        creating = machine.state is InstanceState.CREATING and not machine.protected
+        return creating and machine.alive and not self.leaving(machine)
+
+    def _unlisted(self, look: FleetLook, group: str) -> list[str]:
+        return [key for key in self.ledger.expected(group) if look.index.get(key) is None]

@@ -1,0 +1,49 @@
+"""The orders of this process and the machines it requested, until the system lists them."""
+
+import datetime as dt
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rescheduler.providers import ledger
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOrder:
+    """The last order to delete a machine."""
+
+    at: dt.datetime
+    taken: bool  #: the system accepted it
+    open_since: dt.datetime | None  #: when this order, or an earlier one that may still take effect, was given
+    words: str = ""  #: the error
+    attempts: int = 1
+
+
+class FleetLedger(ledger.Ledger[FleetOrder]):
+    """The orders, and the machines that were requested and are not listed yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
+
+    def open(self, key: str, since: dt.datetime) -> bool:
+        """Whether an order given at *since* or later may still take effect."""
+        order = self.order(key)
+        return order is not None and order.open_since is not None and order.open_since >= since
+
+    def expect(self, key: str, group: str, now: dt.datetime) -> None:
+        """Store that the system is creating the machine and may not list it yet."""
+        with self._lock:
+            self._expected[key] = (group, now)
+
+    def seen(self, keys: Iterable[str], since: dt.datetime) -> None:
+        """Stop expecting the machines that are listed, and those that were requested before *since*."""
+        listed = frozenset(keys)
+        with self._lock:
+            for key, (_, asked_at) in list(self._expected.items()):
+                if key in listed or asked_at < since:
+                    del self._expected[key]
+
+    def expected(self, group: str) -> list[str]:
+        with self._lock:
+            return [key for key, (owner, _) in self._expected.items() if owner == group]

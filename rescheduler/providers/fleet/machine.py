@@ -1,0 +1,98 @@
+"""What each system implements; the rest of this package is shared by all of them."""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rescheduler.providers.base import Instance, InstanceError, InstanceState, NodeGroup, NodeRef, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMachine:
+    """A machine as the system reports it."""
+
+    key: str  #: the system's own ID
+    id: str  #: the ``spec.providerID`` of its Node, as far as it is known
+    group: str  #: empty: no group
+    state: InstanceState
+    handle: int = 0  #: its ID in the API's paths, if that is not the key
+    gone: bool = False  #: still listed, but deleted
+    names: frozenset[str] = frozenset()  #: possible names of its Node, in lower case
+    addresses: frozenset[str] = frozenset()  #: private addresses
+    error: InstanceError | None = None
+    spot: bool | None = None
+    terminates_at: dt.datetime | None = None
+    protected: Refused | None = None  #: why it must never be deleted, according to the list
+
+    @property
+    def alive(self) -> bool:
+        return not self.gone and self.state is not InstanceState.DELETING
+
+    @property
+    def failed(self) -> bool:
+        """Whether it will never run. A running machine counts as healthy even if the system reports an error."""
+        return self.error is not None and self.state is not InstanceState.RUNNING
+
+    @property
+    def instance(self) -> Instance:
+        return Instance(self.id, self.state, self.error, self.spot, self.terminates_at)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemView:
+    """The state of a system at one time: its groups and all of their machines."""
+
+    groups: Sequence[NodeGroup]
+    machines: Sequence[SystemMachine]
+
+    def members(self, group: str) -> Sequence[SystemMachine]:
+        return [machine for machine in self.machines if machine.group == group and not machine.gone]
+
+
+@dataclass(frozen=True, slots=True)
+class PollIntervals:
+    """Intervals in seconds."""
+
+    refresh: float  #: how long a view is reused
+    poll: float  #: between two looks while machines are being deleted
+    settle: float  #: how long an order may take to show an effect
+
+
+class MachineSystem(Protocol):
+    """A system's API. Verbs raise the errors of `backends.base` and `net.http`."""
+
+    name: str
+    going_is_enough: bool  #: a machine that is being deleted never returns
+
+    def look(self, *, deadline: float) -> SystemView: ...
+
+    def key_of(self, node: NodeRef) -> str | None:
+        """Return the key on the Node; "": it has no ID; `None`: it has the ID of another system."""
+        ...
+
+    def controls(self, node: NodeRef) -> bool:
+        """Whether the node belongs to the control plane, according to the system."""
+        ...
+
+    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
+        """Return why the Node contradicts the match with *machine* or its group; "": it does not."""
+        ...
+
+    def exists(self, key: str, *, deadline: float) -> bool | None:
+        """Tell whether the machine exists anywhere in the system; `None`: unknown."""
+        ...
+
+    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
+        """Return why the system forbids deleting the machine now, if it does."""
+        ...
+
+    def end(self, machine: SystemMachine, *, deadline: float) -> None:
+        """Order the deletion of the machine; Missing if it does not exist."""
+        ...
+
+    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+        """Request *count* machines and call *made* with the key of each; an error does not undo those created."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,212 @@
+"""Clients of a node manager over HTTPS: for our ``/v1`` routes, and for the original ones."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from rescheduler import decoding
+from rescheduler.clock import Clock
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.http import UNREADABLE, BadAnswer, HttpResponse, JsonClient, Missing
+from rescheduler.providers.base import (
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeTaint,
+    NodeTemplate,
+    NotSupported,
+    Refusal,
+    Refused,
+    UnknownGroup,
+)
+from rescheduler.providers.fleet.machine import SystemMachine, SystemView
+from rescheduler.providers.fleet.provider import hours
+from rescheduler.providers.liqo import messages
+from rescheduler.providers.liqo.messages import SCHEME
+from rescheduler.providers.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
+
+T = TypeVar("T")
+
+#: Cluster Autoscaler's numbers of states.
+_STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: InstanceState.DELETING}
+
+
+class NodeManager(Protocol):
+    """A node manager of either generation. Verbs raise the errors of `backends.base` and `net.http`."""
+
+    def look(self, *, deadline: float) -> SystemView: ...
+
+    def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
+        """Request *count* nodes; return the names of those that do not exist yet, as far as they are known."""
+        ...
+
+    def end(self, group: str, name: str, *, deadline: float) -> None:
+        """Order the deletion of the node; Missing if it does not exist."""
+        ...
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate: ...
+
+    def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float: ...
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float: ...
+
+
+def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
+    return JsonClient("liqo", endpoint, folder, clock, words=words)
+
+
+def find(http: JsonClient, *, deadline: float) -> NodeManager:
+    """Return the client for the node manager's generation. The original one answers unknown paths with nothing."""
+    try:
+        answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
+    except Missing:
+        return First(http)
+    if not answer.body.strip():
+        return First(http)
+    version = http.decode(answer, messages.Version, "GET /version")
+    return Current(http) if messages.V1 in version.routes else First(http)
+
+
+class Current:
+    """Our node manager, under ``/v1``."""
+
+    def __init__(self, http: JsonClient) -> None:
+        self._http = http
+
+    def look(self, *, deadline: float) -> SystemView:
+        fleet, _ = self._http.get("/v1/fleet", messages.Fleet, deadline=deadline)
+        groups = [NodeGroup(group.id, group.min_size, group.max_size, group.debug) for group in fleet.groups]
+        return SystemView(groups, [_machine(machine) for machine in fleet.machines])
+
+    def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
+        path = f"/v1/groups/{_part(group)}/machines"
+        answer = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
+        return self._http.decode(answer, messages.Ordered, f"POST {path}").names
+
+    def end(self, group: str, name: str, *, deadline: float) -> None:
+        self._http.send("DELETE", f"/v1/groups/{_part(group)}/machines/{_part(name)}", deadline=deadline)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        path = f"/v1/groups/{_part(group)}/template"
+        try:
+            template, _ = self._http.get(path, messages.Template, deadline=deadline)
+        except Missing as error:
+            raise UnknownGroup(str(error)) from error
+        taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in template.taints)
+        return NodeTemplate(template.labels, taints, template.capacity, template.allocatable)
+
+    def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        window = {"start": start.isoformat(), "end": end.isoformat()}
+        path = f"/v1/machines/{_part(name)}/price"
+        return self._http.get(path, messages.Price, deadline=deadline, params=window)[0].price
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        amounts = {name: float(amount) for name, amount in requests.items()}
+        share = messages.PodShare(requests=amounts, start=start, end=end)
+        answer = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
+        return self._http.decode(answer, messages.Price, "POST /v1/podprice").price
+
+
+class First:
+    """Liqo's original node manager: it changes things by GET, and answers when they are done."""
+
+    def __init__(self, http: JsonClient) -> None:
+        self._http = http
+
+    def look(self, *, deadline: float) -> SystemView:
+        listed = self._get("/nodegroup", list[messages.Group], {}, deadline)
+        groups = [NodeGroup(group.id, group.min_size, group.max_size) for group in listed or ()]
+        machines: list[SystemMachine] = []
+        for group in groups:
+            members = self._get("/nodegroup/nodes", list[messages.GroupNode], {"id": group.id}, deadline)
+            machines += [_first_machine(node, group.id) for node in members or ()]
+        return SystemView(groups, machines)
+
+    def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
+        answer = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
+        if self._http.decode(answer, object, "GET /nodegroup/scaleup") is not True:
+            raise BadAnswer("liqo: GET /nodegroup/scaleup: expected true")
+        return ()
+
+    def end(self, group: str, name: str, *, deadline: float) -> None:
+        self._ask("/nodegroup/scaledown", {"id": SCHEME + name, "nodegroupid": group}, deadline)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        """Return the template, completed with what Liqo adds to every Node and the node manager leaves out."""
+        template = self._get("/nodegroup/template", messages.GroupTemplate, {"id": group}, deadline)
+        if template is None or not template.resources.min:
+            raise NotSupported(f"liqo: no template of group {group}")
+        amounts = {**ADDED_RESOURCES, **{name: str(amount) for name, amount in template.resources.min.items()}}
+        return NodeTemplate(VIRTUAL_NODE_LABELS | template.labels, (VIRTUAL_NODE_TAINT,), amounts, amounts)
+
+    def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        """Return the price; the node manager returns that of one hour."""
+        price, _ = self._http.get("/nodegroup/nodeprice", float, deadline=deadline, params={"id": name})
+        return price * hours(start, end)
+
+    def pod_price(
+        self,
+        requests: Mapping[str, Decimal],  # noqa: ARG002 -- ignored by the node manager
+        start: dt.datetime,  # noqa: ARG002
+        end: dt.datetime,  # noqa: ARG002
+        *,
+        deadline: float,  # noqa: ARG002
+    ) -> float:
+        raise NotSupported("liqo: per-pod prices are not available")
+
+    def _get(self, path: str, shape: type[T], params: Mapping[str, str], deadline: float) -> T | None:
+        """Return the document; `None` for null, which stands for an empty result."""
+        answer = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
+        return None if answer.body.strip() == b"null" else self._http.decode(answer, shape, f"GET {path}")
+
+    def _ask(self, path: str, params: Mapping[str, str], deadline: float) -> HttpResponse:
+        """Send a GET that changes something and must not be repeated."""
+        return self._http.send("GET", path, deadline=deadline, params=params)
+
+
+def _machine(message: messages.FleetMachine) -> SystemMachine:
+    fault = message.error
+    error = InstanceError(fault.code, fault.message, fault.out_of_resources) if fault else None
+    protected = Refused(Refusal.PROTECTED, message.protected) if message.protected else None
+    return SystemMachine(
+        message.name,
+        message.provider_id or SCHEME + message.name,
+        message.group,
+        message.state,
+        names=frozenset({message.name.lower()}),
+        error=error,
+        protected=protected,
+    )
+
+
+def _first_machine(node: messages.GroupNode, group: str) -> SystemMachine:
+    name = node.id.removeprefix(SCHEME)
+    state = _STATES.get(node.state.instance_state, InstanceState.UNKNOWN)
+    fault = node.state.instance_error_info
+    error = InstanceError("node-manager", fault) if fault else None
+    return SystemMachine(name, SCHEME + name, group, state, names=frozenset({name.lower()}), error=error)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def words(body: bytes) -> str:
+    """Return the message of our node manager's error; the original one's text as it is."""
+    try:
+        return decoding.decode(body, _Problem).error
+    except UNREADABLE:
+        return body.decode("utf-8", "replace")
+
+
+class _Problem(msgspec.Struct):
+    error: str

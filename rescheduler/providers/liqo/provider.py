@@ -1,0 +1,134 @@
+"""The cloud provider for Liqo's virtual nodes."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+
+from rescheduler.clock import Clock
+from rescheduler.net.credentials import keys_as
+from rescheduler.net.http import Missing
+from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
+from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet.provider import FleetProvider
+from rescheduler.providers.liqo.client import Current, NodeManager, find, open_client
+from rescheduler.providers.liqo.config import LiqoFile, read_file
+from rescheduler.providers.liqo.messages import SCHEME
+from rescheduler.providers.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
+
+_TYPE = "liqo.io/type"
+
+
+def load(config: Path | None, clock: Clock) -> CloudProvider:
+    """Load the provider from the file of `--cloud-config`; ConfigError. No request is sent yet."""
+    file = read_file(config)
+    with keys_as("nodeManager.{}".format, f"cloud configuration {config}"):
+        return LiqoProvider(file, Path(config or ".").parent, clock)
+
+
+class LiqoSystem:
+    """A node manager as a fleet. A machine's key is the name of its virtual node."""
+
+    name = "liqo"
+    going_is_enough = False  #: its pods are evicted first, which may take long
+
+    def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
+        self._clock, self._timeout = clock, float(file.node_manager.timeout)
+        self._http = open_client(file.node_manager, folder, clock)
+        self._manager: NodeManager | None = None
+        self._known: Mapping[str, str] = {}  #: provider ID → name, as last listed
+
+    def look(self, *, deadline: float) -> SystemView:
+        try:
+            view = self._found(deadline).look(deadline=deadline)
+        except Missing:
+            self._manager = None  # the node manager may have been replaced: detect its generation again
+            raise
+        self._known = {machine.id: machine.key for machine in view.machines}
+        return view
+
+    def key_of(self, node: NodeRef) -> str | None:
+        """Return the name from the provider ID, the node manager's or Liqo's; without one, a virtual node's name."""
+        if node.provider_id in self._known:
+            return self._known[node.provider_id]
+        if node.provider_id.startswith(SCHEME):
+            return node.provider_id.removeprefix(SCHEME)
+        if node.provider_id:
+            return None
+        return node.name if node.labels.get(_TYPE) == VIRTUAL_NODE_LABELS[_TYPE] else ""
+
+    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:  # noqa: ARG002 -- a name identifies a machine
+        kind = node.labels.get(_TYPE, VIRTUAL_NODE_LABELS[_TYPE])
+        return "" if kind == VIRTUAL_NODE_LABELS[_TYPE] else f"its label {_TYPE} is {kind!r}"
+
+    def controls(self, node: NodeRef) -> bool:  # noqa: ARG002
+        return False
+
+    def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
+        """Tell whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
+        return key in self._known.values() or (False if isinstance(self._manager, Current) else None)
+
+    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
+        return machine.protected
+
+    def end(self, machine: SystemMachine, *, deadline: float) -> None:
+        self._found(deadline).end(machine.group, machine.key, deadline=deadline)
+
+    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+        for name in self._found(deadline).create(group.id, count, deadline=deadline):
+            made(name)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return self._found(deadline).template(group, deadline=deadline)
+
+    def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        return self._found(deadline).node_price(name, start, end, deadline=deadline)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        return self._found(deadline).pod_price(requests, start, end, deadline=deadline)
+
+    def gpu_label(self) -> str:
+        return self._http.get("/gpu/label", str, deadline=self._soon())[0]
+
+    def gpu_types(self) -> frozenset[str]:
+        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._soon())[0])
+
+    def _found(self, deadline: float) -> NodeManager:
+        """Return the client. The original node manager may be replaced at any time, so it is detected again."""
+        if not isinstance(self._manager, Current):
+            self._manager = find(self._http, deadline=deadline)
+        return self._manager
+
+    def _soon(self) -> float:
+        return self._clock.monotonic() + self._timeout
+
+
+class LiqoProvider(FleetProvider):
+    def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
+        """Relative paths of *file* are resolved against *folder*. Raises ConfigError for invalid certificates."""
+        self._liqo = LiqoSystem(file, folder, clock)
+        pace = PollIntervals(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
+        super().__init__(self._liqo, clock, pace)
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:
+        return self._liqo.template(self.group(group, deadline=deadline).id, deadline=deadline)
+
+    def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
+        name = self._liqo.key_of(node) or node.name
+        return self._liqo.node_price(name, start, end, deadline=deadline)
+
+    def pod_price(
+        self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
+    ) -> float:
+        return self._liqo.pod_price(requests, start, end, deadline=deadline)
+
+    def gpu_label(self) -> str:
+        return self._liqo.gpu_label()
+
+    def gpu_types(self) -> frozenset[str]:
+        return self._liqo.gpu_types()

@@ -1,0 +1,46 @@
+"""How threads that use the same system wait: between polls, and for each other's changes."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rescheduler.clock import Clock
+from rescheduler.errors import DeadlineExceeded
+
+
+class PolledSystem:
+    """A polled system: its *name*, its clock, and the *poll* interval in seconds. Thread-safe."""
+
+    def __init__(self, name: str, clock: Clock, poll: float) -> None:
+        self.clock = clock
+        self.closed = threading.Event()
+        self._name, self._poll = name, poll
+        self._turn = threading.Lock()
+
+    def pause(
+        self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
+    ) -> None:
+        """Wait one poll interval, or *seconds*; DeadlineExceeded if that passes the deadline or *stop* is set."""
+        seconds = self._poll if seconds is None else seconds
+        if self.clock.monotonic() + seconds >= deadline:
+            raise DeadlineExceeded(f"{self._name}: {why}")
+        if self.clock.wait(seconds, stop or self.closed):
+            raise DeadlineExceeded(f"{self._name}: {why}; stopping")
+
+    def rest(self, deadline: float) -> bool:
+        """Wait one poll interval; return False if that passes the deadline or the system is closed."""
+        try:
+            self.pause("timed out", deadline)
+        except DeadlineExceeded:
+            return False
+        return True
+
+    @contextmanager
+    def changing(self, *, deadline: float) -> Iterator[None]:
+        """Allow one change at a time, so that each is decided on the result of the one before."""
+        if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
+            raise DeadlineExceeded(f"{self._name}: another change is in progress")
+        try:
+            yield
+        finally:
+            self._turn.release()

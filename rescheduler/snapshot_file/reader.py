@@ -1,0 +1,89 @@
+"""Read the output of ``kubectl get … -o json`` (a ``kind: List``, gzipped or not) as a snapshot."""
+
+import contextlib
+import errno
+import sys
+import zlib
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from predicates.objects import Object, Pod
+from predicates.snapshot import Snapshot, key_of
+from predicates.unreadable import Unreadable
+from predicates.wire import KINDS, Decoder, Interner, WireError, unreadable
+from rescheduler.errors import InputError, UsageError
+from rescheduler.net import files
+from rescheduler.snapshot_file import items
+
+_CHUNK: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP: Final = 31  #: zlib's "wbits" for gzip with the largest window
+
+
+def read(path: str) -> Snapshot:
+    """Read the snapshot in the file *path*; ``-`` is standard input. It lists the objects that cannot be decoded.
+
+    Raises :class:`~rescheduler.errors.UsageError` if the file cannot be opened, and
+    :class:`~rescheduler.errors.InputError`, with the file name, if the content is not a valid List.
+    """
+    name = "standard input" if path == "-" else files.printable(path)
+    decoder = Decoder(Interner())
+    objects_by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+    unreadable_objects: dict[Unreadable, None] = {}
+
+    def take(kind: str, item: bytes) -> None:
+        item_object = decoder.decode(kind, item)
+        if not (item_object.name if isinstance(item_object, Pod) else item_object.metadata.name):
+            raise WireError(unreadable(kind, item, "expected metadata.name"))
+        if (
+            existing := objects_by_kind[kind].setdefault(key_of(item_object), item_object)
+        ) is not item_object and existing != item_object:
+            raise InputError(f"{name}: {kind} {key_of(item_object)} occurs twice, with different content")
+
+    def refuse(error: ValueError) -> None:
+        if not isinstance(error, WireError):
+            raise error
+        unreadable_objects[error.unreadable] = None
+
+    try:
+        items.each(_unpacked(_chunks(path, name), name), KINDS, take, refuse)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error
+    snapshot = Snapshot()
+    for kind, objects in objects_by_kind.items():
+        snapshot.replace(kind, objects.values())
+    snapshot.unreadable = tuple(unreadable_objects)
+    return snapshot
+
+
+def _chunks(path: str, name: str) -> Iterator[bytes]:
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else files.opened(path) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as error:
+        hint = "; for a pipe, --snapshot - reads standard input" if error.errno == errno.EINVAL else ""
+        raise UsageError(f"--snapshot {name}: {error.strerror or error}{hint}") from error
+
+
+def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield *chunks*, decompressed if they are gzip. A file may have several members, with zeros between them."""
+    first = next(chunks, b"")
+    chunks = chain((first,), chunks)
+    if not first.startswith(_GZIP_MAGIC):
+        yield from chunks
+        return
+    member = zlib.decompressobj(_GZIP)
+    try:
+        for chunk in chunks:
+            packed = chunk.lstrip(b"\0") if member.eof else chunk
+            while packed:
+                if member.eof:
+                    member = zlib.decompressobj(_GZIP)
+                yield member.decompress(packed)
+                packed = member.unused_data.lstrip(b"\0")
+    except zlib.error as error:
+        raise InputError(f"{name}: corrupt gzip file: {error}") from error
+    if not member.eof:
+        raise InputError(f"{name}: corrupt gzip file: it is truncated")

@@ -1,0 +1,40 @@
+"""Packages that are slow to import are imported by the commands that use them only."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+SAMPLE: Final = "deploy/release/sample.json"
+LABELS: Final = (
+    "--on-demand-node-label=node-role.kubernetes.io/worker",
+    "--spot-node-label=node-role.kubernetes.io/spot-worker",
+)
+_COMMAND: Final = """
+import sys
+from rescheduler.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [
+        (("version",), {"kubernetes", "numpy", "rich", "uvicorn", "httpx2", "grpc"}),
+        (("run", "--help"), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
+        (("plan", f"--snapshot={SAMPLE}", *LABELS), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
+    ],
+    ids=["version", "help", "plan on a snapshot"],
+)
+def test_commands_that_do_not_use_a_package_do_not_import_it(arguments: tuple[str, ...], unused: set[str]) -> None:
+    command = [sys.executable, "-c", _COMMAND, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout
+    imported = set(done.stderr.splitlines()[-1].split())
+    assert "click" in imported
+    assert not imported & unused

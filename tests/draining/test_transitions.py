@@ -1,0 +1,122 @@
+"""Tests of the table of phases, events and next phases, and of its page."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from itertools import chain, product
+from random import Random
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+
+from rescheduler.draining import machine
+from rescheduler.draining.actions import Evict, TryEviction
+from rescheduler.draining.events import Event, ProviderAnswered
+from rescheduler.draining.state import Drain, Phase
+from rescheduler.draining.transitions import EVICTIONS_SENT, STARTS, TABLE, Rule, UnexpectedEvent, UnexpectedPhase
+from tests.draining.diagram import PAGE, drawn
+from tests.draining.processes import Processes
+from tests.draining.simulation import Scenario
+from tests.draining.test_any_events import BEGINNINGS, Events, Trace
+from tests.draining.test_laws import scenarios, seeds
+
+EVENTS: tuple[type, ...] = get_args(Event)
+
+#: Drains for each phase, and samples of each event.
+DRAINS, SAMPLES = 30, 5
+
+
+@cache
+def traces() -> list[Trace]:
+    return [Events(Random(seed)).trace(beginning) for beginning in BEGINNINGS for seed in range(100)]
+
+
+@cache
+def drains() -> Mapping[Phase, list[Drain]]:
+    """Return drains that are in each phase, from random runs."""
+    reached: defaultdict[Phase, list[Drain]] = defaultdict(list)
+    for trace in traces():
+        for before, _, after, _ in trace:
+            reached[before.phase].append(before)
+            if after.done:
+                reached[after.phase].append(after)
+    return {phase: Random(0).choices(there, k=DRAINS) for phase, there in reached.items()}
+
+
+@cache
+def samples() -> Mapping[type, list[Event]]:
+    """Return random events of each type."""
+    random = Events(Random(0))
+    made: defaultdict[type, list[Event]] = defaultdict(list)
+    while any(len(made[kind]) < SAMPLES for kind in EVENTS):
+        event = random.any()
+        made[type(event)].append(event)
+    return {kind: events[:SAMPLES] for kind, events in made.items()}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_event_is_handled_or_ignored_or_raises(phase: Phase) -> None:
+    for drain, kind in product(drains()[phase], EVENTS):
+        rule = TABLE[phase].get(kind)
+        for event in samples()[kind]:
+            if rule is None:
+                with pytest.raises(UnexpectedEvent, match=f"the phase {phase.name} does not accept .* {kind.__name__}"):
+                    machine.step(drain, event, 1e4)
+            elif rule.handler is None:
+                assert machine.step(drain, event, 1e4) == (drain, ())
+            else:
+                assert machine.step(drain, event, 1e4)[0].phase in {phase, *rule.next}
+
+
+def test_a_phase_change_outside_the_table_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    drain, _ = BEGINNINGS["a drain"]
+    to_ordering = Rule(lambda *_: (drains()[Phase.ORDERING][0], ()))
+    monkeypatch.setattr(machine, "rule_for", lambda *_: to_ordering)
+    with pytest.raises(UnexpectedPhase, match="ProviderAnswered must not change the phase ASKING to ORDERING"):
+        machine.step(drain, ProviderAnswered("pool"), 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenarios, seeds)
+def test_no_run_meets_an_impossible_event(scenario: Scenario, seed: int) -> None:
+    processes = Processes(scenario, seed)
+    processes.run()
+    for moment in processes.moments:
+        rule = TABLE[moment.before.phase][type(moment.event)]
+        assert moment.after.phase in {moment.before.phase, *rule.next}
+
+
+def test_every_phase_change_of_the_table_occurs() -> None:
+    """A permitted change that never occurs could hide a bug."""
+    changes = {(before.phase, after.phase) for trace in traces() for before, _, after, _ in trace}
+    for phase, rules in TABLE.items():
+        for drain, event in product(drains()[phase], chain.from_iterable(samples()[kind] for kind in rules)):
+            changes.add((phase, machine.step(drain, event, 1e4)[0].phase))
+    permitted = {(phase, after) for phase, rules in TABLE.items() for rule in rules.values() for after in rule.next}
+    assert permitted - changes == {(Phase.EVICTING, Phase.COUNTING)}  # see test_orphaned.py
+
+
+def test_evictions_are_requested_only_in_phases_that_send_them() -> None:
+    requests = {
+        after.phase
+        for trace in traces()
+        for _, _, after, actions in trace
+        if any(isinstance(action, Evict | TryEviction) for action in actions)
+    }
+    assert requests == EVICTIONS_SENT
+
+
+def test_the_end_has_no_next_phase() -> None:
+    assert TABLE[Phase.DONE] == dict.fromkeys(EVENTS, Rule())
+
+
+def test_starts() -> None:
+    assert all(callable(getattr(machine, name)) for name in STARTS)
+    assert {drain.phase for drain, _ in BEGINNINGS.values()} - set(STARTS.values()) == {Phase.DELETING}
+
+
+def test_the_page_shows_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert drawn(page) == page, "run python -m tests.draining.diagram"
+    assert all(f"| {phase.name} | " in page.partition("## Events")[0] for phase in Phase)

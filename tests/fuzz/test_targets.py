@@ -1,0 +1,28 @@
+"""A few examples against each target; `make fuzz` runs many."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.attack import Tally
+from tests.fuzz.registry import TARGETS
+
+#: Fewer examples where one may drain a node or wait for a cloud.
+EXAMPLES = {
+    "inputs": 15,
+    "proxy": 6,
+    "proxy-tls": 4,
+    "liqo-discovery-tls": 15,
+    "liqo-node-manager-tls": 15,
+    "provider-cherryservers": 8,
+    "provider-cloudpool": 15,
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_causes_harm(name: str, tmp_path: Path) -> None:
+    tally, examples = Tally(), EXAMPLES.get(name, 30)
+    with TARGETS[name](tmp_path) as (process, attack):
+        attack(tally, examples, 1)
+        assert process.stop() == 0
+    assert tally.examples >= examples

@@ -1,0 +1,59 @@
+"""An in-memory ConfigMap for the memory store, with versions, preconditions and scripted errors."""
+
+from rescheduler.errors import Conflict, NotFound, ReschedulerError
+from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
+
+
+class ConfigMap:
+    """An in-memory :class:`rescheduler.kube.memory.MemoryStore`, including the annotation of the Lease."""
+
+    def __init__(self, *, elected: bool = True) -> None:
+        self.stored: Stored | None = None
+        self.summary = ""
+        self.created = False  # the annotation of the Lease
+        self.elected = elected  # the Lease exists
+        self.unreadable = ""
+        self.refusals: list[ReschedulerError | None] = []  # results of the next writes; None: success
+        self.writes = 0
+        self.attempts = 0
+        self._version = 0
+
+    def __str__(self) -> str:
+        return "ConfigMap kube-system/spot-rescheduler-memory"
+
+    def read(self) -> Reading:
+        if self.unreadable:
+            return UnreadableMemory(self.unreadable)
+        return self.stored or Absent()
+
+    def write(self, content: bytes, summary: str, version: str) -> str:
+        self.attempts += 1
+        if self.refusals and (refusal := self.refusals.pop(0)) is not None:
+            raise refusal
+        if version and self.stored is None:
+            raise NotFound("patch configmap: not found (404)")
+        if version != (self.stored.version if self.stored else ""):
+            raise Conflict("patch configmap: the object has been modified (409)")
+        self.put(content)
+        self.summary = summary
+        self.writes += 1
+        return str(self._version)
+
+    def was_created(self) -> bool:
+        return self.elected and self.created
+
+    def note_created(self) -> None:
+        self.created = True
+
+    # Changes by others
+
+    def put(self, content: bytes, *waived: str) -> None:
+        self._version += 1
+        self.stored = Stored(content, str(self._version), waived)
+
+    def waive(self, *controllers: str) -> None:
+        assert self.stored is not None
+        self.put(self.stored.content, *controllers)
+
+    def delete(self) -> None:
+        self.stored = None

@@ -1,0 +1,191 @@
+"""Conditions of a running drain: consistent reads, target nodes, and lost spot nodes."""
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from predicates.objects import Condition
+from rescheduler.draining.state import Why
+from rescheduler.execution.fresh_planning import READS
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
+from rescheduler.planning.controllers import Controller, JobFacts
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt, dump
+from rescheduler.providers.base import Deleted
+from tests.housekeeping.world import START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+THREE = [pod(f"web-{n}", "od-1") for n in (1, 2, 3)]
+CLUSTER = (node("od-1", ON_DEMAND), node("spot-1"), *THREE)
+
+
+def why(here: LoopWorld) -> list[Why | None]:
+    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
+
+
+def evictions(here: LoopWorld) -> list[str]:
+    return [name for kind, name in here.writes if kind == "evict"]
+
+
+def edit(here: LoopWorld, name: str, **spec: object) -> None:
+    known = here.node(name)
+    here.cluster.upsert("Node", msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, **spec)))
+
+
+def lose(here: LoopWorld, name: str) -> None:
+    """Make the node NotReady."""
+    known = here.node(name)
+    status = msgspec.structs.replace(known.status, conditions=(Condition("Ready", "Unknown"),))
+    here.cluster.upsert("Node", msgspec.structs.replace(known, status=status))
+
+
+class TestReads:
+    def test_the_targets_of_the_plan_are_read(self) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.loop().round()
+            [started] = here.of(DrainStarted)
+            assert started.plan is not None
+            assert {placement.node for placement in started.plan.placements} == {"spot-1"}
+            assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
+
+    def test_new_targets_of_a_new_plan_are_read(self) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            loop = here.loop()
+            here.on_taint = lambda: here.add(pod("big-1", "spot-1", cpu="3"))
+            assert loop.round() is RoundOutcome.DRAINED
+            assert here.asked[:2] == [{"od-1", "spot-1"}, {"od-1", "spot-1", "spot-2"}]
+            assert here.writes[0] == ("taint", "od-1")
+
+    def test_replica_sets_of_evicted_pods_are_read(self) -> None:
+        """A rollout during the drain creates a new ReplicaSet."""
+        with world(*CLUSTER[:2], pod("shop/web-1", "od-1"), pod("db-1", "od-1")) as here:
+            here.replacements.update({"web": Replacement.UNREADY, "db": Replacement.UNREADY})
+            here.at(10, lambda: here.add(pod("shop/web2-1", "spot-1")))
+            for app in ("web", "db"):
+                here.at(20, lambda app=app: here.recover(app))  # type: ignore[misc]
+            here.loop().round()
+            assert why(here) == [None]
+            assert here.siblings[-1] == {"web", "web2", "db"}
+
+    def test_a_plan_that_changes_with_each_read_is_not_executed(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 9))) as here:
+            full = itertools.count(1)
+
+            def fill() -> None:
+                number = next(full)
+                here.add(pod(f"big{number}-1", f"spot-{number}", cpu="4"))
+
+            here.on_read = fill
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], [], [])
+            assert len(here.asked) == READS
+
+    def test_the_machine_is_removed_after_another_read_5_s_after_the_taint(self) -> None:
+        with world(*CLUSTER) as here:
+            pool = ScriptedProvider([Deleted()])
+            ordered_at: list[float] = []
+            here.on_taint = lambda: ordered_at.append(here.now)
+            here.loop(provider=pool).round()
+            assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
+            assert ordered_at[-1] >= 5
+            assert why(here) == [None]
+
+    def test_a_pod_that_is_bound_within_5_s_is_evicted(self) -> None:
+        with world(*CLUSTER) as here:
+            here.at(4, lambda: here.add(pod("late-1", "od-1")))
+            here.loop(provider=ScriptedProvider([Deleted()])).round()
+            assert (evictions(here)[-1], why(here)) == ("late-1", [None])
+            assert here.writes[-1] == ("delete", "od-1")
+
+
+JOB = pod("batch-1", "od-1", owner="batch/v1/Job")
+FRAGILE = JobFacts(backoff_limit=0)
+
+
+class TestJobsDuringADrain:
+    """Jobs whose pods were created or failed after the node was chosen."""
+
+    def test_a_pod_that_is_bound_during_marking_is_kept_if_its_job_would_fail(self) -> None:
+        with world(*CLUSTER) as here:
+            here.controllers["batch"] |= {"wanted": 1, "job": FRAGILE}
+            here.on_taint = lambda: here.add(JOB)
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], [], [])
+
+    def test_the_next_pod_is_kept_if_its_job_has_reached_its_backoff_limit(self) -> None:
+        with world(*CLUSTER[:2], JOB, pod("batch-2", "od-1", owner="batch/v1/Job")) as here:
+            here.controllers["batch"] |= {"wanted": 2, "job": JobFacts(backoff_limit=4, failures=1)}
+            here.replacements["batch"] = Replacement.UNREADY
+            here.at(20, lambda: here.controllers["batch"].update(job=JobFacts(backoff_limit=4, failures=4)))
+            here.at(40, lambda: here.recover("batch"))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], ["batch-1"], [])
+
+
+TARGET_LOST: dict[str, Callable[[LoopWorld], object]] = {
+    "deleted": lambda here: here.cluster.delete("Node", "spot-1"),
+    "cordoned": lambda here: edit(here, "spot-1", unschedulable=True),
+    "not Ready": lambda here: lose(here, "spot-1"),
+    "filled with other pods": lambda here: here.add(pod("big-1", "spot-1", cpu="3")),
+}
+
+
+@pytest.mark.parametrize("lose_target", TARGET_LOST.values(), ids=TARGET_LOST)
+class TestTargets:
+    def test_a_lost_target_stops_the_drain(self, lose_target: Callable[[LoopWorld], object]) -> None:
+        with world(*CLUSTER) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: lose_target(here))
+            here.at(40, lambda: here.recover("web"))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.TARGET_LOST], ["web-1"], [])
+
+    def test_the_drain_continues_if_another_node_has_room(self, lose_target: Callable[[LoopWorld], object]) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: lose_target(here))
+            here.at(40, lambda: here.recover("web"))
+            here.loop().round()
+            assert (why(here), evictions(here)) == ([None], ["web-1", "web-2", "web-3"])
+
+
+def test_a_quota_costs_one_pod() -> None:
+    with world(*CLUSTER, pod("db-1", "od-1"), node("spot-2")) as here:
+        here.replacements.update({"web": Replacement.REFUSED, "db": Replacement.REFUSED})
+        here.loop().round()
+        assert (why(here), len(evictions(here)), here.marked) == ([Why.REPLACEMENT_REFUSED], 1, [])
+
+
+class TestSpotSettling:
+    def test_drains_wait_after_a_burst_of_lost_spot_nodes(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
+            loop = here.loop()
+            here.config_map.put(dump(Memory(drained_at=START - timedelta(seconds=590))))
+            assert loop.round() is RoundOutcome.HELD
+            here.cluster.delete("Node", "spot-3")
+            lose(here, "spot-4")
+            here.pass_time(10)
+            assert loop.round() is RoundOutcome.HELD
+            here.pass_time(599)
+            assert loop.round() is RoundOutcome.HELD
+            detail = "many spot nodes were lost at once; drains wait until 2026-01-01T12:10:10Z"
+            assert here.of(Held)[1:] == [Held(Waiting.SPOT_SETTLING, detail)] * 2
+            here.pass_time(1)
+            assert loop.round() is RoundOutcome.DRAINED
+
+    def test_losses_that_are_far_apart_are_not_a_burst(self) -> None:
+        with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
+            db = Controller("default", "ReplicaSet", "db", "uid-of-db")
+            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START, Debt(db, 1, 1)),))))
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.HELD
+            for name in ("spot-3", "spot-4"):
+                here.pass_time(400)
+                here.cluster.delete("Node", name)
+                assert loop.round() is RoundOutcome.HELD
+            here.add(pod("db-1", "spot-1"))
+            assert loop.round() is RoundOutcome.DRAINED

@@ -1,0 +1,95 @@
+"""The process is killed before or after each write of a drain, and another process takes over."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from rescheduler.providers.base import AlreadyGone, Deleted
+from rescheduler.settings import Timing
+from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+CLUSTER = (
+    node("od-1", ON_DEMAND),
+    node("od-2", ON_DEMAND),
+    node("spot-1", cpu="16"),
+    pod("web-1", "od-1", cpu="500m"),
+    pod("web-2", "od-1", cpu="500m"),
+    pod("db-1", "od-2", cpu="2"),
+)
+#: No other wait may hold the second drain than its debts.
+TIMING = Timing(
+    housekeeping_interval=timedelta(seconds=20),
+    node_drain_delay=timedelta(),
+    pending_patience=timedelta(),
+    failure_pause=timedelta(),
+    return_wait=timedelta(),
+)
+RECOVERY: Final = 100.0  #: time at which the replacement pods of web run
+WRITES: Final = 7  #: number of writes of a drain with one renewal of its mark and a removed machine
+
+
+class SimulatedKill(BaseException):
+    """Simulates SIGKILL: no code of the process runs after it."""
+
+
+def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
+    """Kill the process at the write with this number, before or *after* it reaches the API server."""
+    count = 0
+
+    def killing(perform: Callable[..., Any]) -> Callable[..., Any]:
+        def performed(*args: Any, **more: Any) -> Any:
+            nonlocal count
+            count += not more.get("dry_run", False)
+            if count != write or more.get("dry_run", False):
+                return perform(*args, **more)
+            count += 1  # once
+            if after:
+                perform(*args, **more)
+            here.leading = False  # it writes nothing more
+            raise SimulatedKill
+
+        return performed
+
+    for name in ("edit_node", "delete_node", "evict"):
+        setattr(here, name, killing(getattr(here, name)))
+
+
+def lives(here: LoopWorld, provider: ScriptedProvider | None) -> None:
+    """Run a process that is killed, and then its successor until the drain is done."""
+    with pytest.raises(SimulatedKill):
+        here.loop(TIMING, provider=provider, holder="first").run()
+    here.pass_time(15)  # the Lease expires
+    here.leading = True
+    here.loop(TIMING, provider=provider, holder="second").run()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("write", range(1, WRITES + 1))
+@pytest.mark.parametrize("provided", [False, True], ids=["no provider", "a provider"])
+def test_killed_at_a_write(provided: bool, write: int, after: bool) -> None:
+    with world(*CLUSTER) as here:
+        evicted_at: dict[str, float] = {}
+        evict = here.evict
+
+        def noted(namespace: str, name: str, *args: Any, **more: Any) -> Any:
+            if not more.get("dry_run", False):
+                evicted_at.setdefault(name, here.now)
+            return evict(namespace, name, *args, **more)
+
+        here.evict = noted  # type: ignore[method-assign]
+        kill_at(here, write, after=after)
+        here.replacements["web"] = Replacement.UNREADY
+        here.at(RECOVERY, lambda: here.recover("web"))
+        here.stop_at(900)
+        lives(here, ScriptedProvider([AlreadyGone(), AlreadyGone(), Deleted()]) if provided else None)
+
+        assert here.marked == []
+        assert {pod.owner.name for pod in here.cluster.pods.values() if pod.owner} == {"web", "db"}
+        assert len(here.cluster.pods) == 3
+        assert all(pod.node_name == "spot-1" and pod.ready for pod in here.cluster.pods.values())
+        assert evicted_at["db-1"] >= RECOVERY > evicted_at["web-1"]
+        assert here.memory.debts == ()
+        assert [node.name for node in here.cluster.nodes] == (["spot-1"] if provided else ["od-1", "od-2", "spot-1"])

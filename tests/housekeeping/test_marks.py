@@ -1,0 +1,294 @@
+"""Ownership of the marks on a node, and resumed removals of earlier processes."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import pytest
+
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining import intent
+from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.draining.state import Why
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe.events import (
+    DrainEnded,
+    DrainStarted,
+    Held,
+    InvolvedNode,
+    MachineGone,
+    Planned,
+    RemovalPostponed,
+    Sweep,
+    Swept,
+    Waiting,
+)
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import OpenDebt
+from rescheduler.planning.outcome import Blocker, Reason, Rejected
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted
+from rescheduler.settings import Timing
+from tests.housekeeping.world import IDENTITY, LIMITS, START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.planning.builders import ON_DEMAND, node, pod
+
+CLUSTER = (
+    node("od-1", ON_DEMAND),
+    node("od-2", ON_DEMAND),
+    node("spot-1", cpu="16"),
+    pod("web-1", "od-1"),
+    pod("db-1", "od-2"),
+    pod("db-2", "od-2"),
+)
+ALONE = (CLUSTER[0], CLUSTER[2], CLUSTER[3])
+EMPTY = (CLUSTER[0], CLUSTER[2])
+OD = InvolvedNode("od-1", "uid-od-1")
+WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
+OWED = Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))
+THEIRS = Intent("them", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="other/lease")
+BEFORE = Intent("before", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY, debts=(OWED,))
+ORDERED = Intent("before", Step.REMOVING, START, group="workers", identity=IDENTITY)
+PROTECTED = pod("late-1", "od-1", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+HOUR: Final = 3600.0
+
+
+def mark(here: LoopWorld, written: Intent) -> None:
+    here.mark("od-1", written.dump(), intent.taint(written.holder))
+
+
+def written_on(here: LoopWorld) -> Intent | None:
+    return intent.read(here.node("od-1"))
+
+
+def blockers(here: LoopWorld) -> tuple[Blocker, ...]:
+    [verdict] = [verdict for verdict in here.of(Planned)[-1].planning.verdicts if verdict.node == "od-1"]
+    assert isinstance(verdict, Rejected)
+    return verdict.blockers
+
+
+def why(here: LoopWorld) -> list[Why | None]:
+    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
+
+
+class TestAnotherInstallation:
+    @pytest.mark.parametrize(("step", "does"), [(Step.DRAINING, "drains it"), (Step.REMOVING, "removes its machine")])
+    def test_its_marks_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
+        with world(*CLUSTER) as here:
+            theirs = replace(THEIRS, step=step, group="workers")
+            mark(here, theirs)
+            assert here.loop(provider=ScriptedProvider([Deleted()])).round() is RoundOutcome.DRAINED
+            detail = f"installation other/lease {does} (holder them)"
+            assert blockers(here)[-1] == Blocker(Reason.OTHER_INSTALLATION, detail)
+            assert {name for _, name in here.writes} == {"od-2", "db-1", "db-2"}
+            assert (written_on(here), here.of(Swept)) == (theirs, [])
+
+    def test_its_drain_is_rolled_back_an_hour_after_its_mark_expired(self) -> None:
+        with world(*EMPTY) as here:
+            mark(here, THEIRS)
+            loop = here.loop()
+            here.pass_time(HOUR + 180)
+            loop.round()
+            overdue = "it did not renew its mark, which was valid until 2026-01-01T12:03:00Z"
+            detail = f"installation other/lease drains it (holder them); {overdue}"
+            assert (here.writes, blockers(here)[0].detail) == ([], detail)
+            here.pass_time(1)
+            assert loop.round() is RoundOutcome.HELD
+            assert here.writes == [("untaint", "od-1")]
+            assert here.of(Swept) == [Swept(OD, "them", Sweep.ROLLED_BACK)]
+            assert (here.memory.debts, here.memory.drained_at) == ((), None)
+
+    def test_its_removal_is_only_reported(self) -> None:
+        with world(*EMPTY) as here:
+            mark(here, replace(THEIRS, step=Step.REMOVING, group="workers"))
+            here.pass_time(24 * HOUR)
+            assert here.loop(provider=ScriptedProvider([Deleted()])).round() is RoundOutcome.IDLE
+            assert (here.writes, here.of(Swept)) == ([], [])
+            assert "it did not renew its mark" in blockers(here)[-1].detail
+
+    def test_its_mark_in_place_of_ours_is_kept(self) -> None:
+        with world(*ALONE) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            over = NodeEdit(annotate={ANNOTATION: THEIRS.dump()})
+            here.at(30, lambda: here.edit_node("od-1", "uid-od-1", over))
+            here.loop().round()
+            assert (why(here), written_on(here)) == ([Why.MARK_LOST], THEIRS)
+            assert here.now < 90
+
+    def test_debts_are_kept_when_ours_is_lost(self) -> None:
+        with world(*ALONE) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: THEIRS.dump()})))
+            here.loop().round()
+            assert [owed.debt for owed in here.memory.debts] == [OWED]
+
+
+class TestOurs:
+    def test_a_taint_that_is_removed_by_hand_ends_the_drain(self) -> None:
+        with world(*CLUSTER[:3], pod("web-1", "od-1"), pod("web-2", "od-1")) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(untaint=(DRAIN_TAINT.key,))))
+            here.loop().round()
+            assert (why(here), here.marked) == ([Why.MARK_LOST], [])
+            assert [name for kind, name in here.writes if kind == "evict"] == ["web-1"]
+            assert here.now < 31
+
+    def test_a_mark_of_another_step_is_not_edited(self) -> None:
+        """Neither a renewal nor the end of the drain overwrites the other mark."""
+        with world(*ALONE) as here:
+            here.replacements["web"] = Replacement.UNREADY
+
+            def move_on() -> None:
+                written = written_on(here)
+                assert written is not None
+                further = replace(written, step=Step.REMOVING, group="workers")
+                here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: further.dump()}))
+
+            here.at(30, move_on)
+            here.loop().round()
+            left = written_on(here)
+            assert (why(here), left and left.step) == ([Why.MARK_LOST], Step.REMOVING)
+
+    def test_they_are_renewed_each_minute(self) -> None:
+        with world(*ALONE) as here:
+            here.replacements["web"] = Replacement.UNREADY
+            here.at(200, lambda: here.recover("web"))
+            here.loop().round()
+            assert why(here) == [None]
+            assert [round(at) for at, _ in here.intents] == [0, 0, 60, 120, 180]
+            begun = Intent("me", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY)
+            assert {replace(written, until=None, debts=()) for _, written in here.intents} == {begun}
+            ahead = {written.until - timedelta(seconds=at) for at, written in here.intents if written.until}
+            assert ahead == {START + timedelta(minutes=3)}
+
+    def test_renewals_keep_the_time_of_the_first_removal_request(self) -> None:
+        """After a restart, the provider receives this time."""
+        with world(*EMPTY) as here:
+            here.loop(provider=ScriptedProvider([Accepted("booked")]), limits=replace(LIMITS, removal=150)).round()
+            removals = [written for _, written in here.intents if written.step is Step.REMOVING]
+            assert len(removals) == 3
+            assert len({written.since for written in removals}) == 1
+
+    def test_resuming_a_drain_takes_the_whole_round(self) -> None:
+        with world(*CLUSTER) as here:
+            mark(here, BEFORE)
+            loop = here.loop(Timing(node_drain_delay=timedelta()))
+            assert loop.round() is RoundOutcome.HELD
+            assert [event.node.name for event in here.of(DrainStarted)] == ["od-1"]
+            assert loop.round() is RoundOutcome.DRAINED
+            assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
+
+    def test_drains_wait_for_debts_of_an_earlier_process(self) -> None:
+        with world(*EMPTY) as here:
+            mark(here, BEFORE)
+            here.at(100, lambda: here.add(pod("web-2", "spot-1")))
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.HELD
+            assert (why(here), [owed.debt for owed in here.memory.debts]) == ([Why.REPLACEMENT_REFUSED], [OWED])
+            assert loop.round() is RoundOutcome.HELD
+            assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING]
+
+    def test_debts_of_rolled_back_drains_are_stored_before_the_node_is_released(self) -> None:
+        with world(*EMPTY) as here:
+            mark(here, replace(BEFORE, holder="me"))
+            known: list[tuple[OpenDebt, ...]] = []
+            here.on_release = lambda: known.append(here.memory.debts)
+            here.loop().round()
+            assert known == [(OpenDebt("od-1", START, OWED),)]
+            assert (here.of(Swept), here.marked) == ([Swept(OD, "me", Sweep.ROLLED_BACK)], [])
+            assert (here.memory.debts, here.memory.drained_at) == (known[0], START)
+
+    def test_marks_of_version_0_1_0_count_as_ours(self) -> None:
+        with world(*ALONE) as here:
+            here.mark("od-1", '{"holder":"old","step":"draining","since":"2026-01-01T11:00:00Z","pods":["uid-web-1"]}')
+            here.loop().round()
+            assert [swept.done for swept in here.of(Swept)] == [Sweep.RESUMED]
+            assert (why(here), here.marked) == ([None], [])
+
+
+class TestRemoval:
+    def test_a_new_protected_pod_prevents_the_removal(self) -> None:
+        with world(*EMPTY, PROTECTED) as here:
+            mark(here, ORDERED)
+            pool = ScriptedProvider([Deleted()])
+            loop = here.loop(provider=pool)
+            assert loop.round() is RoundOutcome.HELD
+            assert (here.writes, pool.orders) == ([("taint", "od-1")], [])
+            [postponed] = here.of(RemovalPostponed)
+            assert (postponed.node, postponed.failure.why) == (OD, Why.PLAN_CHANGED)
+            assert "not-safe-to-evict: pod default/late-1" in postponed.failure.detail
+            written = written_on(here)
+            assert written is not None
+            assert (written.holder, written.step, written.since) == ("me", Step.REMOVING, START)
+
+            here.cluster.delete("Pod", "default/late-1")
+            here.pass_time(10)
+            assert loop.round() is RoundOutcome.HELD
+            assert [order.ordered_at for order in pool.orders] == [START]
+            assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
+
+    def test_other_new_pods_are_evicted_by_the_usual_rules(self) -> None:
+        with world(*ALONE) as here:
+            mark(here, ORDERED)
+            pool = ScriptedProvider([Deleted()])
+            assert here.loop(provider=pool).round() is RoundOutcome.HELD
+            taint = ("taint", "od-1")
+            assert here.writes == [taint, taint, ("evict", "web-1"), taint, ("delete", "od-1")]
+            assert {written.step for _, written in here.intents} == {Step.REMOVING}
+            assert here.memory.drained_at == here.clock.now()
+            assert here.memory.movements.by_uid["uid-of-web"].moves[0].pods == 1
+
+    def test_a_taint_that_was_removed_by_hand_is_added_again_before_planning(self) -> None:
+        with world(*EMPTY) as here:
+            here.mark("od-1", ORDERED.dump())
+            pool = ScriptedProvider([Deleted()])
+            here.on_taint = lambda: here.writes.append(("orders", str(len(pool.orders))))
+            here.loop(provider=pool).round()
+            assert here.writes[:2] == [("taint", "od-1"), ("orders", "0")]
+            assert here.now >= 5  # pods that were being bound are visible by then
+
+    def test_its_debts_are_kept_and_hold_drains(self) -> None:
+        with world(*EMPTY, CLUSTER[1], pod("db-1", "od-2")) as here:
+            mark(here, replace(ORDERED, debts=(OWED,)))
+            pool = ScriptedProvider([Deleted()])
+            loop = here.loop(provider=pool)
+            assert loop.round() is RoundOutcome.HELD
+            assert (pool.orders, len(here.of(RemovalPostponed))) == ([], 1)
+            assert loop.round() is RoundOutcome.HELD
+            assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING]
+            here.add(pod("web-2", "spot-1"))
+            here.pass_time(10)
+            assert loop.round() is RoundOutcome.HELD
+            assert here.of(MachineGone) == [MachineGone(OD)]
+
+    @pytest.mark.parametrize(
+        ("ready", "orders"),
+        [
+            pytest.param("True", 2, id="while the Node is Ready"),
+            pytest.param("Unknown", 1, id="a kubelet that is gone"),
+        ],
+    )
+    def test_a_machine_that_the_provider_does_not_know(self, ready: str, orders: int) -> None:
+        with world(node("od-1", ON_DEMAND, ready=ready), EMPTY[1]) as here:
+            mark(here, ORDERED)
+            pool = ScriptedProvider([AlreadyGone()])
+            loop = here.loop(provider=pool)
+            for _ in range(orders):
+                assert here.of(MachineGone) == []
+                loop.round()
+                here.pass_time(10)
+            assert (here.of(MachineGone), len(pool.orders)) == ([MachineGone(OD)], orders)
+
+    def test_a_machine_that_the_provider_knows_again_is_not_gone(self) -> None:
+        """The machine must be missing in two consecutive checks."""
+        with world(*EMPTY) as here:
+            mark(here, ORDERED)
+            loop = here.loop(
+                provider=ScriptedProvider([AlreadyGone(), Accepted("booked"), AlreadyGone(), AlreadyGone()])
+            )
+            for _ in range(3):
+                loop.round()
+                here.pass_time(80)
+            assert here.of(MachineGone) == []
+            loop.round()
+            assert here.of(MachineGone) == [MachineGone(OD)]

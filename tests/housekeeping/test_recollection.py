@@ -1,0 +1,471 @@
+"""The memory after restarts, changes of the leader and external changes of the ConfigMap."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from rescheduler.draining.events import EvictionFailed
+from rescheduler.draining.state import Drain, Failure, Phase, Why
+from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.drain_records import DrainRecords
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.housekeeping.synced_memory import ATTEMPTS
+from rescheduler.observe.events import DrainEnded, DrainStarted, ErrorKind, Held, Planned, RoundEnded, Trouble, Waiting
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import Timing
+from tests.housekeeping.world import LIMITS, START, LoopWorld, world
+from tests.planning.builders import ON_DEMAND, node, pod, snapshot
+
+CLUSTER = (
+    node("od-1", ON_DEMAND),
+    node("od-2", ON_DEMAND),
+    node("spot-1", cpu="16"),
+    pod("web-1", "od-1"),
+    pod("db-1", "od-2"),
+    pod("db-2", "od-2"),
+)
+FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", retryable=False)
+WEB = Controller("default", "Deployment", "web", "uid-web")
+DB = Controller("default", "StatefulSet", "db", "uid-db")
+MINUTE = timedelta(minutes=1)
+
+
+def history(here: LoopWorld, *, dry_run: bool = False) -> DrainHistory:
+    """Return the history of a process that starts now."""
+    return DrainHistory(here.config_map, Timing(), here.clock, here.report, lambda: here.leading, dry_run=dry_run)
+
+
+def stored(here: LoopWorld) -> Memory:
+    assert here.config_map.stored is not None
+    return load(here.config_map.stored.content)
+
+
+def held(here: LoopWorld) -> list[Waiting]:
+    """Return why no drain started, without repetitions."""
+    waits = [event.waiting for event in here.of(Held)]
+    return [wait for n, wait in enumerate(waits) if waits[n - 1 : n] != [wait]]
+
+
+def drained(here: LoopWorld) -> list[str]:
+    return [event.node.name for event in here.of(DrainStarted)]
+
+
+def test_the_drain_delay_survives_a_restart() -> None:
+    with world(*CLUSTER) as here:
+        assert here.loop().round() is RoundOutcome.DRAINED
+        for _ in range(9):
+            here.pass_time(60)
+            assert here.loop().round() is RoundOutcome.HELD
+        assert held(here) == [Waiting.DRAIN_DELAY]
+        here.pass_time(60)
+        assert here.loop().round() is RoundOutcome.DRAINED
+        assert drained(here) == ["od-1", "od-2"]
+
+
+def test_a_cooldown_survives_a_restart_and_doubles_afterwards() -> None:
+    with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        assert here.loop().round() is RoundOutcome.FAILED
+        assert here.loop().round() is RoundOutcome.IDLE
+        here.pass_time(301)
+        assert here.loop().round() is RoundOutcome.FAILED
+        here.pass_time(301)
+        assert here.loop().round() is RoundOutcome.IDLE
+        assert stored(here).cooldowns.by_node["od-1"].failures == 2
+
+
+def test_another_node_of_the_same_name_does_not_cool_down() -> None:
+    with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:
+        here.answers["default/web-1"] = [FORBIDDEN, FORBIDDEN]
+        here.loop().round()
+        here.cluster.delete("Node", "od-1")
+        another = node("od-1", ON_DEMAND)
+        another["metadata"]["uid"] = "another"
+        here.add(another)
+        assert here.loop().round() is RoundOutcome.FAILED
+
+
+class TestStart:
+    def test_a_fresh_installation_creates_it_and_drains(self) -> None:
+        with world(*CLUSTER) as here:
+            assert here.loop().round() is RoundOutcome.DRAINED
+            assert here.config_map.created
+            assert stored(here).drained_at == here.clock.now()
+            assert "last drain: 2026-01-01T12:" in here.config_map.summary
+
+    def test_deleted_while_no_process_ran_it_starts_the_drain_delay(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.created = True
+            assert here.loop().round() is RoundOutcome.HELD
+            assert held(here) == [Waiting.DRAIN_DELAY]
+            assert stored(here) == Memory(drained_at=START)
+            here.pass_time(600)
+            assert here.loop().round() is RoundOutcome.DRAINED
+
+    def test_without_a_lease_a_missing_config_map_means_a_fresh_installation(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.elected, here.config_map.created = False, True
+            assert here.loop().round() is RoundOutcome.DRAINED
+
+    def test_an_existing_config_map_is_recorded_on_the_lease(self) -> None:
+        """The process that created the ConfigMap may have been killed before it annotated the Lease."""
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(Memory()))
+            here.loop().round()
+            assert here.config_map.created
+
+
+class TestDeleted:
+    def test_deleted_while_leading_it_starts_the_drain_delay(self) -> None:
+        with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:
+            here.config_map.elected = False
+            here.answers["default/web-1"] = [FORBIDDEN]
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.FAILED
+            here.config_map.delete()
+            here.pass_time(10)
+            assert loop.round() is RoundOutcome.HELD
+            assert stored(here) == Memory(drained_at=START + timedelta(seconds=here.now))
+
+    def test_known_debts_are_kept(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert ours.save()
+            here.config_map.delete()
+            ours.refresh()
+            assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
+
+    def test_between_reading_and_writing(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            here.config_map.delete()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert ours.save()
+            assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize(
+        ("content", "detail"),
+        [
+            (b"broken", "ConfigMap kube-system/spot-rescheduler-memory: expected gzip: "),
+            (None, "get configmap kube-system/spot-rescheduler-memory: not allowed (403)"),
+        ],
+    )
+    def test_it_holds_drains_and_is_not_overwritten(self, content: bytes | None, detail: str) -> None:
+        with world(*CLUSTER) as here:
+            if content is None:
+                here.config_map.unreadable = detail
+            else:
+                here.config_map.put(content)
+            here.stop_at(60)
+            here.loop().run()
+            assert held(here) == [Waiting.MEMORY_UNREADABLE]
+            assert detail in here.of(Held)[0].detail
+            assert (here.config_map.writes, drained(here)) == (0, [])
+            here.config_map.unreadable, here.stopping = "", False
+            here.config_map.put(dump(Memory()))
+            assert here.loop().round() is RoundOutcome.DRAINED
+
+    def test_changes_made_meanwhile_are_not_lost(self) -> None:
+        with world() as here:
+            ours = history(here)
+            here.config_map.put(b"broken")
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert not ours.save()
+            assert here.config_map.attempts == 0
+            here.config_map.put(dump(Memory(drained_at=START - MINUTE, debts=(OpenDebt("od", START, Debt(DB, 1, 1)),))))
+            ours.refresh()
+            assert [debt.debt.controller for debt in ours.memory.debts] == [WEB, DB]
+            assert stored(here) == ours.memory
+            assert ours.memory.drained_at == START - MINUTE
+
+    def test_no_response_is_an_error_of_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def silent() -> None:
+            raise Retryable("get configmap: no connection")
+
+        with world(*CLUSTER) as here:
+            monkeypatch.setattr(here.config_map, "read", silent)
+            assert here.loop().round() is RoundOutcome.BROKEN
+            assert here.of(Trouble) == [Trouble(ErrorKind.READ, "get configmap: no connection")]
+
+
+class TestRefusedWrites:
+    @pytest.mark.parametrize(
+        "refusal",
+        [
+            pytest.param(Forbidden("create configmap: cannot create resource (403)"), id="no right"),
+            pytest.param(Retryable("create configmap: busy (503)"), id="no answer"),
+            pytest.param(NotFound("create configmap: no such namespace (404)"), id="no namespace"),
+        ],
+    )
+    def test_nothing_is_drained_until_it_is_stored(self, refusal: ReschedulerError) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.refusals = [refusal] * ATTEMPTS
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.HELD
+            assert [event.waiting for event in here.of(Held)] == [Waiting.MEMORY_UNREADABLE]
+            assert str(refusal) in here.of(Held)[0].detail
+            assert {event.kind for event in here.of(Trouble)} == {ErrorKind.WRITE}
+            here.config_map.refusals.clear()
+            assert loop.round() is RoundOutcome.DRAINED
+            assert here.of(RoundEnded)[-1].succeeded
+
+    def test_nothing_is_evicted_if_the_debts_cannot_be_stored(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(Memory()))
+            here.config_map.refusals = [Retryable("patch configmap: busy (503)")] * 100
+            assert here.loop().round() is RoundOutcome.FAILED
+            [ended] = here.of(DrainEnded)
+            assert (ended.evicted, ended.tainted) == ((), False)
+            assert ended.failure == Failure(
+                Why.API_ERROR, "the expected debts of the drain could not be stored in the memory"
+            )
+
+    def test_endless_conflicts(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.drained()
+            here.config_map.refusals = [Conflict("patch configmap: modified (409)")] * ATTEMPTS
+            assert not ours.save()
+            [trouble] = here.of(Trouble)
+            assert trouble == Trouble(
+                ErrorKind.WRITE, "the memory is not stored: patch configmap: modified (409) (tried 3 times)"
+            )
+            assert ours.held() == Held(
+                Waiting.MEMORY_UNREADABLE,
+                "the memory cannot be read or stored: patch configmap: modified (409) (tried 3 times)",
+            )
+            ours.refresh()
+            assert stored(here) == Memory(drained_at=START)
+
+    def test_a_later_successful_write_clears_the_error(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.landing_failed()
+            here.config_map.refusals = [Retryable("patch configmap: busy (503)")]
+            assert [ours.save(), ours.save()] == [False, True]
+            waiting = ours.held()
+            assert waiting is not None
+            assert waiting.waiting is Waiting.FAILURE_PAUSE
+
+    def test_a_replica_that_no_longer_leads_writes_nothing(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            here.leading = False
+            ours.drained()
+            assert not ours.save()
+            assert stored(here) == Memory()
+
+
+class TestOthers:
+    def test_our_changes_are_kept_after_a_concurrent_write(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            ours.save()
+            ours.owe("od-1", [])
+            theirs = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
+            here.config_map.put(dump(Memory(debts=theirs)))
+            assert ours.save()
+            assert stored(here) == Memory(debts=theirs[1:])
+
+    def test_the_memory_of_another_leader_is_used_without_own_changes(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            here.config_map.put(dump(Memory(drained_at=START)))
+            ours.refresh()
+            assert ours.memory == Memory(drained_at=START)
+
+    def test_a_wrong_clock_of_another_leader_does_not_extend_waits(self) -> None:
+        with world() as here:
+            here.config_map.put(dump(Memory(drained_at=START + 99 * MINUTE)))
+            history(here).refresh()
+            assert stored(here) == Memory(drained_at=START)
+
+    def test_unsaved_changes_are_not_merged_with_those_of_another_leader(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            here.leading = False
+            ours.drained()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert not ours.save()
+            ours.forget()
+            here.config_map.put(dump(Memory(drained_at=START - MINUTE)))
+            here.leading = True
+            ours.refresh()
+            assert ours.memory == stored(here) == Memory(drained_at=START - MINUTE)
+
+    def test_a_former_leader_discards_its_unsaved_changes(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(Memory()))
+            here.config_map.refusals = [None, Retryable("patch configmap: busy (503)")]
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.DRAINED
+            here.leading = False
+            assert loop.round() is RoundOutcome.UNFIT
+            here.config_map.put(dump(Memory()))
+            here.leading = True
+            assert loop.round() is RoundOutcome.DRAINED
+
+
+class TestWaivers:
+    def test_they_are_applied_and_removed(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1), Debt(DB, 1, 1)])
+            ours.save()
+            here.config_map.waive(str(WEB), "default/Deployment/unknown")
+            ours.refresh()
+            assert stored(here).debts == (OpenDebt("od-1", START, Debt(DB, 1, 1)),)
+            assert here.config_map.stored is not None
+            assert here.config_map.stored.waived == ()
+            writes = here.config_map.writes
+            ours.refresh()
+            assert here.config_map.writes == writes
+
+    def test_a_waiver_without_a_debt_is_removed_too(self) -> None:
+        with world() as here:
+            here.config_map.put(dump(Memory()), str(WEB))
+            history(here).refresh()
+            assert here.config_map.stored is not None
+            assert (here.config_map.stored.waived, here.config_map.writes) == ((), 1)
+
+    def test_in_the_middle_of_a_drain(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            ours.save()
+            here.config_map.waive(str(WEB))
+            ours.drained()
+            assert ours.save()
+            assert stored(here) == Memory(drained_at=START)
+
+
+class TestDryRun:
+    def test_it_reads_and_writes_nothing(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(Memory(drained_at=START)), str(WEB))
+            assert here.loop(dry_run=True).round() is RoundOutcome.HELD
+            assert held(here) == [Waiting.DRAIN_DELAY]
+            assert (here.config_map.writes, here.config_map.created) == (0, False)
+
+    def test_it_does_not_create_a_missing_config_map(self) -> None:
+        with world(*CLUSTER) as here:
+            assert here.loop(dry_run=True).round() is RoundOutcome.IDLE
+            assert here.config_map.stored is None
+
+    def test_without_the_right_it_warns_once_and_continues(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.unreadable = "get configmap: not allowed (403)"
+            here.stop_at(60)
+            here.loop(dry_run=True).run()
+            detail = "this dry run does not know the memory: get configmap: not allowed (403)"
+            assert here.of(Trouble) == [Trouble(ErrorKind.READ, detail)]
+            assert here.of(Held) == []
+
+
+class TestNotes:
+    def test_evictions_without_an_answer_in_time_are_debts_and_start_no_drain_delay(self) -> None:
+        with world(*CLUSTER) as here:
+            kept, debt = history(here), Debt(WEB, ready=1, bound=1)
+            kept.refresh()
+            drain = Drain("od-1", LIMITS, Phase.DONE, debts={WEB: debt}, begun=frozenset({WEB}), released=True)
+            drain = replace(drain, failure=Failure(Why.STOPPED, "told to stop"))
+            view = ClusterView(here, Policy(), here.clock, "holder")
+            DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
+            assert stored(here) == Memory(debts=(OpenDebt("od-1", START, debt),))
+
+    def test_failed_landings_pause_all_drains_each_time_longer(self) -> None:
+        with world(*CLUSTER) as here:
+            ours = history(here)
+            ours.refresh()
+            assert [ours.landing_failed() - START for _ in range(6)] == [
+                minutes * MINUTE for minutes in (10, 20, 40, 80, 160, 240)
+            ]
+            assert ours.held() == Held(
+                Waiting.FAILURE_PAUSE,
+                "replacement pods of the last drains did not run in time; drains wait until 2026-01-01T16:00:00Z",
+            )
+            assert ours.save()
+            assert here.loop().round() is RoundOutcome.HELD
+            ours.landing_succeeded()
+            assert ours.held() is None
+            assert ours.landing_failed() - START == 10 * MINUTE
+
+    def test_returned_pods_pause_all_drains_each_time_longer(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            assert [ours.pods_returned() - START for _ in range(2)] == [10 * MINUTE, 20 * MINUTE]
+            waiting = ours.held()
+            assert waiting is not None
+            assert (waiting.waiting, "12:20:00Z" in waiting.detail) == (Waiting.RETURNED_PODS, True)
+            ours.pods_stayed()
+            assert ours.held() is None
+
+    def test_debts_are_the_present_debts_of_a_drain(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 2, 3), Debt(DB, 1, 1)])
+            ours.owe("od-2", [Debt(DB, 1, 1)])
+            here.pass_time(60)
+            ours.owe("od-1", [Debt(WEB, 1, 2)])
+            assert set(ours.memory.debts) == {
+                OpenDebt("od-1", START, Debt(WEB, 1, 2)),
+                OpenDebt("od-2", START, Debt(DB, 1, 1)),
+            }
+            ours.waive([str(DB)])
+            ours.owe("od-1", [])
+            assert ours.memory.debts == ()
+
+    def test_returned_pods_are_recorded(self) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            ours.moved(WEB, 1, START - 60 * MINUTE)
+            back = pod("web-1", "od-1")
+            back["metadata"]["creationTimestamp"] = "2026-01-01T11:30:00Z"
+            pods = {ControllerState(WEB, frozenset({"rs"}), 1): list(snapshot([back]).pods.values())}
+            detail = "its pods returned to on-demand nodes once; they are not moved before 2026-01-01T12:10:00Z"
+            vetoes = (Blocker(Reason.MOVED_RECENTLY, f"{WEB}: {detail}", "default/web-1"),)
+            assert ours.vetoes("od-1", pods) == vetoes
+            assert ours.save()
+            again = history(here)
+            again.refresh()
+            assert again.vetoes("od-1", pods) == vetoes
+
+    def test_a_refused_eviction_is_shown_for_as_long_as_the_node_cools_down(self) -> None:
+        with world(*CLUSTER) as here:
+            ours = history(here)
+            ours.refresh()
+            ours.node_failed("od-1", "uid-od-1", Reason.EVICTION_REFUSED, "a webhook refuses default/web-1")
+            ours.save()
+            assert here.loop(dry_run=True).round() is RoundOutcome.IDLE
+            [rejected] = here.of(Planned)[-1].planning.rejected
+            assert rejected.blockers == (
+                Blocker(
+                    Reason.EVICTION_REFUSED,
+                    "a webhook refuses default/web-1; no new attempt before 2026-01-01T12:05:00Z",
+                ),
+            )

@@ -1,0 +1,46 @@
+"""Rivals of a node: other Nodes that may represent the same machine."""
+
+from typing import Any
+
+import pytest
+
+from predicates.objects import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
+from rescheduler.execution import node_refs
+from rescheduler.providers.base import NodeRef
+
+
+def node(name: str, provider_id: str = "", *ips: str, hostname: str = "") -> Node:
+    labels = {"kubernetes.io/hostname": hostname} if hostname else {}
+    addresses: Any = [NodeAddress(type="InternalIP", address=ip) for ip in ips]
+    return Node(
+        metadata=ObjectMeta(name=name, labels=labels),
+        spec=NodeSpec(provider_id=provider_id),
+        status=NodeStatus(addresses=tuple(addresses)),
+    )
+
+
+MINE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node("x", "aws:///zone-a/i-1"),
+        node("x", "aws:///zone-b/I-1"),
+        node("x", "", "10.9.9.9", "fd00::1"),
+        node("N1.local"),
+        node("x", hostname="n1"),
+    ],
+)
+def test_nodes_that_share_an_identifier_are_rivals(other: Node) -> None:
+    assert node_refs.rivals(MINE, [MINE, other]) == (node_refs.ref(other),)
+
+
+@pytest.mark.parametrize("other", [node("n2"), node("n2", "aws:///zone-a/i-2", "10.0.0.2", hostname="n2.local")])
+def test_other_nodes_are_not_rivals(other: Node) -> None:
+    assert node_refs.rivals(MINE, [MINE, other]) == ()
+
+
+def test_the_fields_of_a_reference() -> None:
+    labels = {"kubernetes.io/hostname": "n1.local"}
+    assert node_refs.ref(MINE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))

@@ -1,0 +1,415 @@
+"""A small in-memory cluster with the interface of :mod:`rescheduler.kube`. Time passes only while code waits.
+
+Replacements of evicted pods run on a spot node, unless a test configures another behavior.
+"""
+
+# ruff: noqa: ARG002 -- the signatures are those of the replaced classes
+
+import contextlib
+import datetime as dt
+import enum
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from freezegun import api, freeze_time
+from freezegun.api import FrozenDateTimeFactory
+
+from predicates.objects import Node, OwnerReference, Pod, Taint
+from predicates.snapshot import Snapshot
+from rescheduler.clock import SystemClock
+from rescheduler.draining.events import EvictionAccepted, EvictionOutcome, PodGone
+from rescheduler.draining.intent import ANNOTATION, Intent, parse
+from rescheduler.draining.state import Limits
+from rescheduler.errors import MarkLost, NotFound, ReschedulerError
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import ControllerReading, DrainContext
+from rescheduler.execution.drainer import Drainer
+from rescheduler.execution.landings import Landings
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.drain_records import DrainRecords
+from rescheduler.housekeeping.loop import Actors, Knowledge, Loop, Mode
+from rescheduler.housekeeping.new_nodes import NewNodes
+from rescheduler.housekeeping.soft_taint import SoftTaint
+from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.observe.events import Event, Planned
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.freshness import Fresh, FreshPod
+from rescheduler.planning.memory import Memory, load
+from rescheduler.planning.outcome import Blocker, Rejected
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.spot_losses import SpotWatch
+from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
+from rescheduler.providers.none import NoProvider
+from rescheduler.settings import Timing
+from rescheduler.threads import Threads
+from tests.housekeeping.config_map import ConfigMap
+from tests.planning.builders import Manifest, snapshot
+
+START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+IDENTITY = "default/lease"
+LIMITS = Limits(eviction=120, grace=60, headroom=30, release=20)
+
+
+class Replacement(enum.Enum):
+    """The behavior of the replacement pods of a controller."""
+
+    READY = enum.auto()
+    UNREADY = enum.auto()  #: bound, but never Ready
+    UNBOUND = enum.auto()  #: the scheduler does not process them
+    UNSCHEDULABLE = enum.auto()
+    REFUSED = enum.auto()  #: their creation is rejected
+
+
+class LoopWorld:
+    """The cluster, as watched and as in the API server, with leadership and stop requests."""
+
+    def __init__(self, frozen: FrozenDateTimeFactory, objects: Sequence[Manifest]) -> None:
+        self.frozen = frozen
+        self.cluster = snapshot(objects)
+        for name, row in self.cluster.nodes.row.items():
+            node = self.cluster.nodes.nodes[row]
+            assert node is not None
+            named = msgspec.structs.replace(node.metadata, uid=f"uid-{name}")
+            self.cluster.upsert("Node", msgspec.structs.replace(node, metadata=named))
+        self.clock = WorldClock(self)
+        self.begun = self.clock.monotonic()
+        self.reported: list[tuple[float, Event]] = []
+        self.writes: list[tuple[str, str]] = []
+        self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
+            list
+        )  # to evictions; the last one is repeated
+        self.endless: set[str] = set()  # pods that never terminate
+        self.edit_errors: list[ReschedulerError | None] = []
+        self.unseen: dict[str, float] = {}  # pods that the watch reports only after this time
+        self.tries: dict[str, EvictionOutcome] = {}  # answers to evictions in a dry run
+        self.replacements: defaultdict[str, Replacement] = defaultdict(lambda: Replacement.READY)  # by controller
+        self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # name → fields of its state
+        self.controller_errors: dict[str, ReschedulerError] = {}  # by the controller's name
+        self.reads: list[str] = []  # names of the controllers that were read
+        self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets given to each read of controllers
+        self.asked: list[frozenset[str]] = []  # nodes of each consistent read
+        self.intents: list[tuple[float, Intent]] = []  # as they were written
+        self.appointments: list[tuple[float, Callable[[], object]]] = []
+        self.config_map = ConfigMap()
+        self.on_taint: Callable[[], object] = lambda: None
+        self.on_read: Callable[[], object] = lambda: None  # before a consistent read
+        self.on_release: Callable[[], object] = lambda: None  # before the marks are removed
+        # Interfaces State and Standing
+        self.synced = True
+        self.missing: tuple[str, ...] = ()
+        self.errors: dict[str, ReschedulerError] = {}
+        self.watch_ages: dict[str, float] = {}
+        self.leading = True
+        self.stopping = False
+
+    # Time
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic() - self.begun
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass. Scheduled actions happen at their time."""
+        end = self.now + seconds
+        while due := [appointment for appointment in self.appointments if appointment[0] <= end]:
+            soonest = min(due, key=lambda appointment: appointment[0])
+            self.appointments.remove(soonest)
+            self.frozen.tick(timedelta(seconds=max(0.0, soonest[0] - self.now)))
+            soonest[1]()
+        self.frozen.tick(timedelta(seconds=max(0.0, end - self.now)))
+
+    def at(self, seconds: float, act: Callable[[], object]) -> None:
+        self.appointments.append((seconds, act))
+
+    def stop_at(self, seconds: float) -> None:
+        self.at(seconds, lambda: setattr(self, "stopping", True))
+
+    def pause(self, seconds: float) -> None:
+        self.pass_time(seconds)
+
+    def beat(self) -> None:
+        pass
+
+    # The watched state
+
+    def ages(self) -> Mapping[str, float]:
+        return self.watch_ages
+
+    def snapshot(self) -> Snapshot:
+        return self.cluster
+
+    # What is written
+
+    def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
+        if self.edit_errors and (error := self.edit_errors.pop(0)) is not None:
+            raise error
+        node = self.node(name, uid)
+        if edit.only_if is not None and (why := edit.only_if(node.metadata.annotations)):
+            raise MarkLost(why)
+        if edit.untaint:
+            self.on_release()
+        gone = set(edit.untaint) | {taint.key for taint in edit.taint}
+        taints = (*(taint for taint in node.spec.taints if taint.key not in gone), *edit.taint)
+        annotations = {**node.metadata.annotations, **edit.annotate}
+        left = {key: text for key, text in annotations.items() if text is not None}
+        cordoned = node.spec.unschedulable if edit.cordon is None else edit.cordon
+        changed = msgspec.structs.replace(
+            node,
+            metadata=msgspec.structs.replace(node.metadata, annotations=left),
+            spec=msgspec.structs.replace(node.spec, taints=taints, unschedulable=cordoned),
+        )
+        self.cluster.upsert("Node", changed)
+        cordons = {None: "taint" if edit.taint else "untaint", True: "cordon", False: "uncordon"}
+        self.writes.append((cordons[edit.cordon], name))
+        if (text := edit.annotate.get(ANNOTATION)) and (written := parse(text)):
+            self.intents.append((self.now, written))
+        if edit.taint:
+            self.on_taint()
+
+    def delete_node(self, name: str, uid: str) -> None:
+        self.node(name, uid)
+        self.cluster.delete("Node", name)
+        self.writes.append(("delete", name))
+
+    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+        asked = frozenset({node, *targets})
+        self.asked.append(asked)
+        self.on_read()
+        pods = {
+            pod.uid: FreshPod(pod.namespace, pod.name, pod.node_name, terminating=pod.deletion_timestamp is not None)
+            for pod in self.cluster.pods.values()
+            if not pod.node_name or pod.node_name in asked
+        }
+        late = {uid: FreshPod("default", uid, node) for uid, at in self.unseen.items() if self.now < at}
+        nodes = {known.name: known for known in self.cluster.nodes if known.name in asked}
+        return Fresh(node, asked, nodes, pods | late, {})
+
+    def read(
+        self,
+        owners: Collection[tuple[str, OwnerReference]],
+        controllers: Collection[Controller] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+        *,
+        words: bool = False,
+    ) -> ControllerReading:
+        """Implement :class:`rescheduler.execution.context.Controllers`: each pod's owner is the topmost controller."""
+        self.siblings.append(frozenset(owner.name for _, owner in siblings))
+        topmost = {
+            (namespace, owner.uid): Controller(namespace, owner.kind, owner.name, owner.uid)
+            for namespace, owner in owners
+        }
+        return ControllerReading(
+            {controller: self._state(controller) for controller in sorted({*controllers, *topmost.values()})}, topmost
+        )
+
+    def _state(self, controller: Controller) -> ControllerState:
+        self.reads.append(controller.name)
+        if controller.name in self.controller_errors:
+            raise self.controller_errors[controller.name]
+        return ControllerState(controller, frozenset({controller.uid}), **self.controllers[controller.name])
+
+    def evict(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
+    ) -> EvictionOutcome:
+        key = f"{namespace}/{name}"
+        if dry_run:
+            return replace(self.tries.get(key, EvictionAccepted("")), uid=uid)
+        self.writes.append(("evict", name))
+        scripted = self.answers[key]
+        answer = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
+        if isinstance(answer, EvictionAccepted | PodGone) and key not in self.endless:
+            self._moves(self.cluster.pods[key])
+        return replace(answer, uid=uid)
+
+    def _moves(self, pod: Pod) -> None:
+        self.cluster.delete("Pod", pod.key)
+        replacement = self.replacements[pod.owner.name] if pod.owner is not None else Replacement.REFUSED
+        if replacement is Replacement.REFUSED:
+            return
+        unbound = replacement in (Replacement.UNBOUND, Replacement.UNSCHEDULABLE)
+        again = msgspec.structs.replace(
+            pod,
+            name=f"{pod.name}-again",
+            uid=f"{pod.uid}-again",
+            creation_timestamp=self.time(),
+            node_name="" if unbound else self.spot,
+            phase="Pending" if unbound else pod.phase,
+            ready=replacement is Replacement.READY,
+            unschedulable_since=self.time() if replacement is Replacement.UNSCHEDULABLE else None,
+        )
+        self.cluster.upsert("Pod", again)
+
+    def recover(self, controller: str) -> None:
+        """Make all its pods Ready, also future replacement pods."""
+        del self.replacements[controller]
+        for pod in list(self.cluster.pods.values()):
+            if pod.owner is not None and pod.owner.name == controller and (not pod.node_name or not pod.ready):
+                running = {"node_name": pod.node_name or self.spot, "phase": "Running", "ready": True}
+                self.cluster.upsert("Pod", msgspec.structs.replace(pod, **running, unschedulable_since=None))
+
+    # Helpers for tests
+
+    @property
+    def spot(self) -> str:
+        """Return the spot node for replacement pods."""
+        return next(node.name for node in self.cluster.nodes if node.name.startswith("spot"))
+
+    def time(self, seconds: float = 0.0) -> str:
+        """Return the time after a delay as an API timestamp."""
+        return f"{self.clock.now() + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+
+    def node(self, name: str, uid: str | None = None) -> Node:
+        row = self.cluster.nodes.row.get(name)
+        node = self.cluster.nodes.nodes[row] if row is not None else None
+        if node is None or uid not in (None, node.metadata.uid):
+            raise NotFound(f"node {name} is not there")
+        return node
+
+    def mark(self, name: str, annotation: str, *taints: Taint) -> None:
+        """Put the marks of an earlier daemon on a node."""
+        self.edit_node(name, f"uid-{name}", NodeEdit(taint=taints, annotate={ANNOTATION: annotation}))
+        self.writes.clear()
+        self.intents.clear()
+
+    def add(self, *objects: Manifest) -> None:
+        for kind, collection in (("Node", "nodes"), ("Pod", "pods")):
+            built = snapshot([manifest for manifest in objects if manifest["kind"] == kind])
+            items: Any = list(built.nodes) if collection == "nodes" else list(built.pods.values())
+            for item in items:
+                self.cluster.upsert(kind, item)
+
+    @property
+    def memory(self) -> Memory:
+        """Return the stored memory."""
+        assert self.config_map.stored is not None
+        return load(self.config_map.stored.content)
+
+    @property
+    def marked(self) -> list[str]:
+        return [node.name for node in self.cluster.nodes if node.spec.taints or node.metadata.annotations]
+
+    def report(self, event: Event) -> None:
+        self.reported.append((self.now, event))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for _, event in self.reported if isinstance(event, kind)]
+
+    def times(self, kind: type[Any], node: str = "") -> list[float]:
+        return [at for at, event in self.reported if isinstance(event, kind) and node in ("", event.node.name)]
+
+    def loop(
+        self,
+        timing: Timing | None = None,
+        *,
+        provider: CloudProvider | None = None,
+        dry_run: bool = False,
+        holder: str = "me",
+        soft_taint: bool = False,
+        limits: Limits = LIMITS,
+    ) -> Loop:
+        timing = timing or Timing()
+        history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
+        policy = Policy(budgets_in_steps=True)
+        view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
+        access = DrainContext(
+            self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading
+        )
+        records = DrainRecords(history, view, self.clock, self.report)
+        threads = Threads(Inline(), Inline())
+        drainer = Drainer(access, view, self, threads, limits, self.report, records)
+        soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
+        knowledge = Knowledge(
+            history,
+            Candidates(view, self, history, policy, self.clock, drainer.refusal),
+            Landings(view, self, history, self.report),
+            SpotWatch(timing.spot_settle),
+        )
+        actors = Actors(drainer, soft, NewNodes(access, self.report), records)
+        return Loop(view, actors, knowledge, self, Mode(timing, dry_run), self.clock, self.report)
+
+
+class WorldClock(SystemClock):
+    """The frozen clock. Waiting lets time pass."""
+
+    def __init__(self, world: LoopWorld) -> None:
+        self._world = world
+
+    def now(self) -> dt.datetime:
+        """Return a plain datetime, because freezegun's type cannot be encoded."""
+        return api.real_datetime.fromtimestamp(super().now().timestamp(), dt.UTC)
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        if not until.is_set():
+            self._world.pass_time(seconds)
+        return until.is_set()
+
+
+class Inline(Executor):
+    """An executor that runs tasks at once on the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def blockers(here: LoopWorld, node: str) -> list[Blocker]:
+    """Return the blockers of *node* in the last reported plan."""
+    verdicts = {verdict.node: verdict for verdict in here.of(Planned)[-1].planning.verdicts}
+    assert isinstance(verdicts[node], Rejected)
+    return list(verdicts[node].blockers)
+
+
+@contextlib.contextmanager
+def world(*objects: Manifest) -> Iterator[LoopWorld]:
+    # freezegun scans all modules for clocks, which would make the client import all its models.
+    with freeze_time(START, ignore=["kubernetes"]) as frozen:
+        assert isinstance(frozen, FrozenDateTimeFactory)
+        yield LoopWorld(frozen, objects)
+
+
+@dataclass
+class ScriptedProvider(NoProvider):
+    """A provider that owns every node, with scripted responses; the last one is repeated."""
+
+    answers: list[DeleteOutcome | ReschedulerError]
+    refusal: Refused | None = None
+    gone: Collection[str] = ()  #: nodes whose machines end at once, regardless of the answers
+    refused: Mapping[str, Refused] = field(default_factory=dict)  #: by node
+    trouble: ReschedulerError | None = None  #: error of every query
+    on_notices: Callable[[], object] = lambda: None  #: called by `notices`
+    orders: list[NodeRef] = ()  # type: ignore[assignment]
+
+    name = "pool"
+
+    def __post_init__(self) -> None:
+        self.orders = []
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        if self.trouble is not None:
+            raise self.trouble
+        return NodeGroup("workers", 0, 10)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        known = {node.name: self.refused.get(node.name, self.refusal) for node in nodes}
+        return {name: refusal for name, refusal in known.items() if refusal is not None}
+
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
+        self.on_notices()
+        return {}
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+        self.orders += [replace(node, labels={}) for node in nodes]
+        if all(node.name in self.gone for node in nodes):
+            return {node.name: Deleted() for node in nodes}
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, ReschedulerError):
+            raise answer
+        return {node.name: answer for node in nodes}

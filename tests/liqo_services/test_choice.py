@@ -1,0 +1,109 @@
+"""Choice of clusters for new virtual nodes, and the requested amounts."""
+
+from decimal import Decimal
+
+import pytest
+
+from rescheduler.errors import UsageError
+from rescheduler.liqo_services.node_manager.amounts import amounts, less, missing, quantities, smaller, times
+from rescheduler.liqo_services.node_manager.choice import Offer, Shortage, choose
+from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, RemoteCluster, remote_cluster
+from tests.liqo_services.builders import NODE, cluster, group
+
+
+def offer(name: str, nodes: int = 4, **more: object) -> Offer:
+    own = {key: more.pop(key) for key in ("failures", "obstacle") if key in more}
+    offered = cluster(name, nodes, **more)  # type: ignore[arg-type]
+    return Offer(offered, offered.shared, **own)  # type: ignore[arg-type]
+
+
+CASES = {
+    "the cheaper one": ([offer("a", price="2"), offer("b", price="1.5")], 1, ["b"]),
+    "a cluster with a price before one without": ([offer("a"), offer("b", price="9")], 1, ["b"]),
+    "at equal prices, the one with more room": ([offer("a", 2), offer("b", 3)], 1, ["b"]),
+    "at equal prices and room, the one with fewer failures": (
+        [offer("a", failures=2), offer("b", failures=1)],
+        1,
+        ["b"],
+    ),
+    "otherwise by name": ([offer("b"), offer("a")], 1, ["a"]),
+    "not one with an obstacle": ([offer("a", price="0", obstacle="it sleeps"), offer("b")], 1, ["b"]),
+    "not one with other labels": ([offer("a", price="0", gpu=True), offer("b")], 1, ["b"]),
+    "not one that is too small": ([offer("a", 0, price="0"), offer("b")], 1, ["b"]),
+    "several slices of one cluster": ([offer("a", price="1"), offer("b", price="2")], 3, ["a", "a", "a"]),
+    "the next one when the first is full": ([offer("a", 2, price="1"), offer("b", price="2")], 3, ["a", "a", "b"]),
+    "alternating at equal prices": ([offer("a", 2), offer("b", 2)], 3, ["a", "b", "a"]),
+}
+
+
+@pytest.mark.parametrize(("offers", "count", "expected"), CASES.values(), ids=CASES)
+def test_the_choice(offers: list[Offer], count: int, expected: list[str]) -> None:
+    choice = choose(group(), count, offers)
+    assert not isinstance(choice, Shortage)
+    assert [pick.cluster.name for pick in choice] == expected
+
+
+def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
+    offers = [offer("a", 1), offer("b", gpu=True), offer("c", obstacle="it sleeps")]
+    choice = choose(group(), 2, offers)
+    assert choice == Shortage(
+        1,
+        (
+            "a: too little is free: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
+            "b: its label hasGPU is 'true', 'false' is expected",
+            "c: it sleeps",
+        ),
+    )
+    assert str(choose(group(), 1, [])) == "discovery knows no cluster"
+
+
+def test_more_than_the_minimum_is_requested_if_it_displaces_no_node() -> None:
+    generous = group(most={"memory": "3Gi", "cpu": "4"})
+    [pick] = choose(generous, 1, [offer("a", 4)])  # type: ignore[misc]
+    assert pick.resources == {"cpu": "4", "memory": "3Gi", "pods": "110"}
+    [pick] = choose(generous, 1, [Offer(cluster("a"), amounts({"cpu": "3", "memory": "2560Mi", "pods": "500"}))])  # type: ignore[misc]
+    assert pick.resources == {"cpu": "3", "memory": "2560Mi", "pods": "110"}
+    picks = choose(generous, 4, [offer("a", 4)])
+    assert [each.resources for each in picks] == [NODE] * 4  # type: ignore[union-attr]
+
+
+def test_amounts() -> None:
+    total = amounts({"cpu": "1500m", "memory": "1Gi"})
+    assert total == {"cpu": Decimal("1.5"), "memory": Decimal(2**30)}
+    assert quantities(total) == {"cpu": "1500m", "memory": "1Gi"}
+    assert less(total, {"cpu": Decimal(2)}) == {"cpu": Decimal(0), "memory": Decimal(2**30)}
+    assert smaller(total, {"cpu": Decimal(1)}) == {"cpu": Decimal(1), "memory": Decimal(2**30)}
+    assert times(total, amounts({"cpu": "500m", "memory": "512Mi", "nvidia.com/gpu": "0"})) == 2
+    assert missing(total, amounts({"nvidia.com/gpu": "1"})) == ["nvidia.com/gpu 0 of 1"]
+    with pytest.raises(ValueError, match="cpu: expected 0 or more"):
+        amounts({"cpu": "-1"})
+
+
+def test_a_list_entry() -> None:
+    entry = DiscoveredCluster(
+        name="rome", resources={"cpu": 4, "memory": "8Gi"}, labels={"city": "Rome"}, price=0.1, free={"cpu": "1"}
+    )
+    assert remote_cluster(entry) == RemoteCluster(
+        "rome",
+        {"cpu": Decimal(4), "memory": Decimal(8 << 30)},
+        {"cpu": Decimal(1)},
+        {"city": "Rome"},
+        Decimal("0.1"),
+    )
+    assert "secret" not in repr(DiscoveredCluster(name="rome", kubeconfig="secret")) + repr(
+        remote_cluster(DiscoveredCluster(name="rome", kubeconfig="secret"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (DiscoveredCluster(name="../etc"), "expected a cluster ID"),
+        (DiscoveredCluster(name="rome", resources={"cpu": "much"}), "cluster rome: resources"),
+        (DiscoveredCluster(name="rome", free={"cpu": "-1"}), "cluster rome: free"),
+        (DiscoveredCluster(name="rome", price=float("nan")), "price: expected 0 to"),
+    ],
+)
+def test_invalid_list_entries(entry: DiscoveredCluster, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        remote_cluster(entry)

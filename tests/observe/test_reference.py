@@ -1,0 +1,37 @@
+"""Tests that docs/reasons.md and docs/metrics.md are complete."""
+
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from rescheduler.draining.state import Why
+from rescheduler.observe.events import Waiting
+from rescheduler.observe.metrics import PREFIX, Metrics
+from rescheduler.planning.outcome import Reason
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def codes(heading: str) -> list[str]:
+    """Return the first column of the tables below *heading* of docs/reasons.md."""
+    section = (DOCS / "reasons.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)
+
+
+def test_every_reason_is_documented() -> None:
+    assert codes("Why a node is not drained") == [reason.value for reason in Reason]
+    assert codes("Why no drain starts") == [waiting.value for waiting in Waiting]
+    assert codes("Why a drain failed") == [why.value for why in Why]
+
+
+def test_every_metric_is_documented() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    expected = {
+        family.name + ("_total" if family.type == "counter" else ""): family.type.replace("unknown", "untyped")
+        for family in registry.collect()
+        if family.name.startswith(PREFIX)
+    }
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| `(spot_\w+)` \| (\w+) \|", page, re.MULTILINE)) == expected

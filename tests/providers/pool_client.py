@@ -1,0 +1,44 @@
+"""A client for all verbs of a cloud pool, also those that the program does not need."""
+
+import enum
+from typing import Any
+
+import msgspec
+
+from rescheduler.providers.cloudpool.client import CloudPoolClient
+
+
+class ServiceState(enum.StrEnum):
+    BOOTING = "BOOTING"
+    UNHEALTHY = "UNHEALTHY"
+
+
+class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    started: bool
+    configured: bool
+
+
+class FullPoolClient(CloudPoolClient):
+    def attach(self, machine: str, *, deadline: float) -> None:
+        """Add a running machine to the pool, whose desired size grows by one; sent once."""
+        self._orders.send("POST", f"{self._machine}/attach", {"machineId": machine}, deadline=deadline)
+
+    def set_service_state(self, machine: str, state: ServiceState, *, deadline: float) -> None:
+        body = {"machineId": machine, "serviceState": state.value}
+        self._post(f"{self._machine}/serviceState", body, deadline=deadline)
+
+    def config(self, *, deadline: float) -> dict[str, Any]:
+        """Return the configuration document, whose format depends on the pool; Missing if there is none."""
+        return self._http.get("/config", dict[str, Any], deadline=deadline)[0]
+
+    def set_config(self, document: dict[str, Any], *, deadline: float) -> None:
+        self._post("/config", document, deadline=deadline)
+
+    def start(self, *, deadline: float) -> None:
+        self._post("/start", None, deadline=deadline)
+
+    def stop(self, *, deadline: float) -> None:
+        self._post("/stop", None, deadline=deadline)
+
+    def status(self, *, deadline: float) -> PoolStatus:
+        return self._http.get("/status", PoolStatus, deadline=deadline)[0]

@@ -1,0 +1,251 @@
+"""Decisions about terminations: when to request one, when to wait, and what to report at the deadline."""
+
+import datetime as dt
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduler.backoff import Backoff
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
+from rescheduler.providers.cloudpool.deletion import (
+    Ending,
+    KeepWaiting,
+    OrderResult,
+    OrderTimeouts,
+    Send,
+    TerminationOrder,
+    Verdict,
+    give_up,
+    judge,
+    lowers,
+)
+from rescheduler.providers.cloudpool.messages import Machine
+from tests.providers.clocks import START
+
+LIMITS = OrderTimeouts(
+    settle=dt.timedelta(seconds=100), backoff=Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=30))
+)
+PROTECTED = {"active": True, "evictable": False}
+INACTIVE = {"active": False, "evictable": True}
+
+
+def at(seconds: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def machine(state: str = "RUNNING", membership: object = None) -> Machine:
+    return Machine(id="i-1", machine_state=state, membership_status=membership)
+
+
+def order(answer: OrderResult, **changes: object) -> TerminationOrder:
+    """Return an order of this process that was answered at second 10."""
+    return replace(TerminationOrder(at(10), answer), **changes)  # type: ignore[arg-type]
+
+
+MISSING_404 = Failed(
+    "the pool answers 404 to its termination but lists it as RUNNING: check the URL and the API (v5 or multipool)",
+    retryable=True,
+)
+
+#: fact: (machine, order, seen at, now, verdict); the process started at second 5.
+JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, Verdict]] = {
+    "a running machine is terminated": (machine(), None, 5, 5, Send()),
+    "a requested one too": (machine("REQUESTED"), None, 5, 5, Send()),
+    "a pending one too": (machine("PENDING"), None, 5, 5, Send()),
+    "a view from before this process is ignored": (machine(), None, 4.9, 5, KeepWaiting()),
+    "a protected one is refused": (
+        machine(membership=PROTECTED),
+        None,
+        5,
+        5,
+        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+    ),
+    "one in an unknown state is refused": (
+        machine("SUSPENDED"),
+        None,
+        5,
+        5,
+        Refused(Refusal.PROTECTED, "its state 'SUSPENDED' is not known"),
+    ),
+    "one that is ending without our order is gone": (machine("TERMINATING"), None, 0, 5, AlreadyGone("TERMINATING")),
+    "one that ended is gone": (machine("TERMINATED"), None, 0, 5, AlreadyGone("TERMINATED")),
+    "one that never came is gone": (machine("REJECTED"), None, 0, 5, AlreadyGone("REJECTED")),
+    "a missing machine without an order is not in the group": (
+        None,
+        None,
+        5,
+        5,
+        Refused(Refusal.NOT_IN_GROUP, "no machine of the pool is its machine"),
+    ),
+    "one that is ending by our order is deleted": (
+        machine("TERMINATING"),
+        order(OrderResult.DONE),
+        9,
+        11,
+        Deleted("TERMINATING"),
+    ),
+    "one that left by our order is deleted": (None, order(OrderResult.DONE), 9, 11, Deleted("no longer in the pool")),
+    "also if the answer was lost": (None, order(OrderResult.NONE), 9, 11, Deleted("no longer in the pool")),
+    "also if the answer was an error": (None, order(OrderResult.FAULT), 9, 11, Deleted("no longer in the pool")),
+    "a 404 and no machine: gone before": (
+        None,
+        order(OrderResult.MISSING),
+        9,
+        11,
+        AlreadyGone("no longer in the pool"),
+    ),
+    "an earlier process's order": (
+        None,
+        order(OrderResult.NONE, ours=False),
+        9,
+        11,
+        AlreadyGone("no longer in the pool"),
+    ),
+    "an order in progress is awaited": (machine(), order(OrderResult.PENDING), 50, 1000, KeepWaiting()),
+    "a view from before the answer is ignored": (machine(), order(OrderResult.FAULT), 9.9, 1000, KeepWaiting()),
+    "also after a success": (machine(), order(OrderResult.DONE), 9.9, 1000, KeepWaiting()),
+    "retry after a failure once seen running": (machine(), order(OrderResult.FAULT), 10, 12, Send()),
+    "but not before the back-off": (machine(), order(OrderResult.FAULT), 10, 11.9, KeepWaiting()),
+    "the back-off doubles": (machine(), order(OrderResult.FAULT, attempts=3), 10, 17.9, KeepWaiting()),
+    "and ends": (machine(), order(OrderResult.FAULT, attempts=3), 10, 18, Send()),
+    "and is at most 30 s": (machine(), order(OrderResult.FAULT, attempts=60), 10, 40, Send()),
+    "an unsent order is sent with any view": (machine(), order(OrderResult.UNSENT), 0, 12, Send()),
+    "a lost answer may still take effect": (machine(), order(OrderResult.NONE), 50, 109.9, KeepWaiting()),
+    "for the settle time": (machine(), order(OrderResult.NONE), 50, 110, Send()),
+    "also an earlier process's order": (
+        machine(),
+        order(OrderResult.NONE, ours=False),
+        50,
+        109.9,
+        KeepWaiting(),
+    ),
+    "a success that takes time in the cloud": (machine(), order(OrderResult.DONE), 50, 109.9, KeepWaiting()),
+    "a 404 for a machine in a new listing: wrong path": (machine(), order(OrderResult.MISSING), 10, 11, MISSING_404),
+    "a 404 for a machine in an old listing": (machine(), order(OrderResult.MISSING), 9, 11, KeepWaiting()),
+    "protected meanwhile: no retry": (
+        machine(membership=PROTECTED),
+        order(OrderResult.FAULT),
+        10,
+        12,
+        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", JUDGED)
+def test_judged(fact: str) -> None:
+    seen, last, observed, now, verdict = JUDGED[fact]
+    assert verdict == judge(seen, last, observed_at=at(observed), not_before=at(5), now=at(now), limits=LIMITS)
+
+
+#: fact: (machine, order, seen at, outcome)
+GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object]] = {
+    "never sent: keeps running": (
+        machine(),
+        order(OrderResult.UNSENT, words="no route"),
+        0,
+        Failed("no route", retryable=True),
+    ),
+    "failed and seen running": (machine(), order(OrderResult.FAULT, words="500"), 10, Failed("500", retryable=True)),
+    "failed, not seen since": (
+        machine(),
+        order(OrderResult.FAULT, words="500"),
+        9,
+        Accepted("the pool reported a failure; the pool lists it as RUNNING: 500"),
+    ),
+    "no answer": (
+        machine(),
+        order(OrderResult.NONE),
+        10,
+        Accepted("the order got no response; the pool lists it as RUNNING"),
+    ),
+    "success, not seen yet": (
+        machine(),
+        order(OrderResult.DONE),
+        9,
+        Accepted("the pool accepted the order; the pool lists it as RUNNING"),
+    ),
+    "no order, and the view is too old": (
+        machine(),
+        None,
+        0,
+        Accepted("an earlier process may have ordered it; the pool's answers predate this process"),
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", [OrderResult.FAULT, OrderResult.UNSENT])
+def test_a_machine_that_is_ending_is_never_released(answer: OrderResult) -> None:
+    last = order(answer, words="no")
+    assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
+    assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_protected_machines_are_deleted_only_if_disposable(ending: Ending) -> None:
+    for membership in (PROTECTED, {"active": False, "evictable": False}, "unreadable"):
+        protected = machine(membership=membership)
+        verdict = judge(protected, None, observed_at=at(5), not_before=at(5), now=at(5), limits=LIMITS, ending=ending)
+        assert (verdict == Send()) is (ending is Ending.DISPOSE)
+    strange = machine("SUSPENDED", PROTECTED)
+    verdict = judge(strange, None, observed_at=at(5), not_before=at(5), now=at(5), limits=LIMITS, ending=ending)
+    assert isinstance(verdict, Refused)
+
+
+@pytest.mark.parametrize("fact", GIVEN_UP)
+def test_outcomes_at_the_deadline(fact: str) -> None:
+    seen, last, observed, outcome = GIVEN_UP[fact]
+    assert give_up(seen, last, observed_at=at(observed)) == outcome
+
+
+#: fact: (machine, order, desired size now, lowers)
+LOWERED: dict[str, tuple[Machine, TerminationOrder | None, int, bool]] = {
+    "the first order": (machine(), None, 3, True),
+    "an inactive machine does not count": (machine(membership=INACTIVE), None, 3, False),
+    "again after a failure": (machine(), order(OrderResult.FAULT, desired=3), 3, True),
+    "not after a success": (machine(), order(OrderResult.DONE, desired=3, lowered=True), 3, False),
+    "not if the size fell meanwhile": (machine(), order(OrderResult.NONE, desired=3), 2, False),
+    "if the size grew": (machine(), order(OrderResult.NONE, desired=3), 5, True),
+    "if it fell before anything was sent": (machine(), order(OrderResult.UNSENT, desired=3), 2, True),
+}
+
+
+@pytest.mark.parametrize("fact", LOWERED)
+def test_which_orders_lower_the_size(fact: str) -> None:
+    seen, last, desired, expected = LOWERED[fact]
+    assert lowers(seen, last, desired) is expected
+
+
+@given(
+    answer=st.sampled_from([OrderResult.PENDING, OrderResult.DONE, OrderResult.NONE]),
+    seen=st.floats(0, 200),
+    now=st.floats(0, 109),
+    ours=st.booleans(),
+)
+def test_no_order_while_another_may_take_effect(answer: OrderResult, seen: float, now: float, ours: bool) -> None:
+    verdict = judge(
+        machine(),
+        order(answer, ours=ours),
+        observed_at=at(seen),
+        not_before=at(5),
+        now=at(now),
+        limits=LIMITS,
+    )
+    assert verdict == KeepWaiting()
+
+
+@given(
+    state=st.sampled_from(["REQUESTED", "PENDING", "RUNNING", "SUSPENDED", ""]),
+    answer=st.sampled_from([None, *OrderResult]),
+    seen=st.floats(0, 300),
+    now=st.floats(0, 300),
+)
+def test_a_listed_machine_is_never_reported_gone(
+    state: str, answer: OrderResult | None, seen: float, now: float
+) -> None:
+    last = None if answer is None else order(answer)
+    verdict = judge(machine(state), last, observed_at=at(seen), not_before=at(5), now=at(now), limits=LIMITS)
+    assert not isinstance(verdict, Deleted | AlreadyGone)
+    assert not isinstance(give_up(machine(state), last, observed_at=at(seen)), Deleted | AlreadyGone)

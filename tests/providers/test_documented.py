@@ -1,0 +1,151 @@
+"""The configurations on the pages in docs/ work as documented."""
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler import providers
+from rescheduler.cli import main
+from rescheduler.draining.intent import ANNOTATION
+from rescheduler.errors import ConfigError
+from rescheduler.grpc_service import serve
+from rescheduler.grpc_service.serve import Serving
+from rescheduler.housekeeping import composition
+from rescheduler.net.config_files import Endpoint
+from rescheduler.providers.base import GroupFlags
+from rescheduler.providers.cherryservers import config as cherry
+from rescheduler.providers.cloudpool import config as cloudpool
+from rescheduler.providers.cloudpool.pool import CloudPool
+from rescheduler.providers.stackpoint import config as stackpoint
+from rescheduler.providers.stackpoint.config import StackpointFile
+from rescheduler.proxy import config as proxy
+from rescheduler.settings import ListenAddress, Running
+from tests.providers import pki
+from tests.providers.cherry import ENVIRONMENT
+from tests.providers.clocks import StepClock
+from tests.providers.cloudpools import serving, settings
+from tests.providers.stackpoints import environment
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def block(page: str, language: str) -> str:
+    match = re.search(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    return match[1]
+
+
+def keys(*shapes: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for shape in shapes for field in msgspec.structs.fields(shape)]
+
+
+def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon gets the arguments of the page; other tests cover the drain itself."""
+    taken: list[Running] = []
+
+    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+        taken.append(running)
+        return 0
+
+    monkeypatch.setattr(composition, "run", run)
+    program, *arguments = shlex.split(block("none.md", "bash"))
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert (program, ended.value.code) == ("rescheduler", 0)
+    [running] = taken
+    assert providers.load(running.provider.name, None, StepClock(), GroupFlags()).name == "none"
+    with pytest.raises(ConfigError, match="has nothing to configure"):
+        providers.load("none", Path("file"), StepClock(), GroupFlags())
+
+
+def test_cloudpool(tmp_path: Path) -> None:
+    """The page's file, with a pool at another address, sends the page's password over the page's TLS."""
+    pki.make(tmp_path)
+    (tmp_path / "password").write_text("secret")
+    secured = {"cert_file": "server.pem", "username": "rescheduler", "password_file": "password"}
+    clock = StepClock()
+    with serving(settings(**secured), clock, tmp_path) as server:
+        file = tmp_path / "cloudpool.yaml"
+        file.write_text(block("cloudpool.md", "yaml").replace("https://cloudpool.example.com:8443", server.url))
+        provider = providers.load("cloudpool", file, clock, GroupFlags())
+        [group] = provider.groups(deadline=clock.monotonic() + 10)
+        assert (group.id, group.min_size, group.max_size) == ("on-demand", 1, 20)
+        assert provider.target_size(group.id, deadline=clock.monotonic() + 10) == 3
+        provider.close()
+
+
+def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's file, with a pool at another address, sends the page's password."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("secret")
+    clock = StepClock()
+    with serving(settings(username="proxy", password_file="password"), clock, tmp_path) as server:
+        file = tmp_path / "proxy.json"
+        file.write_text(block("cloudpool.md", "json").replace("http://127.0.0.1:9010", server.url))
+        proxied = proxy.read(file)
+        pool = CloudPool(proxied.pool(), Path(), clock)
+        assert pool.desired_size(deadline=clock.monotonic() + 10) == 3
+        assert proxied.drain == proxy.ProxyFile().drain == proxy.DrainSection()
+        pool.close()
+
+
+def test_every_cloudpool_key_is_documented() -> None:
+    page = (DOCS / "cloudpool.md").read_text(encoding="utf-8")
+    named = keys(cloudpool.PoolSection, Endpoint, cloudpool.TemplateSection)
+    assert [key for key in named if f"`{key}`" not in page] == []
+
+
+def test_the_documented_commands_remove_the_marks_of_a_dead_proxy() -> None:
+    page = (DOCS / "cloudpool.md").read_text(encoding="utf-8")
+    assert f"kubectl taint node NODE {DRAIN_TAINT.key}-\nkubectl annotate node NODE {ANNOTATION}-\n" in page
+
+
+def test_cherry_servers(tmp_path: Path) -> None:
+    file = tmp_path / "cloud-config"
+    file.write_text(block("cherryservers.md", "ini"))
+    pool1, spot = cherry.settings(file, GroupFlags(("1:10:pool1", "0:5:spot"), "cluster1"), ENVIRONMENT).pools
+    assert "{{.BootstrapTokenID}}.{{.BootstrapTokenSecret}} {{.APIServerEndpoint}}" in pool1.definition.cloudinit
+    assert (pool1.definition.spot_market, spot.definition.spot_market) == (False, True)
+
+
+def test_every_cherry_servers_key_is_documented() -> None:
+    table = (DOCS / "cherryservers.md").read_text(encoding="utf-8")
+    assert [key for key in cherry.READERS if f"`{key}`" not in table] == []
+
+
+def test_stackpoint(tmp_path: Path) -> None:
+    """The documented defaults are correct."""
+    file = tmp_path / "spc.yaml"
+    file.write_text(block("stackpoint.md", "yaml"))
+    settings = stackpoint.settings(file, GroupFlags(), environment("https://api.stackpoint.io")).file
+    assert settings == StackpointFile(node_pools_file="pools/nodepools")
+
+
+def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both programs get the arguments of the page, and both use the service's file."""
+    taken: list[object] = []
+
+    def served(settings: Serving, _logs: object) -> int:
+        taken.append((settings.provider.name, settings.address.port, settings.listen))
+        return 0
+
+    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+        taken.append((running.provider.name, running.provider.config))
+        return 0
+
+    monkeypatch.setattr(serve, "run", served)
+    monkeypatch.setattr(composition, "run", run)
+    commands = block("cluster-autoscaler.md", "bash").replace("\\\n", " ").splitlines()
+    for command in commands[:2]:
+        program, *arguments = shlex.split(command)
+        assert program == "rescheduler"
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    assert taken == [("cloudpool", 8086, ListenAddress("0.0.0.0", 9235)), ("externalgrpc", Path("client.yaml"))]
+    program, *arguments = shlex.split(commands[2])
+    assert (program, "--cloud-config=client.yaml" in arguments) == ("cluster-autoscaler", True)

@@ -1,0 +1,106 @@
+"""The reference cloudpool's machines as Nodes of a real control plane."""
+
+import datetime as dt
+from collections.abc import Iterator
+
+import pytest
+
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.pool import Pool
+from devcluster.plane import ControlPlane
+from tests.providers.clocks import StepClock
+from tests.providers.cloudpools import document, settings
+
+pytestmark = pytest.mark.cluster
+
+BOOTS = document(bootDelay="10s", terminationDelay="5s", labels={"role": "worker"}, allocatable={"cpu": "2"})
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(running=("etcd", "kube-apiserver")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_nodes(plane: ControlPlane) -> Iterator[None]:
+    yield
+    for name in names(plane):
+        plane.api.delete(f"/api/v1/nodes/{name}")
+
+
+def names(plane: ControlPlane) -> list[str]:
+    return sorted(node["metadata"]["name"] for node in plane.api.items("/api/v1/nodes"))
+
+
+class World:
+    def __init__(self, plane: ControlPlane, *, nodes_stay: bool = False) -> None:
+        self.clock = StepClock()
+        self.pool = Pool(settings(pool=BOOTS, desired_size=2, refresh_interval=0, nodes_stay=nodes_stay), self.clock)
+        self.cluster = Cluster(str(plane.kubeconfig), self.pool, self.clock)
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.cluster.step(self.clock.now())
+
+    def close(self) -> None:
+        self.cluster.close()
+        self.pool.close()
+
+
+@pytest.fixture
+def world(plane: ControlPlane) -> Iterator[World]:
+    created = World(plane)
+    yield created
+    created.close()
+
+
+def test_machines_join_when_they_run_and_leave_when_they_end(world: World, plane: ControlPlane) -> None:
+    world.after(9)
+    assert names(plane) == []
+    world.after(1)
+    assert names(plane) == ["pool-1", "pool-2"]
+    world.pool.terminate(world.pool.machines()[0].id(world.clock.now()), decrement=True)
+    world.after(4)
+    assert names(plane) == ["pool-1", "pool-2"]
+    world.after(1)
+    assert names(plane) == ["pool-2"]
+
+
+def test_a_node_is_as_a_kubelet_registers_it(world: World, plane: ControlPlane) -> None:
+    world.after(10)
+    machine = world.pool.machines()[0]
+    node = plane.api.get("/api/v1/nodes/pool-1")
+    assert node["spec"]["providerID"] == machine.provider_id
+    assert {"role": "worker", "topology.kubernetes.io/zone": "eu-north-1a"}.items() <= node["metadata"][
+        "labels"
+    ].items()
+    assert node["status"]["allocatable"]["cpu"] == "2"
+    assert {"type": "InternalIP", "address": machine.private_ip} in node["status"]["addresses"]
+
+
+def test_a_machine_that_ends_before_it_runs_never_joins(world: World, plane: ControlPlane) -> None:
+    world.pool.set_size(0)
+    world.after(60)
+    assert names(plane) == []
+
+
+def test_a_deleted_node_does_not_return(world: World, plane: ControlPlane) -> None:
+    world.after(10)
+    plane.api.delete("/api/v1/nodes/pool-1")
+    world.after(60)
+    assert names(plane) == ["pool-2"]
+    world.pool.set_size(0)
+    world.after(dt.timedelta(minutes=1).total_seconds())
+    assert names(plane) == []
+
+
+def test_nodes_can_be_configured_to_stay(plane: ControlPlane) -> None:
+    world = World(plane, nodes_stay=True)
+    try:
+        world.after(10)
+        world.pool.set_size(0)
+        world.after(60)
+        assert names(plane) == ["pool-1", "pool-2"]
+    finally:
+        world.close()
