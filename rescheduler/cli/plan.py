@@ -14,8 +14,10 @@ from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection
 
 
@@ -66,7 +68,7 @@ def command(
     else:
         from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
-        show(planning, policy)
+        show(overview(planning, cluster, PriceList()), policy)
 
 
 def as_json(planning: Planning, seconds: float) -> dict[str, Any]:

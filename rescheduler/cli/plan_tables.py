@@ -8,13 +8,15 @@ from rich.table import Table
 
 from rescheduler.cli.console import table_console
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
+from rescheduler.planning.overview import Overview
 from rescheduler.planning.policy import Policy
 
 _PODS_SHOWN: Final = 3
 
 
-def show(planning: Planning, policy: Policy) -> None:
+def show(overview: Overview, policy: Policy) -> None:
     """Print the tables on standard output."""
+    planning = overview.planning
     console = table_console()
     _show_summary(console, planning, policy)
     if planning.rejected:

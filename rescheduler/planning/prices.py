@@ -1,0 +1,94 @@
+"""Prices of nodes per hour: from a list by instance type, or from a price per vCPU and GiB."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from predicates.nodes import CPU, MEMORY
+from predicates.objects import Node
+from predicates.snapshot import Snapshot
+
+#: Hours of a month in all monthly amounts, as cloud providers count them.
+HOURS_PER_MONTH: Final = 730
+
+#: Labels that carry the instance type and the zone, the current name first.
+_INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+
+_GIB: Final = 1 << 30
+
+#: Instance type, zone ("" for all zones), and whether it is spot capacity.
+PriceKey: TypeAlias = tuple[str, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a price depends on, and what people want to see of a node."""
+
+    name: str
+    spot: bool
+    instance_type: str  #: "" if no label tells it
+    zone: str  #: "" if no label tells it
+    cpu: int  #: allocatable, in millicores
+    memory: int  #: allocatable, in bytes
+    requested_cpu: int  #: by its pods, in millicores
+    requested_memory: int  #: by its pods, in bytes
+    created: str | None  #: API timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Prices per hour in one currency. The first source that knows a node counts."""
+
+    by_type: Mapping[PriceKey, Decimal] = field(default_factory=dict)
+    by_node: Mapping[str, Decimal] = field(default_factory=dict)  #: prices of the cloud provider, by node name
+    per_vcpu: Decimal | None = None  #: of on-demand capacity
+    per_gib: Decimal | None = None  #: of on-demand capacity
+    spot_per_vcpu: Decimal | None = None
+    spot_per_gib: Decimal | None = None
+    currency: str = ""  #: as the user gave it, "" if not given
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no node has a price."""
+        resources = (self.per_vcpu, self.per_gib, self.spot_per_vcpu, self.spot_per_gib)
+        return not self.by_type and not self.by_node and all(price is None for price in resources)
+
+    def per_hour(self, node: NodeFacts) -> Decimal | None:
+        """Return the price of *node* per hour, or None if it is not known."""
+        for zone in (node.zone, ""):
+            if (price := self.by_type.get((node.instance_type, zone, node.spot))) is not None:
+                return price
+        if (price := self.by_node.get(node.name)) is not None:
+            return price
+        return self._by_resources(node)
+
+    def _by_resources(self, node: NodeFacts) -> Decimal | None:
+        per_vcpu, per_gib = (self.spot_per_vcpu, self.spot_per_gib) if node.spot else (self.per_vcpu, self.per_gib)
+        if per_vcpu is None and per_gib is None:
+            return None
+        return Decimal(node.cpu) / 1000 * (per_vcpu or 0) + Decimal(node.memory) / _GIB * (per_gib or 0)
+
+
+def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
+    """Return the facts of the node *name*, which must be in *snapshot*."""
+    table = snapshot.nodes
+    row = table.row[name]
+    node = table.nodes[row]
+    assert node is not None
+    return NodeFacts(
+        name=name,
+        spot=spot,
+        instance_type=_label(node, _INSTANCE_TYPE),
+        zone=_label(node, _ZONE),
+        cpu=int(table.allocatable[row, CPU]),
+        memory=int(table.allocatable[row, MEMORY]),
+        requested_cpu=int(table.requested[row, CPU]),
+        requested_memory=int(table.requested[row, MEMORY]),
+        created=node.metadata.creation_timestamp,
+    )
+
+
+def _label(node: Node, keys: tuple[str, ...]) -> str:
+    return next((node.metadata.labels[key] for key in keys if key in node.metadata.labels), "")
