@@ -1,5 +1,6 @@
 """An HTTP server for an application, in a thread for tests or as a process."""
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -31,6 +32,19 @@ class Controller(Protocol):
 C = TypeVar("C", bound=Cloud)
 
 
+class _AbortingServer(uvicorn.Server):
+    """A server that closes the connections whose requests did not end in time.
+
+    uvicorn leaves them open. In a thread, they would be reported as unclosed when they are garbage collected.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the loop closes the sockets of aborted transports in its next cycle
+
+
 class Server(Generic[C]):
     """An HTTP server for a cloud's API below *path*, with fault injection. *options* are passed to uvicorn."""
 
@@ -40,7 +54,7 @@ class Server(Generic[C]):
         self._socket = listen(port)
         scheme = "https" if "ssl_certfile" in options else "http"
         self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}{path}"
-        self._uvicorn = uvicorn.Server(
+        self._uvicorn = _AbortingServer(
             uvicorn.Config(
                 self.face,
                 lifespan="off",

@@ -1,7 +1,8 @@
 """Faults between the program and its servers, and forwarding of requests without a fault."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def passing(upstream: httpx2.AsyncClient, scope: Message, body: bytes) -> Callab
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         headers = [(name, value) for name, value in scope["headers"] if name not in _OURS]
         request = upstream.build_request(scope["method"], target.decode(), headers=headers, content=body or None)
-        answer = await upstream.send(request, stream=True)
+        answer = await _sent(upstream.send(request, stream=True))
         try:
             kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OURS]
             await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
@@ -67,6 +68,30 @@ def passing(upstream: httpx2.AsyncClient, scope: Message, body: bytes) -> Callab
             await answer.aclose()
 
     return handed_on
+
+
+#: Requests whose client has disconnected; asyncio itself does not keep tasks.
+_abandoned: set[asyncio.Task[None]] = set()
+
+
+async def _sent(sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
+    """Wait for the start of a response. If this is canceled, close the response when it starts.
+
+    A canceled TLS handshake would leave its connection open.
+    """
+    request = asyncio.ensure_future(sending)
+    try:
+        return await asyncio.shield(request)
+    except asyncio.CancelledError:
+        closing = asyncio.create_task(_closed(request))
+        _abandoned.add(closing)
+        closing.add_done_callback(_abandoned.discard)
+        raise
+
+
+async def _closed(request: asyncio.Future[httpx2.Response]) -> None:
+    with contextlib.suppress(httpx2.TransportError):
+        await (await request).aclose()
 
 
 def keeping(answer: list[Message]) -> Send:
