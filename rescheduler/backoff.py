@@ -1,5 +1,6 @@
 """Exponential back-off."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,3 +24,41 @@ class Backoff:
     def seconds_after(self, failures: int) -> float:
         """Return the wait after *failures* in a row in seconds."""
         return self.after(failures).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class _Delay:
+    """The delay after *failures* in a row."""
+
+    failures: int
+    until: float  #: monotonic seconds
+
+
+class Pauses:
+    """The pauses of a *backoff* after failures, by key. All times are monotonic seconds. Not thread-safe."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._pauses: dict[str, _Delay] = {}
+
+    def failed(self, key: str, now: float) -> None:
+        """Begin the next pause of *key*."""
+        failures = self._pauses[key].failures + 1 if key in self._pauses else 1
+        self._pauses[key] = _Delay(failures, now + self._backoff.seconds_after(failures))
+
+    def succeeded(self, key: str) -> None:
+        """End the pause of *key*; its next pause is the first again."""
+        self._pauses.pop(key, None)
+
+    def active(self, key: str, now: float) -> bool:
+        """Return whether the pause of *key* lasts."""
+        return key in self._pauses and now < self._pauses[key].until
+
+    def keep(self, keys: Container[str]) -> None:
+        """Forget the failures of all keys but *keys*."""
+        self._pauses = {key: pause for key, pause in self._pauses.items() if key in keys}
+
+    def forget_old(self, now: float) -> None:
+        """Forget the failures of keys whose pause ended longer ago than the longest pause."""
+        longest = self._backoff.longest.total_seconds()
+        self._pauses = {key: pause for key, pause in self._pauses.items() if now < pause.until + longest}

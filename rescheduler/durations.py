@@ -1,38 +1,73 @@
-"""Parse durations in the format of Go's ``time.ParseDuration``."""
+"""Parse durations in the format of Go's ``time.ParseDuration``: the only parser of durations in the program."""
 
 import re
+from datetime import timedelta
 from typing import Final
 
-#: The longest duration in seconds: ten years. Dates plus durations stay within the range of datetime.
+#: The longest duration of a setting in seconds: ten years. Dates plus durations stay within the range of datetime.
 LONGEST: Final = 10.0 * 365 * 24 * 3600
 #: The longest wait in seconds. System calls take milliseconds as a 32-bit integer.
 LONGEST_WAIT: Final = 2_000_000.0
 
 _UNITS: Final = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,  # the micro sign
-    "μs": 1e-6,  # the Greek letter
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60 * 1_000_000_000,
+    "h": 3600 * 1_000_000_000,
 }
-_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_PART: Final = re.compile(f"{_NUMBER}({'|'.join(_UNITS)})")
+_WHOLE: Final = re.compile(f"([-+]?)((?:{_PART.pattern})+|0)")
+#: Go counts nanoseconds as a signed 64-bit integer.
+_INT64: Final = range(-(2**63), 2**63)
+#: More digits are not significant: an integer of 20 digits exceeds 64 bits, and a fraction is less than a nanosecond.
+_DIGITS: Final = 20
+
+
+def nanoseconds(text: str) -> int:
+    """Parse a duration such as ``2m30s``, ``-1.5h``, ``500ms`` or ``0`` and return it in nanoseconds.
+
+    The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for what Go rejects,
+    which includes durations of more than 292 years.
+    """
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
+    total = sum(_part(number, _UNITS[unit]) for number, unit in _PART.findall(whole[2]))
+    signed = -total if whole[1] == "-" else total
+    if signed not in _INT64:
+        raise ValueError(f"expected a duration of at most {_INT64[-1] // _UNITS['h']}h")
+    return signed
 
 
 def seconds(text: str) -> float:
-    """Parse a duration such as ``2m30s``, ``1.5h``, ``500ms`` or ``0`` and return it in seconds.
+    """Parse the duration of a setting and return it in seconds.
 
     Raises ValueError, with the expected format, for anything else: also for negative durations and for those longer
     than :data:`LONGEST`.
     """
-    if text == "0":
-        return 0.0
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
-    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if total > LONGEST:
+    duration = nanoseconds(text) / _UNITS["s"]
+    if duration < 0:
+        raise ValueError("expected a duration of at least 0s")
+    if duration > LONGEST:
         raise ValueError(f"expected a duration of at most {LONGEST / 3600:.0f}h")
-    return total
+    return duration
+
+
+def period(text: str) -> timedelta | None:
+    """Parse the duration in an annotation, to the microsecond. Return None if Go rejects *text*."""
+    try:
+        return timedelta(microseconds=nanoseconds(text) / _UNITS["us"])
+    except ValueError:
+        return None
+
+
+def _part(number: str, unit: int) -> int:
+    """Return *number* of *unit*, which is in nanoseconds. The fraction is rounded as in Go."""
+    integer, _, fraction = number.partition(".")
+    digits = fraction[:_DIGITS]
+    return int(integer.lstrip("0")[:_DIGITS] or "0") * unit + int(int(digits or "0") * (unit / 10 ** len(digits)))

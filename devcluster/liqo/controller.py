@@ -3,6 +3,7 @@
 import http
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from devcluster.api import Api, Json
@@ -10,12 +11,13 @@ from devcluster.errors import ApiError
 from devcluster.liqo import objects
 from devcluster.liqo.peerings import Peerings
 from devcluster.standin.rounds import PeriodicTask
+from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1/resourceslices"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
-_FIRST_PAUSE: Final = 0.005  #: seconds after a rejected eviction; doubles with each consecutive rejection
-_LONGEST_PAUSE: Final = 1000.0
+#: Between two attempts to evict the pods of a node.
+_EVICTIONS: Final = Backoff(timedelta(milliseconds=5), timedelta(seconds=1000))
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Controller:
         self.policy = policy or Policy()
         self._api, self._clock = api, clock
         self._peerings = Peerings(api)
-        self._refusals: dict[str, tuple[int, float]] = {}  #: by node: rejected evictions, and time of the next attempt
+        self._pauses = Pauses(_EVICTIONS)  # by node, after rejected evictions
         self._task = PeriodicTask("liqo", self.step, clock, (ApiError, OSError))
 
     def start(self) -> None:
@@ -138,8 +140,7 @@ class Controller:
 
         A rejected eviction ends the attempt. The next attempt starts after a pause, which doubles each time.
         """
-        refusals, next_attempt = self._refusals.get(node, (0, 0.0))
-        if self._clock.monotonic() < next_attempt:
+        if self._pauses.active(node, self._clock.monotonic()):
             return False
         pods = self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
         left = [each for each in pods if not _of_daemon_set(each)]
@@ -149,10 +150,9 @@ class Controller:
         except ApiError as error:
             if error.status != http.HTTPStatus.TOO_MANY_REQUESTS:
                 raise
-            pause = min(_FIRST_PAUSE * 2.0**refusals, _LONGEST_PAUSE)
-            self._refusals[node] = (refusals + 1, self._clock.monotonic() + pause)
+            self._pauses.failed(node, self._clock.monotonic())
             return False
-        self._refusals.pop(node, None)
+        self._pauses.succeeded(node)
         return not left
 
     def _evict(self, pod: Json) -> None:

@@ -24,7 +24,7 @@ def parse_duration(text: str) -> timedelta:
     Raises ValueError. Negative durations are rejected, because no setting uses them.
     """
     try:
-        return timedelta(seconds=durations.seconds(text.removeprefix("+")))
+        return timedelta(seconds=durations.seconds(text))
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
 

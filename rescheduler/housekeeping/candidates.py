@@ -5,12 +5,11 @@ duration doubles each time the check fails again, so that many nodes that cannot
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from predicates.objects import OwnerReference, Pod
-from rescheduler.backoff import Backoff
+from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
@@ -23,13 +22,6 @@ from rescheduler.planning.policy import Policy
 
 #: How long a veto lasts without another read. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
-
-
-@dataclass(frozen=True, slots=True)
-class _Veto:
-    blockers: tuple[Blocker, ...]
-    until: float  #: monotonic seconds
-    times: int  #: consecutive failed checks
 
 
 class Candidates:
@@ -54,14 +46,15 @@ class Candidates:
         self._policy = policy
         self._clock = clock
         self._refusal = refusal
-        self._vetoes: dict[str, _Veto] = {}  # including those that expired recently
+        self._blockers: dict[str, tuple[Blocker, ...]] = {}  #: by node, of active vetoes and some that expired
+        self._pauses = Pauses(VETOES)
 
     def vetoes(self) -> Mapping[str, tuple[Blocker, ...]]:
         """Return the active vetoes by node."""
         now = self._clock.monotonic()
-        known = VETOES.longest.total_seconds()
-        self._vetoes = {node: veto for node, veto in self._vetoes.items() if now < veto.until + known}
-        return {node: veto.blockers for node, veto in self._vetoes.items() if now < veto.until}
+        self._pauses.forget_old(now)
+        self._blockers = {node: why for node, why in self._blockers.items() if self._pauses.active(node, now)}
+        return dict(self._blockers)
 
     def judge(self, plan: Plan) -> tuple[Blocker, ...]:
         """Return the reasons not to execute *plan*.
@@ -87,11 +80,12 @@ class Candidates:
         return (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
 
     def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
-        before = self._vetoes.pop(node, None)
         if blockers:
-            times = 1 if before is None else before.times + 1
-            until = self._clock.monotonic() + VETOES.seconds_after(times)
-            self._vetoes[node] = _Veto(blockers, until, times)
+            self._blockers[node] = blockers
+            self._pauses.failed(node, self._clock.monotonic())
+        else:
+            self._blockers.pop(node, None)
+            self._pauses.succeeded(node)
 
     def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> ControllerReading:
         siblings = self._view.siblings({namespace for namespace, _ in owners})

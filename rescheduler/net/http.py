@@ -19,6 +19,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
+from rescheduler.net.retries import attempts
 from rescheduler.net.transport import Bounds, Transport, way_out
 
 #: What decoding a response may raise: invalid JSON, an unexpected shape, or too deep nesting.
@@ -157,7 +158,7 @@ class JsonClient:
         repeatable: bool = False,
         params: Mapping[str, str] | None = None,
     ) -> HttpResponse:
-        """Send a request; retry up to `attempts` times, only where that is safe.
+        """Send a request; retry up to `attempts` times, only where that is safe, and not within `one_attempt`.
 
         *repeatable*: carrying out the request twice does no harm. Requests that never reached the system or got a 429
         are always retried. If an earlier attempt may have been carried out, its error is raised, not that of a retry.
@@ -173,7 +174,7 @@ class JsonClient:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(again),
             wait=_pause,
-            stop=tenacity.stop_after_attempt(self._endpoint.attempts) | _TooLate(self._clock, deadline),
+            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | _TooLate(self._clock, deadline),
             sleep=self._sleep,
             reraise=True,
         )

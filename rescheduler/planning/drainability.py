@@ -5,13 +5,13 @@ Autoscaler's rules (``simulator/drainability/rules``), so that annotations have 
 """
 
 import enum
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Pod, PodClass, Volume
+from rescheduler import durations
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 
@@ -120,7 +120,7 @@ def _do_not_disrupt(pod: Pod, context: Context) -> RuleResult:
         return None
     if value == "true":
         return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_DISRUPT}: "true"', pod.key)
-    period, since = go_duration(value), instant(pod.start_time or pod.creation_timestamp)
+    period, since = durations.period(value), instant(pod.start_time or pod.creation_timestamp)
     if period is None or since is None or context.now >= since + period:
         return None
     return Blocker(
@@ -244,18 +244,6 @@ def _is_local(volume: Volume) -> bool:
     if volume.host_path is not None:
         return True
     return volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
-
-
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s|ms)")
-_SECONDS: Final[Mapping[str, float]] = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
-
-
-def go_duration(text: str) -> timedelta | None:
-    """Parse a Go duration such as ``1h30m``. Return None if *text* is not one."""
-    parts = _DURATION_PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
 
 
 def instant(text: str | None) -> datetime | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from rescheduler import errors
+from rescheduler.net.retries import one_attempt
 from rescheduler.providers.base import DeleteOutcome, NodeRef, UnknownGroup
 
 
@@ -17,7 +18,8 @@ def delete_until_confirmed(
 ) -> Mapping[str, DeleteOutcome]:
     """Return the outcome of each node, in order. Errors and timeouts become outcomes.
 
-    *advance* looks at the system once, gives the orders that are due, and adds the known outcomes to its argument.
+    *advance* looks at the system once, gives the orders that are due, and adds the known outcomes to its argument. Its
+    requests are sent once: the next look repeats them.
     *wait* waits until the next look; it returns False if there is no time for one. *give_up* returns the outcomes for
     the nodes that have none, given the last error. A node for which *is_taken* is not waited for. UnknownGroup is
     raised unless *is_ordered*: then an order may take effect, and an exception means that there is none.
@@ -26,7 +28,8 @@ def delete_until_confirmed(
     while True:
         trouble = "timed out"
         try:
-            advance(done)
+            with one_attempt():
+                advance(done)
         except errors.ReschedulerError as error:
             if isinstance(error, UnknownGroup) and not is_ordered():
                 raise

@@ -88,6 +88,23 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         {"p": "s"},
     ),
+    "do-not-disrupt for a time in a small unit that has not ended": (
+        {"annotations": {QUIET: "7200000ms"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
+        Policy(),
+        ["do-not-disrupt"],
+    ),
+    "do-not-disrupt for half a second that has ended": (
+        {"annotations": {QUIET: "500ms"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "do-not-disrupt for the sum of fractions": (
+        {"annotations": {QUIET: "+.5h1.5h"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
+        Policy(),
+        ["do-not-disrupt"],
+    ),
+    "do-not-disrupt for a negative time": ({"annotations": {QUIET: "-1h"}}, Policy(), {"p": "s"}),
+    "do-not-disrupt for longer than Go can count": ({"annotations": {QUIET: "99999999h"}}, Policy(), {"p": "s"}),
     "do-not-disrupt for no time at all is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
     "no controller": ({"owner": None}, Policy(), ["no-controller"]),
     "no controller, but --delete-non-replicated-pods": (

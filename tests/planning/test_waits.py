@@ -1,10 +1,11 @@
 """Tests of waits that double, and of cooldowns of nodes."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from rescheduler.backoff import Backoff
+from rescheduler.backoff import Backoff, Pauses
 from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.waits import Pause
 from tests.planning.builders import NOW
@@ -73,3 +74,33 @@ def test_a_cooldown_of_a_wrong_clock_is_limited_to_the_maximum() -> None:
     assert Cooldowns().failed("a", "uid", NOW, WAIT).bounded(NOW, WAIT).by_node == {
         "a": Cooldown("uid", 1, NOW + 5 * MINUTE)
     }
+
+
+def test_pauses_double_by_key() -> None:
+    pauses = Pauses(WAIT)
+    pauses.failed("a", 0)
+    pauses.failed("b", 0)
+    pauses.failed("a", 300)
+    assert [pauses.active(key, 300) for key in ("a", "b", "c")] == [True, False, False]
+    assert [pauses.active("a", now) for now in (899, 900)] == [True, False]
+
+
+#: what happens to a key after a pause from 0 to 300 s: when its pause after a second failure, at 2000 s, ends
+FORGOTTEN: dict[str, tuple[Callable[[Pauses], None], int]] = {
+    "nothing": (lambda _: None, 2600),
+    "a success": (lambda pauses: pauses.succeeded("a"), 2300),
+    "a key that is not kept": (lambda pauses: pauses.keep(["b"]), 2300),
+    "a key that is kept": (lambda pauses: pauses.keep(["a"]), 2600),
+    "shorter than the longest pause": (lambda pauses: pauses.forget_old(2099), 2600),
+    "as long as the longest pause": (lambda pauses: pauses.forget_old(2100), 2300),
+}
+
+
+@pytest.mark.parametrize("fact", FORGOTTEN)
+def test_forgotten_failures(fact: str) -> None:
+    event, end = FORGOTTEN[fact]
+    pauses = Pauses(WAIT)
+    pauses.failed("a", 0)
+    event(pauses)
+    pauses.failed("a", 2000)
+    assert [pauses.active("a", now) for now in (end - 1, end)] == [True, False]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicates import wire
+from predicates import pod_keys
 from predicates.objects import (
     Container,
     ContainerStatus,
@@ -96,10 +96,10 @@ def test_fields_that_filters_read_affect_the_class(path: str, value: Any) -> Non
 @pytest.mark.parametrize(
     ("read", "key"),
     [
-        (PodSpec, wire._SpecKey),
-        (Container, wire._ContainerKey),
-        (Volume, wire._VolumeKey),
-        (ContainerStatus, wire._ContainerStatusKey),
+        (PodSpec, pod_keys.RawSpec),
+        (Container, pod_keys.RawContainer),
+        (Volume, pod_keys.RawVolume),
+        (ContainerStatus, pod_keys.RawContainerStatus),
     ],
 )
 def test_all_decoded_fields_are_in_a_key(read: type[msgspec.Struct], key: type[msgspec.Struct]) -> None:

@@ -18,6 +18,7 @@ from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLim
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.http import BadAnswer, JsonClient, Missing, RequestRejected, ServerFault, Unanswered, Unsent
+from rescheduler.net.retries import one_attempt
 from rescheduler.providers.cherryservers.messages import words as cherry_words
 from rescheduler.providers.cloudpool.client import error_words as cloudpool_words
 from rescheduler.providers.liqo.client import words as liqo_words
@@ -105,6 +106,17 @@ def test_temporary_failures_are_retried(clock: StepClock) -> None:
         server.face.inject(Fault(path="/status", method="GET", kind="reset"), Fault(path="/status", method="GET"))
         status, answer = http.get("/status", dict[str, bool], deadline=SOON)
         assert (status, answer.status, count(server)) == (STATUS, 200, 3)
+
+
+def test_no_retries_in_a_loop_that_repeats_the_requests(clock: StepClock) -> None:
+    with serving(settings(), clock) as server, client(server, clock) as http:
+        server.face.inject(Fault(path="/status", method="GET"))
+        with one_attempt(), pytest.raises(ServerFault):
+            http.get("/status", dict[str, bool], deadline=SOON)
+        assert (count(server), clock.monotonic()) == (1, StepClock().monotonic())
+        server.face.inject(Fault(path="/status", method="GET"))
+        http.get("/status", dict[str, bool], deadline=SOON)
+        assert count(server) == 3
 
 
 def test_a_repeatable_post_is_retried(clock: StepClock) -> None:

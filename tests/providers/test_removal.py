@@ -40,6 +40,16 @@ def test_without_time_to_see_the_end_the_order_is_only_accepted() -> None:
         assert (len(world.orders()), world.desired) == (1, 2)
 
 
+def test_a_view_that_fails_is_requested_once_in_each_poll_interval() -> None:
+    with pool(pollInterval="2s") as world:
+        world.inject(path="/pool", method="GET", times=99)
+        before = len(world.server.face.requests)
+        (outcome,) = world.delete(world.node(), within=10)
+        assert isinstance(outcome, Failed)
+        assert (outcome.retryable, world.orders()) == (True, [])
+        assert len(world.server.face.requests) - before == 5
+
+
 def test_a_machine_that_ended_without_an_order_is_gone() -> None:
     with pool() as world:
         world.server.pool.terminate(world.machines[0].id(world.clock.now()), decrement=True)

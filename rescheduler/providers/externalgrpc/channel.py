@@ -17,6 +17,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.certificates import Certificates, Pems
 from rescheduler.net.pem import PemFile
+from rescheduler.net.retries import attempts
 from rescheduler.providers.externalgrpc import outcomes, statuses, wire
 from rescheduler.providers.externalgrpc.config import ExternalGrpcFile
 from rescheduler.settings import ListenAddress
@@ -75,11 +76,12 @@ class Channel:
         return self.message_of(rpc, self.ask(rpc, request, deadline=deadline))
 
     def ask(self, rpc: str, request: Message, *, deadline: float) -> CallResult:
-        """Make a call that only reads; retry UNAVAILABLE as long as there is time."""
-        for attempt in range(1, _ATTEMPTS + 1):
+        """Make a call that only reads; retry UNAVAILABLE as long as there is time, but not within `one_attempt`."""
+        most = attempts(_ATTEMPTS)
+        for attempt in range(1, most + 1):
             answer = self.attempt(rpc, request, deadline=deadline)
             left, pause = deadline - self._clock.monotonic(), _BACKOFF.seconds_after(attempt)
-            if answer.code is not grpc.StatusCode.UNAVAILABLE or attempt == _ATTEMPTS or left <= pause:
+            if answer.code is not grpc.StatusCode.UNAVAILABLE or attempt == most or left <= pause:
                 break
             if self._clock.wait(pause, self._stop):
                 break

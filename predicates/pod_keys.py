@@ -1,0 +1,144 @@
+"""The fields of a pod that determine its class, as raw bytes, and its keys.
+
+The bytes are validated when the first pod of the class is decoded.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import astuple
+
+from predicates.objects import Condition, Empty, Wire
+
+_ABSENT: Final = Raw(b"")
+_TERMINATING: Final = Raw(b"true")
+_END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
+
+
+class RawContainer(Wire, frozen=True):
+    """A container, without what cannot affect scheduling."""
+
+    name: Raw = _ABSENT
+    image: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    ports: Raw = _ABSENT
+    restart_policy: Raw = _ABSENT
+    restart_policy_rules: Raw = _ABSENT
+
+
+class RawVolume(Wire, frozen=True):
+    """A volume. The last four fields identify volumes of types that nothing reads, which do not affect the class."""
+
+    name: Raw = _ABSENT
+    persistent_volume_claim: Raw = _ABSENT
+    ephemeral: Raw = _ABSENT
+    gce_persistent_disk: Raw = _ABSENT
+    aws_elastic_block_store: Raw = _ABSENT
+    azure_disk: Raw = _ABSENT
+    cinder: Raw = _ABSENT
+    portworx_volume: Raw = _ABSENT
+    rbd: Raw = _ABSENT
+    iscsi: Raw = _ABSENT
+    csi: Raw = _ABSENT
+    empty_dir: Raw = _ABSENT
+    host_path: Raw = _ABSENT
+    projected: Empty | None = None
+    config_map: Empty | None = None
+    secret: Empty | None = None
+    downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class RawSpec(Wire, frozen=True):
+    node_name: str = ""
+    containers: list[RawContainer] = []
+    init_containers: list[RawContainer] = []
+    volumes: list[RawVolume] = []
+    node_selector: Raw = _ABSENT
+    affinity: Raw = _ABSENT
+    tolerations: Raw = _ABSENT
+    topology_spread_constraints: Raw = _ABSENT
+    overhead: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    scheduling_gates: Raw = _ABSENT
+    resource_claims: Raw = _ABSENT
+    priority: Raw = _ABSENT
+    scheduler_name: Raw = _ABSENT
+    termination_grace_period_seconds: Raw = _ABSENT
+    host_network: Raw = _ABSENT
+    host_users: Raw = _ABSENT
+    restart_policy: Raw = _ABSENT
+    os: Raw = _ABSENT
+
+
+class RawMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: Raw = _ABSENT
+    uid: str = ""
+    labels: Raw = _ABSENT
+    annotations: dict[str, str] = {}
+    owner_references: Raw = _ABSENT
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class RawContainerStatus(Wire, frozen=True):
+    name: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    allocated_resources: Raw = _ABSENT
+
+
+class RawStatus(Wire, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[RawContainerStatus] = []
+    init_container_statuses: list[RawContainerStatus] = []
+    resources: Raw = _ABSENT
+    allocated_resources: Raw = _ABSENT
+    start_time: str | None = None
+
+
+class RawPod(Wire, frozen=True):
+    metadata: RawMeta
+    spec: RawSpec = RawSpec()
+    status: RawStatus = RawStatus()
+
+
+#: Created on import: concurrent first use of a msgspec type can crash the process.
+RAW_PODS: Final = msgspec.json.Decoder(RawPod)
+
+
+def class_key(meta: RawMeta, spec: RawSpec) -> bytes:
+    """Return the key of the class. Parts are separated by NUL, which cannot occur in JSON."""
+    terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
+    parts: list[Raw | bytes] = [meta.namespace, meta.labels, terminating]
+    parts += astuple(spec)[4:]
+    needs_name = spec.resource_claims is not _ABSENT
+    for volume in spec.volumes:
+        if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
+            parts += astuple(volume)[:-4]
+            needs_name = needs_name or volume.ephemeral is not _ABSENT
+    parts.append(_END)
+    for container in spec.containers:
+        parts += astuple(container)
+    parts.append(_END)
+    for container in spec.init_containers:
+        parts += astuple(container)
+    if needs_name:
+        # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
+        parts += (_END, msgspec.json.encode(meta.name))
+    return b"\0".join(parts)
+
+
+def own_key(meta: RawMeta, status: RawStatus, resize: str | None) -> bytes:
+    """Return the key of the pod's owner and of the resources in its status. Parts are separated as in the class key."""
+    parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
+    for container in status.container_statuses:
+        parts += astuple(container)
+    if status.init_container_statuses:
+        parts.append(_END)
+        for container in status.init_container_statuses:
+            parts += astuple(container)
+    if resize is not None:
+        parts += (_END, msgspec.json.encode(resize))
+    return b"\0".join(parts)
