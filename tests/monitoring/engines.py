@@ -12,7 +12,7 @@ import yaml
 
 from devcluster.debian import Prometheus
 from devcluster.ports import reserve
-from tests.monitoring.recording import Recording
+from tests.monitoring.recording import EVERY, Recording
 
 
 def unlike_expected(
@@ -25,7 +25,7 @@ def unlike_expected(
     """Return promtool's report if other alerts fire than *expected*: by minute, (cluster, alert); "" if none does."""
     checks = [
         {
-            "expr": 'count by (cluster, alertname) (ALERTS{alertstate="firing"})',
+            "expr": 'group by (cluster, alertname) (ALERTS{alertstate="firing"})',
             "eval_time": f"{minute}m",
             "exp_samples": [
                 {"labels": _labels({"cluster": cluster, "alertname": alert} if cluster else {"alertname": alert})}
@@ -37,7 +37,7 @@ def unlike_expected(
     ]
     series = recording.input_series(max(expected) + 1)
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
-    test = {"interval": "1m", "input_series": series, "promql_expr_test": checks}
+    test = {"interval": f"{EVERY}m", "input_series": series, "promql_expr_test": checks}
     file = folder / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}))
     command = [str(prometheus.promtool), "test", "rules", str(file)]

@@ -22,27 +22,29 @@ from rescheduler.settings import ListenAddress
 #: The events of one replica in a minute; None if it is not running and cannot be scraped.
 Script: TypeAlias = Callable[[int], Iterable[Event] | None]
 
+#: Minutes between two scrapes.
+EVERY: Final = 2
+
 BACKEND: Final = "cloudpool"
 _SAMPLE: Final = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
-#: Metrics of the Python process are not recorded.
-_RECORDED: Final = "spot_rescheduler_"
 
 
 @dataclass
 class Recording:
     """Samples by series, in the text format of Prometheus, and minute since 1970."""
 
+    metrics: frozenset[str]  #: names of the metrics to record
     series: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, page: str, minute: int, target: Mapping[str, str]) -> None:
         labels = ",".join(f'{name}="{value}"' for name, value in target.items())
         for sample in filter(None, map(_SAMPLE.fullmatch, page.splitlines())):
-            if sample["name"].startswith(_RECORDED):
+            if sample["name"] in self.metrics:
                 own = f"{sample['labels']}," if sample["labels"] else ""
                 self.series[f"{sample['name']}{{{own}{labels}}}"][minute] = sample["value"]
 
     def input_series(self, minutes: int) -> list[dict[str, str]]:
-        """Return the series for ``promtool test rules``, one value a minute. A series that ends becomes stale."""
+        """Return the series for ``promtool test rules``, one value per scrape. A series that ends becomes stale."""
         return [
             {"series": name, "values": " ".join(self._values(samples, minutes))}
             for name, samples in self.series.items()
@@ -59,14 +61,16 @@ class Recording:
 
     @staticmethod
     def _values(samples: Mapping[int, str], minutes: int) -> Iterable[str]:
-        for minute in range(minutes):
-            ended = minute - 1 in samples and minute not in samples
+        for minute in range(0, minutes, EVERY):
+            ended = minute - EVERY in samples and minute not in samples
             yield samples.get(minute, "stale" if ended else "_")
 
 
-def record(clusters: Mapping[str, Mapping[str, Script]], minutes: int, *, proxy: str = "proxy") -> Recording:
-    """Scrape the replicas of *clusters* (scripts by cluster and replica) once a minute. *proxy* is a replica's name."""
-    recording = Recording()
+def record(
+    clusters: Mapping[str, Mapping[str, Script]], metrics: frozenset[str], minutes: int, *, proxy: str = "proxy"
+) -> Recording:
+    """Scrape the replicas of *clusters*: scripts by cluster and replica. The replica named *proxy* is a proxy."""
+    recording = Recording(metrics)
     for cluster, replicas in clusters.items():
         for pod, script in replicas.items():
             target = {"cluster": cluster, "namespace": "kube-system", "job": "spot-rescheduler", "pod": pod}
@@ -93,4 +97,5 @@ def _record_replica(
                 continue
             for event in events:
                 report(event)
-            recording.add(client.get("/metrics").raise_for_status().text, minute, target)
+            if minute % EVERY == 0:
+                recording.add(client.get("/metrics").raise_for_status().text, minute, target)

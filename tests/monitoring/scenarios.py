@@ -32,8 +32,8 @@ from tests.monitoring.recording import BACKEND, Script
 from tests.observe.builders import BLOCKED, OD, PLAN, SPOT, WEB, WORKER
 
 #: The minute when trouble begins, and the minute when all alerts about it must have fired.
-TROUBLE: Final = 40
-END: Final = 105
+TROUBLE: Final = 14
+END: Final = 80
 
 #: The events of the leader's round, by minutes since the trouble began. None if the replica does not run.
 Rounds: TypeAlias = Callable[[int], Iterable[Event] | None]

@@ -24,7 +24,8 @@ EXPECTED = {(cluster, alert) for cluster, incident in INCIDENTS.items() for aler
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return record({cluster: incident.scripts for cluster, incident in INCIDENTS.items()}, END + 1)
+    metrics = frozenset(re.findall(r"spot_rescheduler_\w+", str(RULES)))
+    return record({cluster: incident.scripts for cluster, incident in INCIDENTS.items()}, metrics, END + 1)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +41,13 @@ def test_every_alert_has_an_incident() -> None:
 
 
 def test_exactly_the_expected_alerts_fire(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
-    expected = {10: set(), TROUBLE - 1: set(), END: EXPECTED}
+    expected: dict[int, set[tuple[str, str]]] = {10: set(), TROUBLE - 1: set(), END: EXPECTED}
     assert unlike_expected(prometheus, tmp_path, RULES, recording, expected) == ""
 
 
 def test_an_alert_fires_if_no_replica_was_ever_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
     expected = {5: set(), 15: {("", alert) for alert in alerts("Missing")}}
-    assert unlike_expected(prometheus, tmp_path, RULES, Recording(), expected) == ""
+    assert unlike_expected(prometheus, tmp_path, RULES, Recording(frozenset()), expected) == ""
 
 
 @pytest.mark.parametrize("alert", ALERTS)
