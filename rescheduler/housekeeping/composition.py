@@ -168,7 +168,7 @@ def _assemble(
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector)
     writer = _writer(client, elector, running)
-    report = tee(Logs(), Metrics(registry), status, *_events(parts, writer, running, clock))
+    report = tee(Logs(), Metrics(registry, provider.name), status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))

@@ -2,25 +2,27 @@
 
 The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which Prometheus's
 linter reserves for histograms, so they are exposed without a type; queries are not affected.
+
+Counters without a node label start at 0 for all label values that can occur.
 """
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import Metric, UntypedMetricFamily
-from prometheus_client.registry import Collector
 
 from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.state import Why
 from rescheduler.observe.events import (
     Chosen,
     Compared,
     CoolingDown,
     DrainEnded,
     DrainStarted,
+    ErrorKind,
     Event,
     EvictionAnswered,
     Held,
@@ -43,6 +45,9 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.observe.label_values import FAILURE, REMOVAL_RESULTS, SUCCESS, all_eviction_labels, eviction_labels
+from rescheduler.observe.node_metrics import NodeCounts
+from rescheduler.planning.landing import LandingOutcome
 
 PREFIX: Final = "spot_rescheduler_"
 
@@ -52,23 +57,22 @@ GONE_NODE: Final = timedelta(minutes=15)
 _QUICK: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SLOW: Final = (5, 15, 30, 60, 120, 180, 300, 600, 1200)
 
-#: HTTP status by result. A failed request has its own status, or none.
-_CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", EvictionResult.REFUSED: "429"}
-
 
 class Metrics:
-    """A listener that registers all metrics in *registry*."""
+    """A listener that registers all metrics in *registry*. *backend* is the name of the cloud provider, if any."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, backend: str = "") -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
-        self._nodes = _Nodes()
+        self._nodes = NodeCounts(PREFIX)
         registry.register(self._nodes)
         ProcessCollector(registry=registry)
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
+        self._start_at_zero(backend)
         self._drained: dict[str, datetime | None] = {}  # by node: when it was first observed to be gone
+        self._held = False  # in this round
 
     def _make_gauges(self) -> None:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
@@ -87,7 +91,7 @@ class Metrics:
         )
         self._cooling = self._gauge(
             "cooldown_active",
-            "Nodes in cooldown after a failed drain (kind=node), and active waits of all drains (1).",
+            "Nodes in cooldown after a failed drain (kind=node), and why no drain starts (1).",
             "kind",
         )
         self._draining = self._gauge("drains_in_progress", "Drains in progress.")
@@ -98,6 +102,7 @@ class Metrics:
 
     def _make_counters(self) -> None:
         self._drains = self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
+        self._results = self._counter("drains", "Drains by result (success, failure).", "result")
         self._evicted = self._counter("evicted_pods", "Pods whose eviction was accepted.")
         self._evictions = self._counter("evictions", "Responses to eviction requests.", "result", "code")
         self._errors = self._counter("errors", "Errors outside of drains, by type.", "type")
@@ -120,6 +125,22 @@ class Metrics:
             "landing_duration_seconds", "Time from the last eviction of a drain until all replacement pods run.", _SLOW
         )
 
+    def _start_at_zero(self, backend: str) -> None:
+        for kind in ("node", *Waiting):
+            self._cooling.labels(kind)
+        for result in (SUCCESS, FAILURE):
+            self._results.labels(result)
+        for labels in all_eviction_labels():
+            self._evictions.labels(*labels)
+        for error in ErrorKind:
+            self._errors.labels(error)
+        for why in Why:
+            self._failures.labels(why)
+        for outcome in LandingOutcome:
+            self._predictions.labels(outcome)
+        for answer in REMOVAL_RESULTS if backend else ():
+            self._removals.labels(backend, answer)
+
     def __call__(self, event: Event) -> None:
         match event:
             case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
@@ -127,6 +148,7 @@ class Metrics:
             case Observed():
                 self._observed(event)
             case Held(waiting):
+                self._held = True
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
@@ -136,11 +158,8 @@ class Metrics:
                 self._owed.set(pods)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
-            case RoundEnded(at, seconds, succeeded):
-                self._round.observe(seconds)
-                self._draining.set(0)  # also if an error aborted a drain
-                if succeeded:
-                    self._success.set(at.timestamp())
+            case RoundEnded():
+                self._round_ended(event)
             case _:
                 self._of_node(event)
 
@@ -161,12 +180,13 @@ class Metrics:
         match event:
             case DrainStarted():
                 self._draining.set(1)
+                self._waits(None)
             case Compared(outcomes=outcomes, returned=returned):
                 for outcome, pods in outcomes.items():
                     self._predictions.labels(outcome).inc(pods)
                 self._returned.inc(returned)
-            case EvictionAnswered(result=result, code=code):
-                self._evictions.labels(result, _CODES.get(result) or str(code or "")).inc()
+            case EvictionAnswered(result=result):
+                self._evictions.labels(*eviction_labels(event)).inc()
                 self._evicted.inc(result is EvictionResult.EVICTED)
             case MachineAnswered(provider=provider, outcome=outcome):
                 self._removals.labels(provider, outcome).inc()
@@ -190,10 +210,18 @@ class Metrics:
                 self._drains.remove_by_labels({"node": node})
 
     def _waits(self, waiting: Waiting | None) -> None:
-        """Set the active wait. Not being the leader is not a wait: the metric ``leader`` shows it."""
+        """Set the active wait."""
         for kind in Waiting:
-            if kind is not Waiting.NOT_LEADING:
-                self._cooling.labels(kind).set(kind is waiting)
+            self._cooling.labels(kind).set(kind is waiting)
+
+    def _round_ended(self, event: RoundEnded) -> None:
+        self._round.observe(event.seconds)
+        self._draining.set(0)  # also if an error aborted a drain
+        if event.succeeded:
+            self._success.set(event.at.timestamp())
+        elif not self._held:  # the error is counted; the wait of an earlier round may have ended
+            self._waits(None)
+        self._held = False
 
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)
@@ -215,6 +243,7 @@ class Metrics:
             self._landing.observe(event.landing_seconds)
         self._drained[event.node.name] = None
         self._drains.labels("Failure" if event.failure else "Success", event.node.name).inc()
+        self._results.labels(FAILURE if event.failure else SUCCESS).inc()
         if event.failure is not None:
             self._failures.labels(event.failure.why).inc()
 
@@ -226,26 +255,6 @@ class Metrics:
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(PREFIX + name, meaning, buckets=buckets, registry=self._registry)
-
-
-class _Nodes(Collector):
-    """The two node metrics of k8s-spot-rescheduler, created at each scrape, so that deleted nodes leave no series."""
-
-    def __init__(self) -> None:
-        self.pods: Mapping[str, Mapping[str, int]] = {}
-
-    def collect(self) -> Iterable[Metric]:
-        nodes = UntypedMetricFamily(PREFIX + "nodes_count", "Nodes by type label.", labels=["node_type"])
-        pods = UntypedMetricFamily(
-            PREFIX + "node_pods_count",
-            "Pods of each node, without DaemonSet and mirror pods.",
-            labels=["node_type", "node"],
-        )
-        for node_type, counts in self.pods.items():
-            nodes.add_metric([node_type], len(counts))
-            for node, count in counts.items():
-                pods.add_metric([node_type, node], count)
-        return (nodes, pods)
 
 
 def _set_all(gauge: Gauge, values: Mapping[str, Any]) -> None:

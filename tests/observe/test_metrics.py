@@ -25,11 +25,16 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.observe.label_values import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
+from rescheduler.planning.landing import LandingOutcome
 from rescheduler.planning.outcome import Plan
+from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 
 P = "spot_rescheduler_"
+FAILED = RoundEnded(NOW, 0.3, succeeded=False)
+DELAYED = (Held(Waiting.DRAIN_DELAY, "x"), RoundEnded(NOW, 0.3, succeeded=True))
 
 
 def after(*events: Event) -> CollectorRegistry:
@@ -50,6 +55,8 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "pods of a node": (observed("a"), "node_pods_count", {"node_type": WORKER, "node": "a"}, 3),
     "a drain": (ended(), "node_drain_total", {"drain_state": "Success", "node": "od-1"}, 1),
     "a failed drain": (ended(Why.STOPPED), "node_drain_total", {"drain_state": "Failure", "node": "od-1"}, 1),
+    "a drain, without its node": (ended(), "drains_total", {"result": "success"}, 1),
+    "a failed drain, without its node": (ended(Why.STOPPED), "drains_total", {"result": "failure"}, 1),
     "its cause": (ended(Why.STOPPED), "drain_failures_total", {"cause": "stopped"}, 1),
     "its length": (ended(), "drain_duration_seconds_sum", {}, 12.5),
     "an evicted pod": (EvictionAnswered(OD, WEB, EvictionResult.EVICTED), "evicted_pods_total", {}, 1),
@@ -92,7 +99,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("waiting", [waiting for waiting in Waiting if waiting is not Waiting.NOT_LEADING])
+@pytest.mark.parametrize("waiting", Waiting)
 def test_each_wait_is_shown_while_it_lasts(waiting: Waiting) -> None:
     labels = {"kind": str(waiting)}
     assert after(planned(PLAN)).get_sample_value(P + "cooldown_active", labels) == 0
@@ -107,10 +114,80 @@ def test_only_the_leader_reports_owed_replacements() -> None:
     assert registry.get_sample_value(P + "owed_replacements") == 0
 
 
-def test_a_replica_that_is_not_the_leader_shows_no_wait() -> None:
-    registry = after(Held(Waiting.NOT_LEADING, "x"))
-    kinds = {sample.labels["kind"]: sample.value for sample in samples(registry, "cooldown_active")}
-    assert kinds == {str(waiting): 0 for waiting in Waiting if waiting is not Waiting.NOT_LEADING}
+NO_WAIT = dict.fromkeys(["node", *map(str, Waiting)], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    {
+        "at the start": ((), NO_WAIT),
+        "while another replica leads": ((Held(Waiting.NOT_LEADING, "x"),), NO_WAIT | {"not-leading": 1}),
+        "after rounds that wait": ((*2 * DELAYED,), NO_WAIT | {"drain-delay": 1}),
+        "when a drain starts": ((*DELAYED, DrainStarted(OD, None)), NO_WAIT),
+        "after a round that failed": ((*DELAYED, Trouble(ErrorKind.READ, "x"), FAILED), NO_WAIT),
+        "after a round that failed because of the provider": (
+            (*DELAYED, planned(PLAN), Held(Waiting.PROVIDER_SILENT, "x"), FAILED), NO_WAIT | {"provider-silent": 1},
+        ),
+        "after a round that could not read the cluster": (
+            (Held(Waiting.NOT_SYNCED, "x"), FAILED), NO_WAIT | {"not-synced": 1},
+        ),
+    }.values(),
+    ids=str,
+)  # fmt: skip
+def test_the_waits(events: tuple[Event, ...], expected: dict[str, float]) -> None:
+    kinds = {sample.labels["kind"]: sample.value for sample in samples(after(*events), "cooldown_active")}
+    assert kinds == expected
+
+
+#: Counter → the label values with which it starts.
+ZEROS: dict[str, set[tuple[str, ...]]] = {
+    "drains": {("success",), ("failure",)},
+    "drain_failures": {(why.value,) for why in Why},
+    "errors": {(kind.value,) for kind in ErrorKind},
+    "evictions": {
+        ("evicted", "201"), ("gone", "404"), ("refused", "429"), *(("failed", code) for code in FAILURE_CODES),
+    },
+    "placement_predictions": {(outcome.value,) for outcome in LandingOutcome},
+    "node_removals": {("pool", result.value) for result in DeleteResult},
+    "evicted_pods": {()},
+    "returned_pods": {()},
+    "node_drain": set(),
+}  # fmt: skip
+
+
+def test_counters_without_a_node_start_at_zero() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry, "pool")
+    counters = [family for family in registry.collect() if family.type == "counter" and family.name.startswith(P)]
+    assert {
+        family.name.removeprefix(P): {tuple(sample.labels.values()): sample.value for sample in family.samples}
+        for family in counters
+    } == {name: dict.fromkeys(labels, 0.0) for name, labels in ZEROS.items()}
+
+
+@pytest.mark.parametrize("event", [event for event, *_ in CASES.values()], ids=CASES)
+def test_no_event_adds_a_series_to_a_counter_without_a_node(event: Event) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "pool")
+    before = {name: len(samples(registry, name)) for name in ZEROS}
+    metrics(event)
+    del before["node_drain"]
+    assert {name: len(samples(registry, name)) for name in before} == before
+
+
+def test_an_unknown_status_of_an_eviction_adds_a_series() -> None:
+    registry = after(EvictionAnswered(OD, WEB, EvictionResult.FAILED, "no", 418))
+    assert registry.get_sample_value(P + "evictions_total", {"result": "failed", "code": "418"}) == 1
+
+
+def test_the_sum_of_drains_remains_after_the_node_is_gone() -> None:
+    later = [observed(at=NOW + timedelta(minutes=minutes)) for minutes in (0, 15)]
+    registry = after(ended(), ended(Why.STOPPED), *later)
+    assert samples(registry, "node_drain") == []
+    assert {sample.labels["result"]: sample.value for sample in samples(registry, "drains")} == {
+        "success": 1,
+        "failure": 1,
+    }
 
 
 @pytest.mark.parametrize("why", Why)
