@@ -151,6 +151,17 @@ class Filters:
         plugins = (plugin for plugin in self._plugins if plugin.scope is Scope.NODE)
         return bool(len(_remaining(_states(plugins, pod), self._snapshot, rows)))
 
+    def never_fits(self, pod: PodClass, targets: Targets) -> bool:
+        """Return whether each of *targets* rejects the class because of the node itself or the pods on it.
+
+        Further placements cannot change that, nor can evictions from other nodes.
+        """
+        return not self._with_targets(pod, targets).local.first
+
+    def depends_on_cluster(self, pod: PodClass) -> bool:
+        """Return whether a node's result for the class depends on the pods of other nodes."""
+        return bool(self._cached(pod).cluster_states)
+
     def rejections(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[PluginRejections]:
         """Return the rejections of every plugin that rejects any of *rows*.
 

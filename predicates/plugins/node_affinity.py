@@ -19,7 +19,8 @@ CONFLICT: Final = "pod affinity terms conflict"
 Required: TypeAlias = tuple[tuple[Pair, ...], NodeSelector | None]
 
 
-def _pre_filter(pod: PodClass) -> Required | None:
+def required_by(pod: PodClass) -> Required | None:
+    """Return the requirements of pods of this class, or None if they have none."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required if affinity else None
     if required is None and not pod.spec.node_selector:
@@ -56,4 +57,4 @@ def _node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
     return names[0].intersection(*names) if names else None
 
 
-PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, _pre_filter, _filter)
+PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, required_by, _filter)

@@ -85,6 +85,18 @@ class RemainingDisruptions:
 
         Return the blockers, empty if all were reserved.
         """
+        wanted, blockers = self._wanted(pods)
+        if not blockers:
+            for key, guarded in wanted.items():
+                self.spent[key] = self.spent.get(key, 0) + len(guarded)
+        return blockers
+
+    def lacking(self, pods: Iterable[Pod]) -> list[Blocker]:
+        """Return the blockers of :meth:`reserve`, without reserving anything."""
+        return self._wanted(pods)[1]
+
+    def _wanted(self, pods: Iterable[Pod]) -> tuple[dict[str, list[Pod]], list[Blocker]]:
+        """Return the pods that need an eviction, by budget, and the blockers."""
         wanted: dict[str, list[Pod]] = {}
         blockers = []
         keys_of = self.budgets.of
@@ -97,18 +109,14 @@ class RemainingDisruptions:
             elif pod.ready or not self._is_free(keys[0]):
                 wanted.setdefault(keys[0], []).append(pod)
         for key, guarded in wanted.items():
-            allowed = self.budgets.allowed[key]
-            left = allowed - self.spent.get(key, 0)
-            if left >= len(guarded):
+            allowed, spent = self.budgets.allowed[key], self.spent.get(key, 0)
+            if allowed - spent >= len(guarded):
                 continue
             if allowed > 0 and self.too_slow is not None:
                 blockers += filter(None, [self.too_slow(key, guarded, allowed)])
             else:
-                blockers += _shortage(key, guarded, max(left, 0))
-        if not blockers:
-            for key, guarded in wanted.items():
-                self.spent[key] = self.spent.get(key, 0) + len(guarded)
-        return blockers
+                blockers += _shortage(key, guarded, allowed, spent)
+        return wanted, blockers
 
     def copy(self) -> "RemainingDisruptions":
         """Return an independent copy, for a tentative reservation."""
@@ -125,8 +133,16 @@ class RemainingDisruptions:
         return budget.status.current_healthy >= budget.status.desired_healthy > 0
 
 
-def _shortage(key: str, pods: list[Pod], left: int) -> list[Blocker]:
-    detail = f"PodDisruptionBudget {key} allows {left} evictions now, {len(pods)} of its pods are on this node"
+def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
+    left = max(allowed - spent, 0)
+    here = f"{len(pods)} of its pods are on this node" if len(pods) > 1 else "one of its pods is on this node"
+    evictions = f"{allowed} {'eviction' if allowed == 1 else 'evictions'}"
+    if not spent:
+        detail = f"PodDisruptionBudget {key} allows {evictions} now, {here}"
+    elif left:
+        detail = f"the plan has used {spent} of the {evictions} that PodDisruptionBudget {key} allows now, {here}"
+    else:
+        detail = f"the plan has used the {evictions} that PodDisruptionBudget {key} allows now"
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[left:]]
 
 

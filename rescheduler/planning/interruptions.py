@@ -56,11 +56,12 @@ _CONDITIONS: Final = {signal.key: signal for signal in CONDITIONS}
 
 def signals_on(node: Node) -> list[Signal]:
     """Return all signals on *node*."""
-    signals = [signal for taint in node.spec.taints if (signal := _of_taint(taint.key)) is not None]
+    signals = [signal for taint in node.spec.taints if (signal := signal_of_taint(taint.key)) is not None]
     # Filter by status first: most conditions are False.
     names = [condition.type for condition in node.status.conditions if condition.status == "True"]
     return signals + [_CONDITIONS[name] for name in names if name in _CONDITIONS]
 
 
-def _of_taint(key: str) -> Signal | None:
+def signal_of_taint(key: str) -> Signal | None:
+    """Return the signal that a taint with this *key* is, or None."""
     return _EXACT.get(key) or next((signal for signal in _PREFIXES if key.startswith(signal.key)), None)

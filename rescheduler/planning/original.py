@@ -68,11 +68,15 @@ def _judged(ours: Planner, original: Planner, circumstances: Circumstances) -> I
     """Step by step, the guard that keeps one more node; None: the step found none."""
     plans: list[Plan] = []
     for node in ours.on_demand(circumstances):
-        verdict = ours.plan_node(node, circumstances)
+        verdict = ours.plan_node(node, circumstances, every_obstacle=False)
         guard = _guard(verdict)
         if isinstance(verdict, Plan) and verdict.placements:
             plans.append(verdict)
-        yield guard if guard is not None and _drained(original.plan_node(node, circumstances)) else None
+        yield (
+            guard
+            if guard is not None and _drained(original.plan_node(node, circumstances, every_obstacle=False))
+            else None
+        )
     for plan in plans:
         yield _guard(ours.look_again(plan.node, circumstances))
 

@@ -34,6 +34,7 @@ class Stuck:
 
     pod: Pod
     why: str
+    alone: bool = False  #: whether no target accepts the pod even if nothing else is placed
 
 
 @dataclass(slots=True)
@@ -204,12 +205,45 @@ class Packing:
         del self._at[pod.key]
 
 
-def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS) -> Placed | Stuck:
+def place_or_explain(
+    room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]
+) -> Placed | tuple[Stuck, ...]:
+    """Place all of *pods* by first-fit, the largest first, or return every pod that does not fit.
+
+    On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons of classes
+    that no target accepts regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
+    """
+    never = {pod.cls: _why_never(room, pod.cls, known) for pod in pods}
+    by_size = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
+    packing = Packing(room, trial)
+    mark = trial.savepoint()
+    left = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
+    if not left and not any(never.values()):
+        return packing.placed
+    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
+    fits = {pod.key for pod, _ in packing.placed}
+    packing.clear(mark)
+    stuck = (pod for pod in by_size if pod.key not in fits)
+    return tuple(Stuck(pod, never[pod.cls] or why[pod.cls], pod.cls not in why) for pod in stuck)
+
+
+def _why_never(room: Room, pod: PodClass, known: dict[PodClass, str]) -> str | None:
+    """Return why no target accepts the class even if nothing else is placed, or None if one may accept it."""
+    if (why := known.get(pod)) is None and room.filters.never_fits(pod, room.targets):
+        why = shortage(room, pod)
+        if not room.filters.depends_on_cluster(pod):
+            known[pod] = why
+    return why
+
+
+def pack(
+    room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS, *, with_reasons: bool = True
+) -> Placed | Stuck:
     """Place all of *pods*, in an order in which the filters accept each, or return one pod that does not fit.
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
-    *trial* is unchanged.
+    *trial* is unchanged. Without *with_reasons* the text of the result is empty, which takes less time.
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()
@@ -221,7 +255,7 @@ def pack(room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: in
             return stuck
         if not (left := packing.first_fit(order)):
             return packing.placed
-        stuck = stuck or Stuck(left[0], shortage(room, left[0].cls))
+        stuck = stuck or Stuck(left[0], shortage(room, left[0].cls) if with_reasons else "")
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)

@@ -4,45 +4,39 @@ The planner works on one snapshot and leaves it unchanged. Between rounds it kee
 It does not read a clock, log or perform actions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-import numpy as np
-
 from predicates.filters import Filters
-from predicates.objects import Pod
+from predicates.objects import Pod, PodClass
 from predicates.plugins import DEFAULT
-from predicates.snapshot import Snapshot, Trial
-from rescheduler.planning.budgets import Budgets, RemainingDisruptions
-from rescheduler.planning.candidates import Groups, groups, node_blockers
-from rescheduler.planning.drainability import Context, Fate, fate, instant
+from predicates.snapshot import Snapshot
+from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.drainability import Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
-from rescheduler.planning.forecast import PLAYS, Forecaster, objection, with_forecast
-from rescheduler.planning.minimum import Minimum, minimum
-from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
+from rescheduler.planning.forecast import PLAYS, objection, with_forecast
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.packing import Effort, Stuck, pack
+from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.search import Candidate, Search, Selection
-from rescheduler.planning.steps import Steps
-from rescheduler.planning.unreadable import UnreadableObjects
+from rescheduler.planning.search import Search, Selection
+from rescheduler.planning.verdicts import (
+    Attempt,
+    Examined,
+    all_obstacles,
+    claims,
+    could_go,
+    empty,
+    examine,
+    first_obstacles,
+    new_plan,
+    no_room,
+    rejection,
+)
 
 _NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningRound:
-    """The inputs that all candidates of one round share."""
-
-    groups: Groups
-    room: Room
-    context: Context
-    circumstances: Circumstances
-    forecaster: Forecaster
-    minimum: Minimum
-    steps: Steps
-    left_out: UnreadableObjects
 
 
 class Planner:
@@ -66,12 +60,12 @@ class Planner:
         return self._round(circumstances).groups.on_demand
 
     def plan_each(self, circumstances: Circumstances) -> Planning:
-        """Return a verdict for each on-demand node by itself, in the current state."""
+        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles."""
         shared = self._round(circumstances)
-        remaining = self._remaining(shared)
-        verdicts = [self._verdict(name, shared, remaining.copy()) for name in shared.groups.on_demand]
+        known: dict[PodClass, str] = {}
+        verdicts = [self._verdict(name, shared, all_obstacles, known) for name in shared.groups.on_demand]
         effort = shared.forecaster.ahead()
-        return self._planning(shared, (self._with_forecast(verdict, shared, effort) for verdict in verdicts))
+        return shared.planning(self._with_forecast(verdict, shared, effort) for verdict in verdicts)
 
     def first_plan(
         self, circumstances: Circumstances, *, take_empty: Callable[[str], bool] = lambda _: False
@@ -86,7 +80,7 @@ class Planner:
         verdicts: list[Verdict] = []
         effort = shared.forecaster.effort(self._policy.planning_timeout)
         for name in shared.groups.on_demand:
-            verdict = self._verdict(name, shared, self._remaining(shared))
+            verdict = self._verdict(name, shared, first_obstacles)
             if isinstance(verdict, Plan) and verdict.placements:
                 verdict = self._checked_within_effort(verdict, shared, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
@@ -95,12 +89,15 @@ class Planner:
                 break
         if not effort.exhausted:
             self._objections.clear()
-        return self._planning(shared, verdicts)
+        return shared.planning(verdicts)
 
-    def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
-        """Return the verdict for one node by itself, in the current state."""
-        shared = self._round(circumstances)
-        return self._verdict(node, shared, self._remaining(shared))
+    def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
+        """Return the verdict for one node by itself, in the current state.
+
+        Without *every_obstacle* the steps end with the first that finds one.
+        """
+        step = all_obstacles if every_obstacle else first_obstacles
+        return self._verdict(node, self._round(circumstances), step)
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
         """Plan one node again, after it was tainted, with the checks of :meth:`first_plan`.
@@ -110,7 +107,7 @@ class Planner:
         at any time. Before that, terminating pods are treated as for a new drain.
         """
         shared = self._drain_round(circumstances, evicted)
-        verdict = self._verdict(node, shared, self._remaining(shared))
+        verdict = self._verdict(node, shared, first_obstacles)
         return self._checked(verdict, shared) if isinstance(verdict, Plan) else verdict
 
     def follow(
@@ -122,19 +119,20 @@ class Planner:
         Budgets are not checked here; the eviction API rejects evictions that they do not allow.
         """
         shared = self._drain_round(circumstances, evicted)
-        candidate = self._candidate(node, shared)
-        if isinstance(candidate, Rejected):
-            return candidate
+        examined = examine(node, shared)
+        candidate = examined.candidate
+        if examined.blockers:
+            return rejection(examined, shared.remaining())
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
         self._filters.refresh(pod.cls for pod in (*left, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
-            self._empty(replace(candidate, movers=left), trial)
-            placed = pack(shared.room, trial, (*due, *left), self._effort())
+            empty(trial, candidate.row, left)
+            placed = pack(shared.room, trial, (*due, *left), shared.effort())
         if isinstance(placed, Stuck):
-            return Rejected(node, (_no_room(placed, shared),))
-        return self._plan(candidate, placed)
+            return Rejected(node, (no_room(placed, shared.groups),))
+        return new_plan(candidate, placed, shared)
 
     def forecast(self, plan: Plan, circumstances: Circumstances) -> Plan:
         """Return *plan* with its forecast. The plan must match the current snapshot."""
@@ -181,7 +179,7 @@ class Planner:
             return []
         result = fate(pod, shared.context)
         blockers = [result] if isinstance(result, Blocker) else []
-        return [*blockers, *_claims([pod]), *self._remaining(shared).reserve([pod])]
+        return [*blockers, *claims([pod]), *shared.remaining().lacking([pod])]
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, where each drain takes room from the next.
@@ -189,85 +187,55 @@ class Planner:
         Plans come first, in drain order, then the rejected nodes.
         """
         shared = self._round(circumstances)
-        examined = {node: self._candidate(node, shared) for node in shared.groups.on_demand}
-        candidates = [candidate for candidate in examined.values() if isinstance(candidate, Candidate)]
-        effort = self._effort()
+        examined = {node: examine(node, shared) for node in shared.groups.on_demand}
+        self._filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
+        effort = shared.effort()
         with self._snapshot.trial() as trial:
-            search = Search(
-                shared.room, trial, candidates, lambda: self._remaining(shared), shared.minimum.spare, effort
-            )
-            verdicts = self._place_victims(search.run(), examined, shared, trial)
-        planning = self._planning(shared, verdicts)
+            start = Attempt(shared, shared.remaining(), trial, Effort(0))
+            candidates = [node.candidate for node in examined.values() if could_go(node, start)]
+            search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
+            planning = shared.planning(self._place_victims(search.run(), examined, start))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
         )
 
-    def _place_victims(
-        self, victims: Selection, examined: dict[str, Candidate | Rejected], shared: PlanningRound, trial: Trial
-    ) -> list[Verdict]:
+    def _place_victims(self, victims: Selection, examined: dict[str, Examined], attempt: Attempt) -> list[Verdict]:
         """Place the pods of all *victims*, then compute why every other node is rejected."""
-        remaining = self._remaining(shared)
+        shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
         shown = shared.forecaster.ahead()
         for victim in victims:
-            remaining.reserve(victim.candidate.movers)
-            plan = self._with_forecast(self._plan(victim.candidate, victim.placed), shared, shown)
-            self._empty(victim.candidate, trial)
+            candidate = victim.candidate
+            attempt.remaining.reserve(candidate.movers)
+            plans[candidate.node] = self._with_forecast(new_plan(candidate, victim.placed, shared), shared, shown)
+            empty(trial, candidate.row, candidate.movers)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)
             trial.keep()
-            plans[victim.candidate.node] = plan
-        emptied = sum(victim.candidate.counts for victim in victims)
-        stay: list[Verdict] = []
-        for node, judged in examined.items():
-            if node in plans:
-                continue
-            if isinstance(judged, Candidate) and (blocker := shared.minimum.blocker(node, judged.movers, emptied)):
-                stay.append(Rejected(node, (blocker,)))
-            else:
-                stay.append(
-                    judged
-                    if isinstance(judged, Rejected)
-                    else self._packed(judged, shared, remaining, Effort(0), trial)
-                )
-        return [*plans.values(), *stay]
-
-    def _verdict(self, node: str, shared: PlanningRound, remaining: RemainingDisruptions) -> Verdict:
-        candidate = self._candidate(node, shared)
-        if isinstance(candidate, Rejected):
-            return candidate
-        self._filters.refresh(pod.cls for pod in candidate.movers)
-        with self._snapshot.trial() as trial:
-            return self._packed(candidate, shared, remaining, self._effort(len(shared.groups.on_demand)), trial)
-
-    def _packed(
-        self, candidate: Candidate, shared: PlanningRound, remaining: RemainingDisruptions, effort: Effort, trial: Trial
-    ) -> Verdict:
-        """Try to drain the candidate's node within *trial*. If that fails, *trial* is unchanged."""
-        if blockers := remaining.reserve(candidate.movers):
-            return Rejected(candidate.node, tuple(blockers))
-        mark = trial.savepoint()
-        self._empty(candidate, trial)
-        placed = pack(shared.room, trial, candidate.movers, effort)
-        if isinstance(placed, Stuck):
-            trial.revert(mark)
-            trial.undrain(candidate.row)
-            return Rejected(candidate.node, (_no_room(placed, shared),))
-        return self._plan(candidate, placed)
-
-    def _empty(self, candidate: Candidate, trial: Trial) -> None:
-        trial.evict(*candidate.movers)
-        trial.drain(candidate.row)
-
-    def _plan(self, candidate: Candidate, placed: Iterable[tuple[Pod, int]]) -> Plan:
-        names = self._snapshot.nodes.names
-        placements = [
-            Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds, pod.owner)
-            for pod, row in placed
+        attempt.emptied = sum(victim.candidate.counts for victim in victims)
+        return [
+            *plans.values(),
+            *(all_obstacles(node, attempt) for name, node in examined.items() if name not in plans),
         ]
-        return Plan(candidate.node, tuple(placements), candidate.leaving)
+
+    def _verdict(
+        self,
+        node: str,
+        shared: PlanningRound,
+        steps: Callable[[Examined, Attempt], Verdict],
+        known: dict[PodClass, str] | None = None,
+    ) -> Verdict:
+        examined = examine(node, shared)
+        if examined.blockers and steps is first_obstacles:
+            return rejection(examined, shared.remaining())
+        self._filters.refresh(pod.cls for pod in examined.must_move)
+        with self._snapshot.trial() as trial:
+            effort = shared.effort(len(shared.groups.on_demand))
+            return steps(
+                examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
+            )
 
     def _with_forecast(self, verdict: Verdict, shared: PlanningRound, effort: Effort) -> Verdict:
         """Add a forecast to a plan if *effort* allows it. The forecast does not affect the verdict."""
@@ -302,32 +270,6 @@ class Planner:
         )
         return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
 
-    def _candidate(self, node: str, shared: PlanningRound) -> Candidate | Rejected:
-        """Apply the rules to a node and its pods. Budgets and free resources are checked later."""
-        row = self._snapshot.nodes.row[node]
-        node_object = self._snapshot.nodes.nodes[row]
-        assert node_object is not None
-        blockers = list(node_blockers(node_object, self._policy, shared.circumstances))
-        pods = self._snapshot.pods_on[node].values()
-        movers: list[Pod] = []
-        leaving: list[PodRef] = []
-        for pod in pods:
-            result = fate(pod, shared.context)
-            if isinstance(result, Blocker):
-                blockers.append(result)
-            elif result is Fate.MOVES:
-                movers.append(pod)
-            elif result is Fate.LEAVES:
-                leaving.append(_ref(pod))
-        movers.sort(key=lambda pod: pod.key)
-        blockers += _claims(movers)
-        blockers += shared.left_out.blockers(node, movers)
-        blockers += filter(None, [shared.minimum.blocker(node, pods)])
-        if blockers:  # Report all blockers at once, including those of budgets.
-            return Rejected(node, (*blockers, *self._remaining(shared).reserve(movers)))
-        counts = node in shared.minimum.counted
-        return Candidate(node, row, tuple(movers), tuple(sorted(leaving, key=str)), counts)
-
     def _round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the shared inputs for these *circumstances*. They are reused while nothing has changed."""
         snapshot = self._snapshot
@@ -346,45 +288,4 @@ class Planner:
     def _new_round(self, circumstances: Circumstances) -> PlanningRound:
         if self._budgets.built_from != Budgets.version(self._snapshot):
             self._budgets = Budgets(self._snapshot)
-        snapshot, policy = self._snapshot, self._policy
-        left_out = UnreadableObjects(snapshot.unreadable)
-        node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
-        spot = np.zeros(len(snapshot.nodes), np.bool_)
-        spot[node_groups.spot_rows] = True
-        return PlanningRound(
-            groups=node_groups,
-            room=Room(snapshot, self._filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-            context=Context(policy, circumstances.now, self._budgets.guards),
-            circumstances=circumstances,
-            forecaster=Forecaster(snapshot, self._filters, spot),
-            minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
-            steps=Steps(snapshot, self._budgets, policy),
-            left_out=left_out,
-        )
-
-    def _remaining(self, shared: PlanningRound) -> RemainingDisruptions:
-        return RemainingDisruptions(self._budgets, shared.steps.too_slow if self._policy.budgets_in_steps else None)
-
-    def _effort(self, nodes: int = 1) -> Effort:
-        """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
-        return Effort(int(self._policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
-
-    def _planning(self, shared: PlanningRound, verdicts: Iterable[Verdict]) -> Planning:
-        return Planning(tuple(verdicts), len(shared.groups.on_demand), shared.groups.spot_nodes)
-
-
-def _ref(pod: Pod) -> PodRef:
-    return PodRef(pod.namespace, pod.name, pod.uid)
-
-
-def _no_room(stuck: Stuck, shared: PlanningRound) -> Blocker:
-    idle = shared.groups.spot_nodes - len(shared.groups.spot.rows)
-    more = f"; {idle} more are leaving, cordoned or not Ready" if idle else ""
-    return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
-
-
-def _claims(movers: list[Pod]) -> Iterator[Blocker]:
-    for pod in movers:
-        if pod.cls.spec.resource_claims:
-            detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"
-            yield Blocker(Reason.RESOURCE_CLAIM, detail, pod.key)
+        return new_round(self._snapshot, self._policy, self._filters, self._budgets, circumstances)

@@ -206,7 +206,7 @@ class Search:
         return None if packing.first_fit(pods) else packing.placed
 
     def _packed(self, pods: Sequence[Pod]) -> Placed | None:
-        placed = pack(self._room, self._trial, pods, self._effort, self._ways)
+        placed = pack(self._room, self._trial, pods, self._effort, self._ways, with_reasons=False)
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:

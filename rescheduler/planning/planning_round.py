@@ -1,0 +1,74 @@
+"""The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from predicates.filters import Filters
+from predicates.snapshot import Snapshot
+from rescheduler.planning.budgets import Budgets, RemainingDisruptions
+from rescheduler.planning.candidates import Groups, groups
+from rescheduler.planning.drainability import Context
+from rescheduler.planning.forecast import Forecaster
+from rescheduler.planning.minimum import Minimum, minimum
+from rescheduler.planning.outcome import Planning, Verdict
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.pins import Pins
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.steps import Steps
+from rescheduler.planning.unreadable import UnreadableObjects
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRound:
+    """The inputs that all candidates of one round share."""
+
+    snapshot: Snapshot
+    policy: Policy
+    groups: Groups
+    room: Room
+    context: Context
+    circumstances: Circumstances
+    forecaster: Forecaster
+    minimum: Minimum
+    budgets: Budgets
+    steps: Steps
+    left_out: UnreadableObjects
+    pins: Pins
+
+    def remaining(self) -> RemainingDisruptions:
+        """Return the evictions that the budgets allow before any plan uses them."""
+        return RemainingDisruptions(self.budgets, self.steps.too_slow if self.policy.budgets_in_steps else None)
+
+    def effort(self, nodes: int = 1) -> Effort:
+        """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
+        return Effort(int(self.policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
+
+    def planning(self, verdicts: Iterable[Verdict]) -> Planning:
+        """Return *verdicts* with the numbers of nodes."""
+        return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
+
+
+def new_round(
+    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, circumstances: Circumstances
+) -> PlanningRound:
+    """Return the shared inputs for the current state of *snapshot*."""
+    left_out = UnreadableObjects(snapshot.unreadable)
+    node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
+    spot = np.zeros(len(snapshot.nodes), np.bool_)
+    spot[node_groups.spot_rows] = True
+    return PlanningRound(
+        snapshot=snapshot,
+        policy=policy,
+        groups=node_groups,
+        room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
+        context=Context(policy, circumstances.now, budgets.guards),
+        circumstances=circumstances,
+        forecaster=Forecaster(snapshot, filters, spot),
+        minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
+        budgets=budgets,
+        steps=Steps(snapshot, budgets, policy),
+        left_out=left_out,
+        pins=Pins(snapshot, node_groups.spot_rows),
+    )

@@ -1,0 +1,218 @@
+"""The verdict on one node, in steps: rules first, then budgets, then pods that are pinned, then room on spot nodes.
+
+:data:`RULES` depend on the node and its pods only. :data:`SHARED` also depend on the plans made before. The last step
+places the pods in a trial.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from predicates.objects import Node, Pod, PodClass
+from predicates.snapshot import Trial
+from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.candidates import Groups, node_blockers
+from rescheduler.planning.drainability import Fate, fate
+from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.packing import Effort, Placed, Stuck, pack, place_or_explain
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.search import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A node after all :data:`RULES`."""
+
+    candidate: Candidate
+    must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
+    blockers: tuple[Blocker, ...]  #: what the rules forbid
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The plans made before a verdict, and the means for it."""
+
+    shared: PlanningRound
+    remaining: RemainingDisruptions
+    trial: Trial
+    effort: Effort
+    emptied: int = 0  #: how many of the nodes that count towards the minimum are drained before
+    #: Why no target accepts a class, as in :func:`rescheduler.planning.packing.place_or_explain`.
+    known: dict[PodClass, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A node, its pods, and what the rules for pods say about each of them."""
+
+    node: Node
+    pods: Collection[Pod]
+    fates: tuple[tuple[Pod, Fate | Blocker], ...]
+
+    def with_fate(self, wanted: Fate) -> tuple[Pod, ...]:
+        return tuple(sorted((pod for pod, result in self.fates if result is wanted), key=lambda pod: pod.key))
+
+
+def _of_the_node(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+    return node_blockers(subject.node, shared.policy, shared.circumstances)
+
+
+def _of_its_pods(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
+    return (result for _, result in subject.fates if isinstance(result, Blocker))
+
+
+def _resource_claims(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
+    return claims(subject.with_fate(Fate.MOVES))
+
+
+def _unreadable_objects(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+    return shared.left_out.blockers(subject.node.name, subject.with_fate(Fate.MOVES))
+
+
+def _minimum(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+    return filter(None, [shared.minimum.blocker(subject.node.name, subject.pods)])
+
+
+def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
+    if not attempt.emptied or any(blocker.reason is Reason.MIN_ON_DEMAND_NODES for blocker in examined.blockers):
+        return ()
+    node, pods = examined.candidate.node, examined.must_move
+    return filter(None, [attempt.shared.minimum.blocker(node, pods, attempt.emptied)])
+
+
+def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
+    return attempt.remaining.lacking(examined.must_move)
+
+
+def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
+    return attempt.shared.pins.blockers(examined.must_move)
+
+
+#: The steps that depend on the node and its pods only, in order. All blockers are reported.
+RULES: Final[tuple[Callable[[_Subject, PlanningRound], Iterable[Blocker]], ...]] = (
+    _of_the_node,
+    _of_its_pods,
+    _resource_claims,
+    _unreadable_objects,
+    _minimum,
+)
+
+#: The steps after the rules, in order. The last step is :func:`judge` itself: room on the spot nodes.
+SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
+    _minimum_after_plans,
+    _budgets,
+    _pinned,
+)
+
+#: The blockers of pods that are not placed in a trial: the result is known, or cannot be known.
+_NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM)
+
+
+def examine(node: str, shared: PlanningRound) -> Examined:
+    """Apply the :data:`RULES` to a node and its pods."""
+    row = shared.snapshot.nodes.row[node]
+    node_object = shared.snapshot.nodes.nodes[row]
+    assert node_object is not None
+    pods = shared.snapshot.pods_on[node].values()
+    subject = _Subject(node_object, pods, tuple((pod, fate(pod, shared.context)) for pod in pods))
+    blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
+    movers = subject.with_fate(Fate.MOVES)
+    leaving = tuple(sorted((_ref(pod) for pod in subject.with_fate(Fate.LEAVES)), key=str))
+    blocked = (pod for pod, result in subject.fates if isinstance(result, Blocker) and not pod.cls.terminating)
+    counts = node in shared.minimum.counted
+    return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *blocked), blockers)
+
+
+def could_go(examined: Examined, attempt: Attempt) -> bool:
+    """Return whether the node could be drained if the plans for other nodes left enough budgets and room.
+
+    A pod that no spot node accepts now does not fit later either: drains only take room from spot nodes.
+    """
+    if examined.blockers or any(blocker for step in SHARED for blocker in step(examined, attempt)):
+        return False
+    room = attempt.shared.room
+    return not any(room.filters.never_fits(pod.cls, room.targets) for pod in examined.must_move)
+
+
+def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
+    """Return a plan, or the blockers of the first step after the rules that has any. Rules and budgets go together."""
+    candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
+    if examined.blockers:
+        return rejection(examined, attempt.remaining)
+    if blockers := next(filter(None, (tuple(step(examined, attempt)) for step in SHARED)), None):
+        return Rejected(candidate.node, blockers)
+    mark = trial.savepoint()
+    empty(trial, candidate.row, candidate.movers)
+    placed = pack(shared.room, trial, candidate.movers, attempt.effort)
+    if isinstance(placed, Stuck):
+        _undo(trial, candidate.row, mark)
+        return Rejected(candidate.node, (no_room(placed, shared.groups),))
+    return new_plan(candidate, placed, shared)
+
+
+def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
+    """Return a plan, or the blockers of all steps. A plan stays in the trial and uses the budgets.
+
+    It is also evaluated which pods do not fit if some of the pods may not be evicted.
+    """
+    candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
+    blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step(examined, attempt))]
+    without = {blocker.pod for blocker in blockers if blocker.reason in _NOT_PLACED}
+    pods = [pod for pod in examined.must_move if pod.key not in without]
+    mark = trial.savepoint()
+    empty(trial, candidate.row, examined.must_move)
+    placed: Placed | Stuck | tuple[Stuck, ...] = place_or_explain(shared.room, trial, pods, attempt.known)
+    stuck = placed if isinstance(placed, tuple) else ()
+    if stuck and not blockers and attempt.effort.left > 0 and not any(pod.alone for pod in stuck):
+        placed = pack(shared.room, trial, pods, attempt.effort, with_reasons=False)
+    if blockers or not isinstance(placed, list):
+        _undo(trial, candidate.row, mark)
+        return Rejected(candidate.node, (*blockers, *(no_room(pod, shared.groups) for pod in stuck)))
+    attempt.remaining.reserve(candidate.movers)
+    return new_plan(candidate, placed, shared)
+
+
+def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:
+    """Return the blockers of the rules, and those of the budgets for the pods that may be evicted."""
+    candidate = examined.candidate
+    return Rejected(candidate.node, (*examined.blockers, *remaining.lacking(candidate.movers)))
+
+
+def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: PlanningRound) -> Plan:
+    """Return the plan in which the candidate's pods are *placed* on these rows."""
+    names = shared.snapshot.nodes.names
+    placements = [
+        Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds, pod.owner)
+        for pod, row in placed
+    ]
+    return Plan(candidate.node, tuple(placements), candidate.leaving)
+
+
+def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
+    """Evict *pods* from the node in *row*, and treat it as drained."""
+    trial.evict(*pods)
+    trial.drain(row)
+
+
+def no_room(stuck: Stuck, groups: Groups) -> Blocker:
+    """Return the blocker for a pod that does not fit."""
+    idle = groups.spot_nodes - len(groups.spot.rows)
+    more = f"; {idle} more are leaving, cordoned or not Ready" if idle else ""
+    return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
+
+
+def claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
+    """Yield a blocker for each of *pods* that uses resource claims."""
+    for pod in pods:
+        if pod.cls.spec.resource_claims:
+            detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"
+            yield Blocker(Reason.RESOURCE_CLAIM, detail, pod.key)
+
+
+def _undo(trial: Trial, row: int, mark: int) -> None:
+    trial.revert(mark)
+    trial.undrain(row)
+
+
+def _ref(pod: Pod) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
