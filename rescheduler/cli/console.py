@@ -1,13 +1,83 @@
-"""The console for tables."""
+"""Text for people on standard output: its width, its line breaks, and whether it has colours."""
 
-from typing import Final
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
-from rich.console import Console
+import click
 
-_WIDTH_WITHOUT_TERMINAL: Final = 160
+#: Indentation of one level, in columns.
+_INDENT: Final = 2
+#: Narrower terminals are treated as this wide.
+_NARROWEST: Final = 40
+
+#: How parts of a page are shown if the terminal has colours.
+HEADING: Final = {"bold": True}
+GOOD: Final = {"bold": True, "fg": "green"}
+BAD: Final = {"bold": True, "fg": "yellow"}
 
 
-def table_console() -> Console:
-    """Return a console for standard output; wide if it is not a terminal, so that files and pipes get whole lines."""
-    console = Console(highlight=False)
-    return console if console.file.isatty() else Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page. If it is too long for the page, it continues two columns further to the right."""
+
+    text: str
+    level: int = 0  #: of indentation
+    style: tuple[tuple[str, Any], ...] = ()
+
+    def wrapped(self, width: int) -> list[str]:
+        """Return the line in pieces of at most *width* columns. Names are only divided if they are wider."""
+        text = self.text
+        if not text.isprintable():
+            text = "".join(character if character.isprintable() else "?" for character in text)
+        indent = " " * (_INDENT * self.level)
+        if len(indent) + len(text) <= width:
+            return [indent + text if text else ""]
+        return textwrap.wrap(
+            text, width, initial_indent=indent, subsequent_indent=indent + " " * _INDENT, break_on_hyphens=False
+        ) or [""]
+
+
+BLANK: Final = Line("")
+
+
+def styled(text: str, style: dict[str, Any], level: int = 0) -> Line:
+    """Return a line with one of the styles of this module."""
+    return Line(text, level, tuple(style.items()))
+
+
+def page_width() -> int:
+    """Return the width for pages: ``COLUMNS``, else that of the terminal, else 80."""
+    return max(_NARROWEST, shutil.get_terminal_size().columns)
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print *lines* on standard output, with colours if it is a terminal and ``NO_COLOR`` is not set."""
+    colours = _has_colours()
+    arrows = _can_print("→")
+    text = "\n".join(_printed(lines, page_width(), colours=colours))
+    click.echo(text if arrows else text.replace("→", "->"), color=colours)
+
+
+def _printed(lines: Iterable[Line], width: int, *, colours: bool) -> Iterator[str]:
+    for line in lines:
+        for piece in line.wrapped(width):
+            yield click.style(piece, **dict(line.style)) if colours and line.style else piece
+
+
+def _has_colours() -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -2,25 +2,24 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.console import table_console
+from rescheduler.cli.console import show
+from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.output import print_yaml
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
-from rescheduler.planning.advice import smallest_change
 from rescheduler.planning.explain import Explanation
-from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import ApiServerConnection
@@ -50,12 +49,18 @@ def command(
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":
         _print_json(explanations)
-        return
-    console = table_console()
-    for name in names:
-        if name in cluster.nodes.row:
-            _show_node(console, name, cluster, planner, circumstances)
-    console.print(_table(explanations))
+    elif output == "yaml":
+        for explanation in explanations:
+            print_yaml(as_json(explanation))
+    else:
+        explained = ExplainPage(planner, cluster, circumstances, wide=output == "wide")
+        for name in names:
+            if name in cluster.nodes.row:
+                show(explained.node(name))
+        for explanation in explanations:
+            show(explained.pod(explanation))
+        if not pods and not names:
+            show(explained.nothing())
 
 
 def _selected_pods(
@@ -70,6 +75,22 @@ def _selected_pods(
             yield from planner.must_move(name, circumstances)
         else:
             raise UsageError(f"{name}: no such node, and no such pod (expected NODE or NAMESPACE/POD)")
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """Return the object of one pod for ``-o yaml``; ``-o json`` prints the same."""
+    refusals = [
+        [{"plugin": plugin, "reasons": list(reasons)} for plugin, reasons in refusals]
+        for refusals in explanation.refusals
+    ]
+    numbers = zip(explanation.nodes, explanation.which.tolist(), strict=True)
+    return {
+        "pod": explanation.pod.key,
+        "node": explanation.pod.node_name or None,
+        "feasible": explanation.feasible,
+        "infeasible": {node: refusals[number] for node, number in numbers if number},
+        "blockers": [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers],
+    }
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
@@ -96,47 +117,3 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
                 encode(blockers),
             )
         )
-
-
-def _table(explanations: Iterable[Explanation]) -> Table:
-    table = Table()
-    table.add_column("pod", no_wrap=True)
-    table.add_column("node", no_wrap=True)
-    table.add_column("spot nodes")
-    table.add_column("eviction blocked by")
-    for explanation in explanations:
-        blockers = "\n".join(f"{blocker.reason}: {blocker.detail}" for blocker in explanation.blockers)
-        table.add_row(
-            explanation.pod.key, explanation.pod.node_name or "(pending)", availability(explanation), blockers
-        )
-    return table
-
-
-def availability(explanation: Explanation) -> str:
-    """Return the result in the scheduler's format: ``3/12 nodes are available: 7 Insufficient cpu, …``.
-
-    For each node only the first plugin's reasons count.
-    """
-    counts: dict[str, int] = {}
-    for nodes, refusals in explanation.counts():
-        for reason in refusals[0][1]:
-            counts[reason] = counts.get(reason, 0) + nodes
-    reasons = ", ".join(
-        f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    )
-    return f"{len(explanation.feasible)}/{len(explanation.nodes)} nodes are available" + (
-        f": {reasons}" if reasons else ""
-    )
-
-
-def _show_node(console: Console, name: str, cluster: Snapshot, planner: Planner, circumstances: Circumstances) -> None:
-    verdict = planner.plan_node(name, circumstances)
-    if not isinstance(verdict, Rejected):
-        console.print(f"[bold]{name}[/bold] can be drained: {len(verdict.placements)} pods would move.")
-        return
-    console.print(f"[bold]{name}[/bold] is not drained:")
-    for blocker in verdict.blockers:
-        console.print(f"  {blocker}")
-        if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
-            change = smallest_change(planner.explain(cluster.pods[blocker.pod], circumstances), cluster)
-            console.print(f"    smallest change: {change}" if change else "    no single change on one node is enough")

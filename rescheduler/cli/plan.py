@@ -1,19 +1,19 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
-import sys
 from dataclasses import replace
-from typing import Any
 
 import click
-import msgspec
 
 from rescheduler.cli.compat import compat_option
+from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.output import print_json, print_yaml
+from rescheduler.cli.plan_json import as_json
+from rescheduler.cli.plan_page import page
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
-from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -63,39 +63,10 @@ def command(
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
+    result = overview(planning, cluster, PriceList())
     if output == "json":
-        sys.stdout.buffer.write(msgspec.json.encode(as_json(planning, seconds)) + b"\n")
+        print_json(as_json(result, seconds))
+    elif output == "yaml":
+        print_yaml(as_json(result, seconds))
     else:
-        from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
-
-        show(overview(planning, cluster, PriceList()), policy)
-
-
-def as_json(planning: Planning, seconds: float) -> dict[str, Any]:
-    """Return the object for ``-o json``. *seconds* is the duration of planning only."""
-    return {
-        "nodes": [_node(verdict) for verdict in planning.verdicts],
-        "summary": {
-            "on_demand_nodes": planning.on_demand_nodes,
-            "spot_nodes": planning.spot_nodes,
-            "drainable_nodes": len(planning.plans),
-            "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
-            "seconds": round(seconds, 6),
-            "timed_out": planning.timed_out,
-            "upper_bound": planning.upper_bound,
-        },
-    }
-
-
-def _node(verdict: Verdict) -> dict[str, Any]:
-    plan = verdict if isinstance(verdict, Plan) else None
-    blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
-    landing = plan.landing if plan else None
-    return {
-        "node": verdict.node,
-        "drainable": plan is not None,
-        "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
-        "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
-        "robust": plan.robust if plan else None,
-        "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
-    }
+        show(page(result, cluster, policy, circumstances.now, wide=output == "wide"))

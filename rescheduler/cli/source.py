@@ -23,10 +23,11 @@ snapshot_option: Final = Option(
 )
 output_option: Final = Option(
     "--output",
-    click.Choice(["table", "json"]),
+    click.Choice(["table", "wide", "json", "yaml"]),
     short="-o",
     default="table",
-    help="table for people, json for programs. Nothing else is printed to standard output.",
+    help="table for people, wide with every pod and node by name; json or yaml for programs. Nothing else is "
+    "printed to standard output.",
 )
 
 

@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cli.plan import as_json
+from rescheduler.cli.plan_json import as_json
+from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
 from tests.conformance import ours
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
@@ -34,10 +36,11 @@ class Replayed:
 
 def plan(snapshot: Json, *, independent: bool) -> Json:
     """Return what ``rescheduler plan -o json`` prints for *snapshot*."""
-    planner = Planner(ours.load(snapshot), POLICY)
+    cluster = ours.load(snapshot)
+    planner = Planner(cluster, POLICY)
     circumstances = Circumstances(NOW)
     planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
-    printed: Json = msgspec.json.decode(msgspec.json.encode(as_json(planning, 0.0)))
+    printed: Json = msgspec.json.decode(msgspec.json.encode(as_json(overview(planning, cluster, PriceList()), 0.0)))
     return printed
 
 

@@ -1,0 +1,59 @@
+"""Blockers of nodes and pods on a page: grouped by reason, then by controller."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from predicates.snapshot import Snapshot
+from rescheduler.cli.console import Line
+from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.owners import controller_of
+from rescheduler.planning.units import count
+
+#: Given ``namespace/name`` of a pod: its controller as ``Deployment data/api``.
+ControllerName: TypeAlias = Callable[[str], str]
+
+#: Names of at most this many pods of one controller are printed; ``-o wide`` prints all.
+_PODS_NAMED = 2
+
+
+def controllers_in(snapshot: Snapshot) -> ControllerName:
+    """Return the lookup for the pods of *snapshot*. A pod that could not be read stands for itself."""
+
+    def controller(pod: str) -> str:
+        known = snapshot.pods.get(pod)
+        return controller_of(known) if known is not None else f"Pod {pod}"
+
+    return controller
+
+
+def by_controller(pods: Iterable[str], controller: ControllerName) -> dict[str, list[str]]:
+    """Group *pods* (``namespace/name``) by controller, in the order of their first pod."""
+    groups: dict[str, list[str]] = {}
+    for pod in pods:
+        groups.setdefault(controller(pod), []).append(pod)
+    return groups
+
+
+def blocker_lines(
+    blockers: Sequence[Blocker], controller: ControllerName, level: int, *, wide: bool = False
+) -> Iterator[Line]:
+    """Yield the reasons in the order of their first blocker, each with the pods that it applies to."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for blocker in blockers:
+        pods = groups.setdefault((blocker.reason, blocker.detail), [])
+        if blocker.pod is not None:
+            pods.append(blocker.pod)
+    for (reason, detail), pods in groups.items():
+        yield Line(f"{reason}: {detail}", level)
+        for name, members in by_controller(pods, controller).items():
+            yield Line(f"{name}{_members(name, members, wide=wide)}", level + 1)
+
+
+def _members(controller: str, pods: list[str], *, wide: bool) -> str:
+    """Return what follows the name of the controller: the number of its pods, and their names if they are few."""
+    if controller == f"Pod {pods[0]}":
+        return ""
+    names = ", ".join(pod.partition("/")[2] for pod in pods)
+    if not wide and len(pods) > _PODS_NAMED:
+        return f": {count(len(pods), 'pod')}"
+    return f": pod {names}" if len(pods) == 1 else f": {count(len(pods), 'pod')} ({names})"

@@ -1,0 +1,173 @@
+"""A plan as a page: the sum in one sentence, what is freed, what prevents more, then each node."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from predicates.snapshot import Snapshot
+from rescheduler.cli.blockers import ControllerName, controllers_in
+from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
+from rescheduler.cli.node_blocks import NodeBlocks
+from rescheduler.cli.node_names import NodeNames
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.overview import Lever, Overview, Totals
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.units import count, per_month, resources
+
+#: Levers shown without ``-o wide``.
+_LEVERS_SHOWN: Final = 10
+
+#: Reasons of which the pod that is named is only the first that found no place.
+_OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
+
+
+def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *, wide: bool = False) -> Iterator[Line]:
+    """Yield the lines of the page for *overview*, which was made from *cluster* at the time *now*."""
+    controller = controllers_in(cluster)
+    names = NodeNames.of(overview.nodes)
+    summary = _Summary(overview, policy, controller)
+    yield styled(summary.headline(), GOOD if overview.planning.plans else HEADING)
+    yield from summary.details()
+    if overview.levers:
+        yield BLANK
+        yield from _levers(overview, names, wide=wide)
+    if overview.planning.verdicts:
+        yield BLANK
+        yield styled("Nodes in drain order", HEADING)
+        if names.note:
+            yield Line(names.note)
+        yield from NodeBlocks(overview, names, controller, now, wide).lines()
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """How much can be saved, and what stands in the way."""
+
+    overview: Overview
+    policy: Policy
+    controller: ControllerName
+
+    def headline(self) -> str:
+        """Return the answer in one sentence."""
+        overview, planning = self.overview, self.overview.planning
+        freed = overview.freed
+        if freed.per_month is not None:
+            saves = f", saving {per_month(freed.per_month, overview.prices.currency)}"
+        else:
+            saves = f", freeing {resources(freed.cpu, freed.memory)}" if freed.nodes else ""
+        sentence = f"{len(planning.plans)} of {count(planning.on_demand_nodes, 'on-demand node')} can be drained{saves}"
+        return f"{sentence}{self._main_obstacle()}."
+
+    def _main_obstacle(self) -> str:
+        """Return the last part of the sentence: the most useful lever, or the most frequent obstacle."""
+        if self.overview.levers:
+            lever = self.overview.levers[0]
+            return f"; {lever.controller} keeps {len(lever.nodes)} ({lever.reason})"
+        nodes = self._obstacles()
+        if not nodes:
+            return ""
+        (controller, reason), number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
+        return f"; {controller} keeps {number} ({reason})" if controller else f"; {reason} keeps {number}"
+
+    def _obstacles(self) -> Counter[tuple[str, str]]:
+        """Return the number of nodes by controller ("" for obstacles of the node itself) and reason."""
+        nodes: Counter[tuple[str, str]] = Counter()
+        for verdict in self.overview.planning.rejected:
+            nodes.update(
+                {
+                    ("" if pod is None or blocker.reason in _OF_THE_NODE else self.controller(pod), str(blocker.reason))
+                    for blocker in verdict.blockers
+                    for pod in (blocker.pod,)
+                }
+            )
+        return nodes
+
+    def details(self) -> Iterator[Line]:
+        """Yield the sums by instance type, the reasons, and what limits the result."""
+        planning = self.overview.planning
+        if planning.plans:
+            yield BLANK
+            yield from self._freed()
+        if planning.rejected:
+            yield BLANK
+            yield from self._kept()
+        notes = list(self._notes())
+        if notes:
+            yield BLANK
+            yield from notes
+
+    def _freed(self) -> Iterator[Line]:
+        overview = self.overview
+        pods = sum(len(plan.placements) for plan in overview.planning.plans)
+        spot = count(overview.planning.spot_nodes, "spot node")
+        yield styled(f"Freed by moving {count(pods, 'pod')} to {spot}", HEADING)
+        yield from _table(
+            [(name or "(unknown type)", *self._amounts(totals)) for name, totals in overview.freed_by_type.items()]
+            + [("in total", *self._amounts(overview.freed)), ("of on-demand", *self._amounts(overview.on_demand))]
+        )
+
+    def _amounts(self, totals: Totals) -> tuple[str, ...]:
+        cpu, _, memory = resources(totals.cpu, totals.memory).partition(", ")
+        price = "" if totals.per_month is None else per_month(totals.per_month, self.overview.prices.currency)
+        unpriced = f"{count(totals.unpriced, 'node')} without a price" if totals.unpriced and price else ""
+        return count(totals.nodes, "node"), cpu, memory, price, unpriced
+
+    def _kept(self) -> Iterator[Line]:
+        rejected = self.overview.planning.rejected
+        nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
+        yield styled(f"{count(len(rejected), 'node')} cannot be drained (a node can have several reasons)", HEADING)
+        rows = sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
+        yield from _table([(reason, count(number, "node")) for reason, number in rows])
+
+    def _notes(self) -> Iterator[Line]:
+        planning = self.overview.planning
+        if planning.timed_out:
+            yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
+        if not planning.on_demand_nodes:
+            yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
+        if not planning.spot_nodes:
+            yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
+        for assumption in self.overview.assumptions:
+            yield Line(f"Assumed: {assumption}")
+
+
+def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:
+    yield styled("What would free more, the most useful first", HEADING)
+    shown = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
+    for lever in shown:
+        yield Line(_lever(lever, overview, names), 1)
+    if len(shown) < len(overview.levers):
+        yield Line(f"{len(overview.levers) - len(shown)} more with -o wide.", 1)
+    if not overview.levers_complete:
+        yield Line("Not all of them were tried: --levers-timeout was used up.", 1)
+
+
+def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
+    kept = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
+    alone = f"alone it would free {_gain(lever.frees, overview, names)}"
+    if not lever.together_with:
+        return f"{kept}; {alone}"
+    with_others = f"with {', '.join(lever.together_with)} {_gain(lever.frees_together, overview, names)}"
+    return f"{kept}; {alone}, {with_others}"
+
+
+def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:
+    """Return the number of nodes, with what they are worth: ``1 (m5.2xlarge, 280 $/month)``."""
+    if not nodes:
+        return "none"
+    price = overview.per_month(nodes)
+    kinds = sorted({overview.nodes[name].instance_type for name in nodes} - {""})
+    worth = [", ".join(kinds) if kinds else names.short(nodes[0]) if len(nodes) == 1 else ""]
+    worth += [per_month(price, overview.prices.currency)] if price is not None else []
+    text = ", ".join(filter(None, worth))
+    return f"{len(nodes)} ({text})" if text else str(len(nodes))
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[Line]:
+    """Yield *rows* with aligned columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True) if width]
+        yield Line("  ".join([first.ljust(widths[0]), *cells]).rstrip(), 1)

@@ -1,0 +1,66 @@
+"""Amounts as people write them: vCPU, GiB, money a month, ages, counts."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from rescheduler.planning.drainability import instant
+
+_MEMORY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP: Final = 1024
+#: Amounts of money from here on are written without decimals.
+_WHOLE_FROM: Final = 100
+#: Ages of at least twice a unit are written in that unit, as kubectl does.
+_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def cpu(millicores: int) -> str:
+    """Return an amount of CPU in cores, without the unit: ``7.5``, ``0.25``, ``1,200``."""
+    cores = millicores / 1000
+    return f"{cores:,.0f}" if cores >= _WHOLE_FROM else _decimal(cores, 1 if cores >= 1 else 3)
+
+
+def memory(amount: int) -> str:
+    """Return an amount of memory in bytes with a binary unit: ``12.3 GiB``, ``512 MiB``, ``1,024 PiB``."""
+    value, unit = float(amount), 0
+    while round(value, 1) >= _STEP and unit < len(_MEMORY_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{_decimal(value, 1)} {_MEMORY_UNITS[unit]}"
+
+
+def resources(millicores: int, memory_bytes: int) -> str:
+    """Return CPU and memory: ``7.5 vCPU, 12.3 GiB``."""
+    return f"{cpu(millicores)} vCPU, {memory(memory_bytes)}"
+
+
+def money(amount: Decimal, currency: str) -> str:
+    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency it is a bare number."""
+    number = f"{amount:,.0f}" if amount >= _WHOLE_FROM else f"{amount:,.2f}"
+    return f"{number} {currency}" if currency else number
+
+
+def per_month(amount: Decimal, currency: str) -> str:
+    """Return a monthly price: ``280 $/month``, or ``280/month`` without a currency."""
+    return f"{money(amount, currency)}/month"
+
+
+def age(created: str | None, now: datetime) -> str:
+    """Return how long ago *created* was: ``3d``, ``30h``, ``50m``, ``20s``. Return "" if it is unknown."""
+    since = instant(created)
+    if since is None:
+        return ""
+    seconds = max(0, int((now - since).total_seconds()))
+    for size, unit in _AGE_UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 pod``, ``3 pods``, ``1,200 nodes``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _decimal(value: float, digits: int) -> str:
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
