@@ -10,6 +10,7 @@ import msgspec
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
@@ -41,6 +42,7 @@ from rescheduler.settings import ApiServerConnection
 )
 @compat_option
 @policy_options
+@price_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -48,6 +50,7 @@ def command(
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_in_steps: bool,  # noqa: FBT001
     policy: Policy,
+    prices: PriceList,
     connection: ApiServerConnection,
 ) -> None:
     """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
@@ -68,7 +71,7 @@ def command(
     else:
         from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
-        show(overview(planning, cluster, PriceList()), policy)
+        show(overview(planning, cluster, prices), policy)
 
 
 def as_json(planning: Planning, seconds: float) -> dict[str, Any]:
