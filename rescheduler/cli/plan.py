@@ -11,6 +11,7 @@ from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.output import print_json, print_yaml
 from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.plan_page import page
+from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
@@ -41,6 +42,7 @@ from rescheduler.settings import ApiServerConnection
 )
 @compat_option
 @policy_options
+@price_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -48,6 +50,7 @@ def command(
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_in_steps: bool,  # noqa: FBT001
     policy: Policy,
+    prices: PriceList,
     connection: ApiServerConnection,
 ) -> None:
     """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
@@ -63,7 +66,7 @@ def command(
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    result = overview(planning, cluster, PriceList())
+    result = overview(planning, cluster, prices)
     if output == "json":
         print_json(as_json(result, seconds))
     elif output == "yaml":

@@ -1,0 +1,89 @@
+"""Tests of the options for prices: the file that --prices names, and wrong values."""
+
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import click
+import pytest
+
+from rescheduler import cli
+from rescheduler.cli.prices import price_options
+from rescheduler.planning.prices import PriceList
+
+PRICES = "instance_type,capacity_type,price\nm5.large,spot,0.04\n"
+
+
+def given(*args: str) -> PriceList:
+    """Return the prices that a command receives."""
+    received: list[PriceList] = []
+
+    @click.command()
+    @price_options
+    def command(prices: PriceList) -> None:
+        received.append(prices)
+
+    command.main(args, standalone_mode=False)
+    return received[0]
+
+
+def test_all_options(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(PRICES)
+    parts = ("--price-per-vcpu=0.03", "--price-per-gib=0.004", "--spot-price-per-vcpu=0", "--spot-price-per-gib=0.001")
+    assert given(f"--prices={file}", *parts, "--currency=USD") == PriceList(
+        by_type={("m5.large", "", True): Decimal("0.04")},
+        per_vcpu=Decimal("0.03"),
+        per_gib=Decimal("0.004"),
+        spot_per_vcpu=Decimal(0),
+        spot_per_gib=Decimal("0.001"),
+        currency="USD",
+    )
+
+
+def test_no_options() -> None:
+    assert given() == PriceList()
+
+
+WRONG = {
+    "a negative price": ("--price-per-vcpu=-1", "'-1': expected a price per hour such as 0.0832"),
+    "no number": ("--spot-price-per-gib=nan", "'nan': expected a price per hour such as 0.0832"),
+    "a long currency": ("--currency=" + "x" * 17, "expected at most 16 printable characters"),
+    "a line break": ("--currency=U\nSD", "expected at most 16 printable characters"),
+    "no file": ("--prices=/no/such/file", "--prices /no/such/file: No such file or directory"),
+    "a directory": ("--prices=/tmp", "--prices /tmp: Is a directory"),
+    "a device": ("--prices=/dev/zero", "--prices /dev/zero: expected a regular file, not a FIFO, device or socket"),
+}
+
+
+def refused(option: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """Return the error of ``rescheduler plan`` with *option*."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", option])
+    out, error = capfd.readouterr()
+    assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
+    return error
+
+
+@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
+def test_usage_errors_are_one_line_and_exit_code_2(option: str, told: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert told in refused(option, capfd)
+
+
+CONTENT = {
+    "no UTF-8": (b"\xff\xfe", "expected UTF-8 text"),
+    "empty": (b"", "it has no prices"),
+    "a wrong line": (PRICES.encode() + b"m5.large,spot,-1\n", "line 3: price: '-1': expected a price per hour"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), CONTENT.values(), ids=CONTENT)
+def test_a_wrong_file_is_named(content: bytes, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_bytes(content)
+    assert f"--prices {file}: {told}" in refused(f"--prices={file}", capfd)
+
+
+def test_a_fifo_does_not_block(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert "expected a regular file" in refused(f"--prices={tmp_path / 'fifo'}", capfd)
