@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from predicates.snapshot import Snapshot
@@ -40,6 +40,14 @@ class Lever:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedRequests:
+    """What the pods that a plan moves to a node request."""
+
+    cpu: int = 0  #: in millicores
+    memory: int = 0  #: in bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """A plan with the facts and sums that all its presentations share."""
 
@@ -52,6 +60,7 @@ class Overview:
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences about what was assumed, for example for kinds that a dump lacks
+    added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
 
     def per_month(self, nodes: Iterable[str]) -> Decimal | None:
         """Return the monthly price of *nodes*, or None if none has a price."""
@@ -86,7 +95,18 @@ def overview(
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
+        added=_added(planning, snapshot),
     )
+
+
+def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
+    """Sum up the requests of the moved pods, by target node. Pods that are gone from *snapshot* do not count."""
+    added: defaultdict[str, AddedRequests] = defaultdict(AddedRequests)
+    for placement in (placement for plan in planning.plans for placement in plan.placements):
+        if (pod := snapshot.pods.get(str(placement.pod))) is not None:
+            before, own = added[placement.node], dict(pod.cls.requests)
+            added[placement.node] = AddedRequests(before.cpu + own.get("cpu", 0), before.memory + own.get("memory", 0))
+    return dict(added)
 
 
 def _totals(nodes: Iterable[NodeFacts], prices: PriceList) -> Totals:

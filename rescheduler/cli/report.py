@@ -1,0 +1,57 @@
+"""``rescheduler report``: the plan as one HTML file."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from rescheduler.cli.compat import compat_option
+from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.progress import progress
+from rescheduler.cli.source import ClusterSource, snapshot_option
+from rescheduler.clock import SystemClock
+from rescheduler.errors import UsageError
+from rescheduler.pages.report import as_html
+from rescheduler.planning.overview import overview
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
+from rescheduler.settings import ApiServerConnection
+
+
+@click.command("report", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@snapshot_option
+@Option(
+    "--output-file",
+    metavar="FILE",
+    default="-",
+    help="Write the report to FILE and replace an existing one; - is standard output.",
+)
+@compat_option
+@policy_options
+@connection_options
+def command(snapshot: str | None, output_file: str, policy: Policy, connection: ApiServerConnection) -> None:
+    """Write an HTML file that shows which on-demand nodes can be freed, and what blocks the other nodes.
+
+    The file contains everything it needs: it loads nothing from the network. Nothing in the cluster is changed.
+    """
+    clock = SystemClock()
+    with progress("reading the cluster"):
+        cluster = ClusterSource(snapshot, connection).read()
+    with progress("planning"):
+        now = clock.now()
+        planning = Planner(cluster, replace(policy, budgets_in_steps=True)).plan_all(Circumstances(now))
+    _write(as_html(overview(planning, cluster, PriceList()), now), output_file)
+
+
+def _write(page: str, file: str) -> None:
+    """Write *page* to *file*. Raises UsageError if that is not possible."""
+    if file == "-":
+        sys.stdout.buffer.write(page.encode())
+        return
+    try:
+        Path(file).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output-file {file}: cannot write there: {error.strerror}") from error

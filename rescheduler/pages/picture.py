@@ -1,0 +1,66 @@
+"""A picture of nodes: one box a node, filled from the bottom by the requests of its pods, CPU left and memory right."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rescheduler.pages.element import Markup, element
+
+#: Width of the picture, in the units of the boxes.
+_WIDTH: Final = 640
+#: Width of the boxes for at most so many nodes; for more, the last one.
+_WIDTHS: Final = ((60, 36), (300, 18), (None, 7))
+_GAP: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBox:
+    """One node of a picture."""
+
+    name: str
+    spot: bool
+    cpu: int  #: requested CPU in percent of the allocatable CPU
+    memory: int  #: requested memory in percent of the allocatable memory
+    freed: bool = False  #: drawn as an empty box with a dashed border
+
+
+def picture(boxes: Sequence[NodeBox], label: str) -> Markup:
+    """Return the picture as SVG. *label* is its text for screen readers."""
+    width = next(width for most, width in _WIDTHS if most is None or len(boxes) <= most)
+    height = width * 3 // 2
+    columns = _WIDTH // (width + _GAP)
+    rows = -(-len(boxes) // columns)
+    drawn = [
+        _drawn(box, 1 + index % columns * (width + _GAP), 1 + index // columns * (height + _GAP), width, height)
+        for index, box in enumerate(boxes)
+    ]
+    size = f"0 0 {_WIDTH} {rows * (height + _GAP) + 1}"
+    return element("svg", drawn, viewBox=size, role="img", aria_label=label, class_="picture")
+
+
+def _drawn(box: NodeBox, x: int, y: int, width: int, height: int) -> Markup:
+    title = element("title", f"{box.name}: {'freed' if box.freed else f'CPU {box.cpu} %, memory {box.memory} %'}")
+    outline = f"M{x} {y}h{width}v{height}h-{width}z"
+    if box.freed:
+        return element("path", title, d=outline, class_="freed")
+    half = width / 2
+    bars = (
+        _bar(x, y + height, half, height * box.cpu / 100),
+        _bar(x + half, y + height, half, height * box.memory / 100),
+    )
+    fill = element("path", d="".join(bars))
+    return element("g", element("path", title, d=outline, class_="box"), fill, class_="spot" if box.spot else "demand")
+
+
+def _bar(x: float, bottom: float, width: float, height: float) -> str:
+    return f"M{x:g} {bottom:g}v{-height:.1f}h{width:g}V{bottom:g}z" if height else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def fill(share: int, what: str) -> Markup:
+    """Return a bar that shows *share*, in percent, of the resource that *what* describes."""
+    bar = element("rect", width=share, height=10, class_="part")
+    whole = element("rect", width=100, height=10, class_="whole")
+    svg = element("svg", whole, bar, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none")
+    return element("span", f"{what} ", svg, f" {share} %", class_="share")
