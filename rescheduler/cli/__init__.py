@@ -18,7 +18,12 @@ COMMANDS: Final = {
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
     "report": ("rescheduler.cli.report", "Write the plan as an HTML file: sums, pictures, nodes."),
-    "resume": ("rescheduler.cli.resume", "Resume drains although an earlier drain still owes replacement pods."),
+    "pause": ("rescheduler.cli.pause", "Pause drains until resume, or for a time."),
+    "resume": ("rescheduler.cli.resume", "End a pause, or drop what an earlier drain still owes."),
+    "status": (
+        "rescheduler.cli.status",
+        "Show the leader, pauses, the drain in progress and what earlier drains left.",
+    ),
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),

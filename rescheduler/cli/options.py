@@ -18,7 +18,17 @@ from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.providers import BACKENDS
-from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, ApiServerConnection, LogFormat, Logging, Provider
+from rescheduler.settings import (
+    JSON,
+    LEASE,
+    MEMORY_NAME,
+    PROTOBUF,
+    ApiServerConnection,
+    LogFormat,
+    Logging,
+    Provider,
+    object_name,
+)
 
 Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -216,6 +226,14 @@ namespace_option: Final = Option(
     "--namespace",
     default="kube-system",
     help="The namespace that the daemon runs in, with its Lease and its memory ConfigMap.",
+)
+
+lease_name_option: Final = Option(
+    "--lease-name",
+    Parsed(object_name, "name", UsageError),
+    default=LEASE,
+    help="The Lease for leader election. Namespace and Lease name identify an installation: two installations in "
+    "one cluster need different ones.",
 )
 
 memory_name_option: Final = Option(

@@ -1,10 +1,11 @@
-"""``rescheduler resume``: resume drains that are waiting for a person."""
+"""``rescheduler resume``: end a pause, or waive what an earlier drain owes."""
 
 import click
 
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed
-from rescheduler.cli.options import connection_options, memory_name_option, namespace_option
+from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
+from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.settings import ApiServerConnection
 
 
@@ -20,24 +21,45 @@ def _controller(text: str) -> str:
     "--waive",
     Parsed(_controller, "NS/KIND/NAME"),
     multiple=True,
-    help="Stop waiting for the replacement pods that an earlier drain owes this controller. Use the name from "
-    "the daemon's messages, such as default/Deployment/web. Repeatable.",
+    help="Stop waiting for the replacement pods that an earlier drain owes this controller, instead of ending a pause. "
+    "Use the name from the daemon's messages, such as default/Deployment/web. Repeatable.",
 )
 @connection_options
 @namespace_option
 @memory_name_option
-def command(waive: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
-    """Let the daemon drain nodes again although an earlier drain still owes replacement pods.
+@lease_name_option
+def command(
+    waive: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str, lease_name: str
+) -> None:
+    """End the pause that rescheduler pause started. With --waive, drop a debt of an earlier drain instead.
 
     While the pods that a drain moved do not run, no other node is drained (landing-pending). When you have
     checked these pods, or they need not run, --waive drops the debt. The change takes effect in the next round.
     """
-    if not waive:
-        raise click.UsageError("expected --waive NS/KIND/NAME")
+    if waive:
+        _waive(waive, connection, namespace, memory_name)
+    else:
+        _resume(connection, namespace, lease_name)
+
+
+def _waive(controllers: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
     from rescheduler.housekeeping import waivers  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
     from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
 
-    waivers.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), waive)
-    for controller in waive:
+    waivers.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), controllers)
+    for controller in controllers:
         click.echo(f"waived: {controller}")
+
+
+def _resume(connection: ApiServerConnection, namespace: str, lease_name: str) -> None:
+    from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.kube.pausing import LeaseStore  # noqa: PLC0415
+
+    store = LeaseStore(connect(connection, SystemClock()), namespace, lease_name)
+    lease = store.read()
+    if lease is None or PAUSED not in lease.annotations:
+        click.echo(f"{store}: drains are not paused")
+        return
+    store.annotate({PAUSED: None, PAUSE_REASON: None})
+    click.echo(f"{store}: drains are no longer paused")

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Pars
 from rescheduler.cli.options import (
     connection_options,
     group,
+    lease_name_option,
     logging_options,
     memory_name_option,
     namespace_option,
@@ -21,20 +23,18 @@ from rescheduler.cli.options import (
     soft_taint_option,
 )
 from rescheduler.errors import UsageError
+from rescheduler.planning.drain_windows import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import (
-    LEASE,
     ApiServerConnection,
     ListenAddress,
     Logging,
     Provider,
     Running,
     Timing,
-    object_name,
 )
 
 ADDRESS: Final = Parsed(ListenAddress.parse, "host:port", UsageError)
-NAME: Final = Parsed(object_name, "name", UsageError)
 SECOND: Final = timedelta(seconds=1)
 
 #: Flags of glog and of old deployments. They are accepted and ignored.
@@ -182,6 +182,15 @@ def ignored_options(command: Any) -> Any:
 @timing_options
 @soft_taint_option
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
+@Option(
+    "--drain-window",
+    Parsed(parse_window, "window", UsageError),
+    to="drain_windows",
+    multiple=True,
+    metavar="WINDOW",
+    help="When drains may start: [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm', or "
+    "'22:00-06:00' (every day, UTC). Repeatable. A drain that has started is finished. Default: always.",
+)
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -201,13 +210,7 @@ def ignored_options(command: Any) -> Any:
 )
 @namespace_option
 @memory_name_option
-@Option(
-    "--lease-name",
-    NAME,
-    default=LEASE,
-    help="The Lease for leader election. Namespace and Lease name identify an installation: two installations in "
-    "one cluster need different ones.",
-)
+@lease_name_option
 @Option(
     "--pod-name",
     default="",
@@ -239,6 +242,7 @@ def command(
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
     provider: Provider,
     listen_address: ListenAddress,
+    drain_windows: tuple[DrainWindow, ...],
     **more: Any,
 ) -> int:
     """Drain on-demand nodes, round by round.
@@ -260,7 +264,7 @@ def command(
             in_cluster=running_in_cluster and own,
             content_type=connection.content_type,
         ),
-        policy,
+        replace(policy, drain_windows=drain_windows),
         Running(
             timing=timing,
             provider=provider,

@@ -209,6 +209,7 @@ class Cause(enum.Enum):
 
     TERMINATED = enum.auto()  #: the process is terminating: the drain is rolled back
     LEADERSHIP_LOST = enum.auto()  #: another replica is the leader: nothing more is written
+    PAUSED = enum.auto()  #: a person paused drains: the drain is rolled back, unless its machine is being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ class Stop:
     """Stop the drain."""
 
     cause: Cause
+    detail: str = ""  #: a message for people
 
 
 Event: TypeAlias = (

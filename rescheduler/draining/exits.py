@@ -146,7 +146,8 @@ def stop(drain: Drain, event: Stop, now: float) -> Result:
         return replace(drain, phase=Phase.DONE), ()
     left = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
     pods = (*left, *(victim.pod for victim in drain.waiting))
-    return give_up(drain, Failure(Why.STOPPED, "stop requested during the drain", pods), now)
+    why = Why.PAUSED if event.cause is Cause.PAUSED else Why.STOPPED
+    return give_up(drain, Failure(why, event.detail or "stop requested during the drain", pods), now)
 
 
 def stop_release(drain: Drain, event: Stop, _: float) -> Result:

@@ -6,6 +6,7 @@ from typing import Final
 from rescheduler.draining import exits, marking
 from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval
 from rescheduler.draining.events import (
+    Cause,
     Marked,
     MarkFailed,
     NodeDeleted,
@@ -145,7 +146,9 @@ def _ended(drain: Drain) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Await the end of the machine only for a short time."""
+    """Await the end of the machine only for a short time. A pause does not change a removal in progress."""
     if exits.is_leadership_lost(event):
         return exits.leadership_lost(drain)
+    if event.cause is Cause.PAUSED:
+        return drain, ()
     return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()

@@ -46,6 +46,11 @@ class RunState(Protocol):
         """Whether the process was asked to stop. A drain in progress is then rolled back."""
         ...
 
+    @property
+    def paused(self) -> str:
+        """Why a person paused drains, or "". A drain in progress is then rolled back before its machine is removed."""
+        ...
+
     def beat(self) -> None:
         """Report that the loop is alive, for the liveness probe."""
         ...

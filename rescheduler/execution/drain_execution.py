@@ -56,6 +56,7 @@ class DrainExecution:
         self._wake = threading.Event()
         self._evicting = False  # while False, queued evictions are skipped
         self._leadership_lost = False  # stays True even if this replica becomes the leader again
+        self._paused = ""  # why a person paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
         self._observation = Observation(view, node)
         self._planning = FreshPlanning(node, view, clock, self._dispatch)
@@ -113,7 +114,8 @@ class DrainExecution:
             self._leadership_lost = True
         if self._leadership_lost:
             return
-        if isinstance(action, Evict) and (self._run_state.stopping or not self._evicting):
+        self._paused = self._paused or self._run_state.paused
+        if isinstance(action, Evict) and (self._run_state.stopping or self._paused or not self._evicting):
             self._results.put(ActionResult(EvictionSkipped(action.pod.uid)))
             self._wake.set()
             return
@@ -142,15 +144,22 @@ class DrainExecution:
 
     def _stop_event(self) -> Stop | None:
         """Return a Stop event if the drain must stop; once for each cause."""
-        cause = None
+        cause, detail = None, ""
         if self._leadership_lost or not self._run_state.leading:
             cause = Cause.LEADERSHIP_LOST
         elif self._run_state.stopping:
             cause = Cause.TERMINATED
+        elif self._is_paused():
+            cause, detail = Cause.PAUSED, self._paused
         if cause is None or cause is self._stopped:
             return None
         self._stopped = cause
-        return Stop(cause)
+        return Stop(cause, detail)
+
+    def _is_paused(self) -> bool:
+        """Return whether a pause stops the drain. A removal that an earlier process ordered only stops evictions."""
+        self._paused = self._paused or self._run_state.paused
+        return bool(self._paused) and (self._drain.ordered_at is None or self._drain.phase in EVICTIONS_SENT)
 
     def _next_result(self) -> Event | None:
         """Return the event of the next result that has one."""

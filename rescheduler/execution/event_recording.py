@@ -7,7 +7,7 @@ from rescheduler.clock import Clock
 from rescheduler.kube.client import Client
 from rescheduler.kube.correlation import Subject
 from rescheduler.kube.recorder import COMPONENT, Recorder
-from rescheduler.observe.events import InvolvedNode
+from rescheduler.observe.events import InvolvedLease, InvolvedNode
 from rescheduler.observe.kube_events import RecordEvent
 from rescheduler.planning.outcome import PodRef
 
@@ -18,14 +18,22 @@ def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Itera
     recorder = Recorder(client, clock, component)
     recorder.start()
 
-    def record(subject: InvolvedNode | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
-        if isinstance(subject, PodRef):
-            about = Subject("Pod", subject.name, subject.uid, subject.namespace)
-        else:
-            about = Subject("Node", subject.name, subject.uid)
-        recorder.record(about, reason, message, "Warning" if warning else "Normal")
+    def record(
+        subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        recorder.record(_about(subject), reason, message, "Warning" if warning else "Normal")
 
     try:
         yield record
     finally:
         recorder.close()
+
+
+def _about(subject: InvolvedNode | InvolvedLease | PodRef) -> Subject:
+    match subject:
+        case PodRef(namespace=namespace, name=name, uid=uid):
+            return Subject("Pod", name, uid, namespace)
+        case InvolvedLease(namespace, name, uid):
+            return Subject("Lease", name, uid, namespace, "coordination.k8s.io/v1")
+        case InvolvedNode(name, uid):
+            return Subject("Node", name, uid)

@@ -34,6 +34,7 @@ from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.guard import ReadOnly
+from rescheduler.kube.lease_object import LeaseNotes, LeaseReader
 from rescheduler.kube.memory import MemoryStore
 from rescheduler.kube.rights import (
     AccessRight,
@@ -45,13 +46,14 @@ from rescheduler.kube.rights import (
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
 from rescheduler.observe import logs as log_lines
-from rescheduler.observe.events import Report, Started, tee
+from rescheduler.observe.events import InvolvedLease, Report, Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
+from rescheduler.planning.pauses import manual_pause
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, GroupFlags
@@ -73,15 +75,32 @@ log = logging.getLogger(__name__)
 class DaemonState:
     """Whether the daemon may act: it leads (if leader election is on) and was not asked to stop."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, running: Running) -> None:
         self.elector: Elector | None = None
+        self.lease_reader: LeaseReader | None = None  #: instead of an elector
         self._clock = clock
+        self._running = running
         self._stop = threading.Event()
         self.health: Health | None = None
 
     @property
     def leading(self) -> bool:
         return self.elector is None or self.elector.leading
+
+    @property
+    def lease(self) -> InvolvedLease:
+        return InvolvedLease(self._running.namespace, self._running.lease_name, self._notes.uid)
+
+    @property
+    def paused(self) -> str:
+        """Why a person paused drains, or ""."""
+        pause = manual_pause(self._notes.annotations, self._clock.now())
+        return pause.text if pause is not None else ""
+
+    @property
+    def _notes(self) -> LeaseNotes:
+        source = self.elector or self.lease_reader
+        return source.notes if source is not None else LeaseNotes()
 
     @property
     def stopping(self) -> bool:
@@ -112,7 +131,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
     """Run the daemon and return its exit code. Raises UsageError or ReschedulerError if it cannot start."""
     log_lines.configure(logs)
     clock = SystemClock()
-    run_state = DaemonState(clock)
+    run_state = DaemonState(clock, running)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(run_state.on_stop_signal))
         provider = _provider(running.provider, SteadyClock(clock))
@@ -166,7 +185,7 @@ def _assemble(
     run_state.health = _health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status()
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
-    _start(parts, state, elector)
+    _start(parts, state, elector or _lease_reader(client, run_state, running, clock))
     writer = _writer(client, elector, running)
     report = tee(Logs(), Metrics(registry, provider.name), status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
@@ -189,9 +208,9 @@ def _assemble(
         Candidates(view, controllers, history, policy, clock, refusal),
         Landings(view, controllers, history, report),
         SpotWatch(running.timing.spot_settle),
-        rights.why,
+        lambda: rights.why() or _lease_unread(run_state),
     )
-    mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes)
+    mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
     return Loop(view, actors, knowledge, run_state, mode, clock, report)
 
 
@@ -202,13 +221,18 @@ def _history(writer: Client, report: Report, run_state: DaemonState, running: Ru
     return DrainHistory(store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run)
 
 
-def _start(parts: contextlib.ExitStack, state: ClusterState, elector: Elector | None) -> None:
-    """Start to read the cluster and, with an elector, to acquire the Lease."""
+def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:
+    """Start to read the cluster, and to acquire or read the Lease."""
     state.start()
     parts.callback(state.stop)
-    if elector is not None:
-        elector.start()
-        parts.callback(elector.stop)
+    lease.start()
+    parts.callback(lease.stop)
+
+
+def _lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
+    """Return the reader of the Lease for a daemon without an elector: a person may have paused drains there."""
+    run_state.lease_reader = LeaseReader(client, clock, running.namespace, running.lease_name)
+    return run_state.lease_reader
 
 
 def _health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:
@@ -219,6 +243,11 @@ def _health(state: ClusterState, rights: RightsReview, running: Running, clock: 
         lambda: state.synced and not rights.missing,
         lambda: describe_missing(rights.missing) or unfit(state),
     )
+
+
+def _lease_unread(run_state: DaemonState) -> str:
+    """Return why it is not known whether drains are paused, or "". A leader has read its Lease."""
+    return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
 
 
 def _is_refused(state: ClusterState, elector: Elector | None) -> bool:

@@ -12,7 +12,7 @@ from rescheduler.planning.landing import Landed
 from rescheduler.planning.outcome import Reason
 
 #: Failures that the node did not cause; it does not cool down after them.
-NOT_CAUSED_BY_NODE: Final = frozenset({Why.STOPPED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
+NOT_CAUSED_BY_NODE: Final = frozenset({Why.STOPPED, Why.PAUSED, Why.LEADERSHIP_LOST, Why.NODE_GONE})
 
 #: Failures that are shown as the reason while the node cools down. For all others the reason is ``cooling-down``.
 _REASONS: Final = {Why.EVICTION_REFUSED: Reason.EVICTION_REFUSED, Why.REFUSED: Reason.PROVIDER_REFUSED}

@@ -29,10 +29,12 @@ from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
+    InvolvedLease,
     InvolvedNode,
     KeptByGuards,
     LeadershipChanged,
     Observed,
+    PauseChanged,
     Planned,
     Report,
     RoundEnded,
@@ -41,6 +43,7 @@ from rescheduler.observe.events import (
     WatchAges,
 )
 from rescheduler.planning.candidates import control_plane_label
+from rescheduler.planning.drain_windows import DrainWindow, closed_until
 from rescheduler.planning.landing import compare, expect
 from rescheduler.planning.node_info import NodeInfo
 from rescheduler.planning.outcome import Plan, Planning
@@ -62,8 +65,8 @@ IDLE: Final = timedelta(seconds=2)
 #: Maximum number of candidates whose controllers are read in one round. A veto makes room for the next ones.
 CANDIDATES: Final = 20
 
-#: Failures that need no retry: another replica acts, or the node is gone.
-_OVERTAKEN: Final = frozenset({Why.LEADERSHIP_LOST, Why.NODE_GONE})
+#: Failures that need no retry: another replica acts, the node is gone, or drains are paused.
+_OVERTAKEN: Final = frozenset({Why.LEADERSHIP_LOST, Why.NODE_GONE, Why.PAUSED})
 
 #: Maximum number of pods in a message.
 _NAMED: Final = 3
@@ -79,6 +82,14 @@ class LoopState(Protocol):
 
     @property
     def stopping(self) -> bool: ...
+
+    @property
+    def paused(self) -> str:
+        """Why a person paused drains, or ""."""
+        ...
+
+    @property
+    def lease(self) -> InvolvedLease: ...
 
     def beat(self) -> None: ...
 
@@ -103,6 +114,7 @@ class Mode:
     timing: Timing
     dry_run: bool = False
     minimum: int = 0  #: on-demand nodes to keep; nodes whose machines are terminating do not count
+    windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +165,11 @@ class Loop:
         self._timing = mode.timing
         self._dry_run = mode.dry_run
         self._minimum = mode.minimum
+        self._windows = mode.windows
         self._clock = clock
         self._report = report
         self._led: bool | None = None
+        self._paused = ""  # why a person paused drains, as it was last reported
         self._compared = False  # with k8s-spot-rescheduler
         self._judged_at: float | None = None  # when all nodes were last planned
         self._settled_at: datetime | None = None  # end of the wait after a burst of lost spot nodes
@@ -215,11 +229,13 @@ class Loop:
     def _lead(self) -> RoundOutcome:
         """Run the round of the leader, after the memory was read."""
         self._observe()
+        paused = self._look_at_pause()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
             if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
                 return RoundOutcome.HELD
-        held = self._landings.settle() or self._held()
+        owed = self._landings.settle()  # also while drains are paused
+        held = paused or owed or self._held()
         if held is not None:
             self._survey()
             self._report(held)
@@ -244,6 +260,14 @@ class Loop:
         if why := self._view.stale():
             return Held(Waiting.STALE_WATCH, why)
         return None
+
+    def _look_at_pause(self) -> Held | None:
+        """Report a change of the pause by a person. Return the pause as the reason why no drain may start, or None."""
+        paused = self._run_state.paused
+        if paused != self._paused:
+            self._paused = paused
+            self._report(PauseChanged(self._run_state.lease, paused))
+        return Held(Waiting.PAUSED, paused) if paused else None
 
     def _observe(self) -> None:
         now, nodes = self._clock.now(), self._view.nodes()
@@ -271,6 +295,8 @@ class Loop:
         """Return why no drain may start at present, or None."""
         if (held := self._history.held()) is not None:
             return held
+        if closed := closed_until(self._windows, self._clock.now()):
+            return Held(Waiting.OUTSIDE_DRAIN_WINDOW, closed)
         if self._settled_at is not None:
             return Held(
                 Waiting.SPOT_SETTLING,

@@ -5,13 +5,11 @@ import socket
 import threading
 import uuid
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
-from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
     RENEW_SECONDS,
@@ -26,6 +24,7 @@ from rescheduler.kube.lease import (
     held,
     released,
 )
+from rescheduler.kube.lease_object import LeaseNotes, lease_of, lease_path
 
 #: Minimum interval between two log lines about errors.
 COMPLAINT_SECONDS: Final = 15.0
@@ -49,15 +48,6 @@ def identity(pod_name: str = "") -> str:
     return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
 
 
-class _LeaseMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _LeaseObject(msgspec.Struct):
-    metadata: _LeaseMeta
-    spec: LeaseRecord = LeaseRecord()
-
-
 class Elector:
     """Acquires and renews the Lease for *identity*, and guards the writes of the leader.
 
@@ -69,10 +59,11 @@ class Elector:
         self._clock = clock
         self._namespace = namespace
         self._name = name
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
-        self._path = f"{self._collection}/{quote(name, safe='')}"
+        self._collection = lease_path(namespace)
+        self._path = lease_path(namespace, name)
         self.identity = identity
         self.holder = ""  #: the last known leader, for logs and the status page
+        self.notes = LeaseNotes()  #: as of the last read or renewal
         self._renewed_at = _NEVER  #: monotonic time at which the last successful renewal was sent
         self._acquired_at = _NEVER
         self._seen: ObservedLease | None = None
@@ -173,7 +164,7 @@ class Elector:
         try:
             self._note(self._send("get", "GET", self._path))
         except NotFound:
-            self._seen, self._version = None, ""
+            self._seen, self._version, self.notes = None, "", LeaseNotes()
         if self._seen is None or self._seen.record.holder_identity != self.identity:
             self._renewed_at = _NEVER  # another replica acquired it, or it was deleted
 
@@ -230,12 +221,9 @@ class Elector:
         }
 
     def _note(self, body: bytes) -> None:
-        try:
-            lease = decoding.decode(body, _LeaseObject)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Retryable(f"the response is not a Lease: {error}") from error
-        now = self._clock.monotonic()
+        lease, now = lease_of(body), self._clock.monotonic()
         self._version = lease.metadata.resource_version
+        self.notes = LeaseNotes(lease.metadata.uid, lease.annotations)
         self._seen = ObservedLease(lease.spec, now) if self._seen is None else self._seen.again(lease.spec, now)
 
 

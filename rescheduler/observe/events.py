@@ -22,6 +22,15 @@ class InvolvedNode:
         return self.name
 
 
+@dataclass(frozen=True, slots=True)
+class InvolvedLease:
+    """The Lease of this installation."""
+
+    namespace: str
+    name: str
+    uid: str  #: "" if it does not exist
+
+
 class Waiting(enum.StrEnum):
     """Why a round drains no node; also a metric label."""
 
@@ -36,6 +45,8 @@ class Waiting(enum.StrEnum):
     MEMORY_UNREADABLE = "memory-unreadable"
     SPOT_SETTLING = "spot-settling"
     FAILURE_PAUSE = "failure-pause"
+    PAUSED = "paused"
+    OUTSIDE_DRAIN_WINDOW = "outside-drain-window"
 
 
 class ErrorKind(enum.StrEnum):
@@ -69,6 +80,14 @@ class LeadershipChanged:
     """The replica became the leader or stopped being it."""
 
     leading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PauseChanged:
+    """A person paused drains with an annotation of the Lease, changed the pause or ended it, or it has ended."""
+
+    lease: InvolvedLease
+    paused: str  #: a message; "" if drains are no longer paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +276,7 @@ class RoundEnded:
 
 
 #: Events of the process, of rounds and of single nodes.
-ProcessEvent: TypeAlias = Started | LeadershipChanged | WatchAges | KeptByGuards
+ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards
 RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted

@@ -17,9 +17,11 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
+    InvolvedLease,
     InvolvedNode,
     MachineGone,
     MachineOrdered,
+    PauseChanged,
     Planned,
     RemovalPostponed,
     Swept,
@@ -36,7 +38,9 @@ _MAX_REASONS: Final = 3
 class RecordEvent(Protocol):
     """Writes one Kubernetes Event asynchronously, without raising. Repeated events are counted, not written again."""
 
-    def __call__(self, subject: InvolvedNode | PodRef, reason: str, message: str, *, warning: bool = False) -> None: ...
+    def __call__(
+        self, subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,9 @@ class KubeEvents:
                     "MachineRemovalOrdered",
                     f"requested termination of the machine in group {group} from {provider}",
                 )
+            case PauseChanged(lease, paused):
+                reason = "DrainsPaused" if paused else "DrainsResumed"
+                self._record(lease, reason, paused or "drains are no longer paused")
             case DrainEnded():
                 self._ended(event)
             case MachineGone() | RemovalPostponed() | CoolingDown() | Swept():

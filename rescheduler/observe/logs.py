@@ -29,6 +29,7 @@ from rescheduler.observe.events import (
     NodeEvent,
     Observed,
     OwedChanged,
+    PauseChanged,
     Planned,
     ProcessEvent,
     RemovalPostponed,
@@ -113,7 +114,7 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -141,6 +142,8 @@ class Logs:
                 _log(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
             case LeadershipChanged(leading):
                 _log(NOTICE, "this replica is the leader" if leading else "this replica is not the leader: waiting")
+            case PauseChanged(paused=paused):
+                _log(NOTICE, paused or "drains are no longer paused", reason="paused" if paused else "")
             case WatchAges():
                 pass  # shown by a metric; a stale watch is also a reason to wait
             case KeptByGuards(nodes, complete):

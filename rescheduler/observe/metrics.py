@@ -34,6 +34,7 @@ from rescheduler.observe.events import (
     NodeEvent,
     Observed,
     OwedChanged,
+    PauseChanged,
     Planned,
     ProcessEvent,
     RemovalPostponed,
@@ -143,7 +144,7 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -173,6 +174,8 @@ class Metrics:
                     self._owed.set(0)  # only the leader reports it
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
+            case PauseChanged():
+                pass  # shown as the reason why nothing is drained
             case KeptByGuards():
                 pass  # only logged, once
 

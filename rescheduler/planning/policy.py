@@ -9,6 +9,7 @@ from typing import Final
 
 from rescheduler.errors import UsageError
 from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.outcome import Blocker
 
 #: The API server's rules for labels, so that a typing error is reported instead of matching no node.
@@ -77,6 +78,7 @@ class Policy:
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: schedulers whose pods may be evicted; empty means all
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
     max_graceful_termination: float = 120.0  #: upper limit of a pod's grace period, in seconds
+    drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class AlwaysLeading:
     """The leadership of the proxy: a pool has one proxy, so it always leads until it stops."""
 
     leading = True
+    paused = ""  #: a proxy has no Lease, and its drains are ordered by the pool's clients
 
     def __init__(self, health: Health) -> None:
         self.stop = threading.Event()

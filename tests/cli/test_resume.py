@@ -8,7 +8,6 @@ import pytest
 from rescheduler import cli
 
 WRONG = {
-    "nothing to resume": ((), "rescheduler resume: expected --waive NS/KIND/NAME"),
     "a name alone": (("--waive=web",), "'web': expected NAMESPACE/KIND/NAME, such as default/Deployment/web"),
     "no name": (("--waive=default/Deployment/",), "'default/Deployment/': expected NAMESPACE/KIND/NAME"),
     "too many parts": (("--waive=a/b/c/d",), "'a/b/c/d': expected NAMESPACE/KIND/NAME"),
@@ -17,6 +16,8 @@ WRONG = {
     "one of two names is invalid": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
+    "a pause, and no cluster": (("--kubeconfig=/no/such/file",), "kubeconfig /no/such/file: no such file"),
+    "no valid name of a Lease": (("--lease-name=A",), "name 'A': expected lower-case letters, digits, '-' and '.'"),
 }
 
 

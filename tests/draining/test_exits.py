@@ -68,6 +68,13 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     assert drain.failure.why is Why.STOPPED
 
 
+def test_a_pause_rolls_a_drain_back_and_is_its_cause() -> None:
+    story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), (Release(),)), (7, Released(), ())]
+    drain = play(machine.start(PLAN, LIMITS), story)
+    assert drain.failure is not None
+    assert (drain.failure.why, drain.failure.detail) == (Why.PAUSED, "drains are paused: a release")
+
+
 def test_the_mark_is_renewed_each_minute() -> None:
     """The mark contains what is still owed, and is renewed in every phase in which the drain waits."""
     story: Story = [

@@ -65,6 +65,18 @@ class TestTerminationInProgress:
         story: Story = [*self.BEGUN, (12, Stop(Cause.TERMINATED), ()), (31.9, seen(), ()), (32, seen(), ())]
         assert play(machine.start(PLAN, LIMITS), story).handed_over
 
+    def test_a_pause_does_not_change_a_removal(self) -> None:
+        """The machine may be terminating already: the removal is followed for as long as without the pause."""
+        story: Story = [
+            *self.BEGUN,
+            (12, Stop(Cause.PAUSED), ()),
+            (33, seen(), ()),
+            (34, Removed(), (DeleteNode(),)),
+            (35, Stop(Cause.PAUSED), ()),
+            (36, NodeDeleted(), ()),
+        ]
+        assert play(machine.start(PLAN, LIMITS), story).succeeded
+
     def test_after_stop_a_quick_removal_is_completed(self) -> None:
         story: Story = [
             *self.BEGUN,

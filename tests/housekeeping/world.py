@@ -38,8 +38,9 @@ from rescheduler.housekeeping.loop import Actors, Knowledge, Loop, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.observe.events import Event, Planned
+from rescheduler.observe.events import Event, InvolvedLease, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.outcome import Blocker, Rejected
@@ -108,6 +109,8 @@ class LoopWorld:
         self.watch_ages: dict[str, float] = {}
         self.leading = True
         self.stopping = False
+        self.paused = ""
+        self.lease = InvolvedLease("default", "lease", "uid-lease")
 
     # Time
 
@@ -313,6 +316,7 @@ class LoopWorld:
         holder: str = "me",
         soft_taint: bool = False,
         limits: Limits = LIMITS,
+        windows: tuple[DrainWindow, ...] = (),
     ) -> Loop:
         timing = timing or Timing()
         history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
@@ -332,7 +336,7 @@ class LoopWorld:
             SpotWatch(timing.spot_settle),
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records)
-        return Loop(view, actors, knowledge, self, Mode(timing, dry_run), self.clock, self.report)
+        return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
 
 
 class WorldClock(SystemClock):

@@ -12,9 +12,11 @@ from rescheduler.observe.events import (
     DrainStarted,
     Event,
     EvictionAnswered,
+    InvolvedLease,
     InvolvedNode,
     MachineGone,
     MachineOrdered,
+    PauseChanged,
     RemovalPostponed,
     Sweep,
     Swept,
@@ -24,13 +26,15 @@ from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
-Told = tuple[InvolvedNode | PodRef, str, str, bool]
+Told = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
 
 
 def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
     found: list[Told] = []
 
-    def record(subject: InvolvedNode | PodRef, reason: str, message: str, *, warning: bool = False) -> None:
+    def record(
+        subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
+    ) -> None:
         found.append((subject, reason, message, warning))
 
     listener = KubeEvents(record, words)
@@ -40,6 +44,7 @@ def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - 
 
 
 OD_2 = InvolvedNode("od-2", "uid-od-2")
+LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 REASONS = (
     "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"
@@ -52,6 +57,14 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
     ),
     "a resumed drain": (DrainStarted(OD, None), []),
+    "a pause": (
+        PauseChanged(LEASE, "drains are paused: a release"),
+        [(LEASE, "DrainsPaused", "drains are paused: a release", False)],
+    ),
+    "the end of a pause": (
+        PauseChanged(LEASE, ""),
+        [(LEASE, "DrainsResumed", "drains are no longer paused", False)],
+    ),
     "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),

@@ -19,6 +19,7 @@ from rescheduler.observe.events import (
     Event,
     EvictionAnswered,
     Held,
+    InvolvedLease,
     KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
@@ -26,6 +27,7 @@ from rescheduler.observe.events import (
     MachineOrdered,
     Observed,
     OwedChanged,
+    PauseChanged,
     RemovalPostponed,
     RoundEnded,
     Started,
@@ -40,6 +42,8 @@ from rescheduler.observe.logs import Logs
 from rescheduler.planning.outcome import Plan
 from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
+
+LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 
 
 def logged(*events: Event, verbosity: int = 2) -> list[str]:
@@ -121,6 +125,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             "node=od-1 reason=cooling-down")
         ],
     ),
+    "a pause": (PauseChanged(LEASE, "drains are paused"), 0, ["INFO drains are paused reason=paused"]),
+    "the end of a pause": (PauseChanged(LEASE, ""), 0, ["INFO drains are no longer paused"]),
     "marks": (
         Swept(OD, "", Sweep.ROLLED_BACK),
         0,

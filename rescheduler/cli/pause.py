@@ -1,0 +1,59 @@
+"""``rescheduler pause``: start no drains until ``rescheduler resume``, or for a time."""
+
+from datetime import timedelta
+
+import click
+
+from rescheduler.cli.go_flags import DurationType, GoCommand, Option, Parsed
+from rescheduler.cli.options import connection_options, lease_name_option, namespace_option
+from rescheduler.clock import SystemClock
+from rescheduler.planning.pauses import LONGEST_REASON, manual_pause, one_line, pause_annotations
+from rescheduler.settings import ApiServerConnection
+
+_SECOND = timedelta(seconds=1)
+
+
+def _reason(text: str) -> str:
+    if len(" ".join(text.split())) > LONGEST_REASON:
+        raise ValueError(f"expected at most {LONGEST_REASON} characters")
+    return one_line(text)
+
+
+@click.command("pause", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@Option(
+    "--for",
+    DurationType(least=_SECOND),
+    to="period",
+    metavar="DURATION",
+    help="End the pause after this time, such as 2h or 30m. Default: it lasts until rescheduler resume.",
+)
+@Option(
+    "--reason",
+    Parsed(_reason, "text"),
+    default="",
+    metavar="TEXT",
+    help="Why drains are paused. It is shown in the log, in an Event and by rescheduler status.",
+)
+@connection_options
+@namespace_option
+@lease_name_option
+def command(
+    period: timedelta | None, reason: str, connection: ApiServerConnection, namespace: str, lease_name: str
+) -> None:
+    """Pause drains: none starts, and the one in progress is rolled back within seconds.
+
+    A machine whose termination was already requested is still removed, and replacement pods of earlier drains are
+    still followed. The pause is an annotation of the Lease, so it also survives restarts of the daemon, and may be
+    set before the daemon is installed. A new pause replaces an earlier one.
+    """
+    from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.kube.pausing import LeaseStore  # noqa: PLC0415
+
+    clock = SystemClock()
+    now = clock.now()
+    annotations = pause_annotations(None if period is None else now + period, reason)
+    lease = LeaseStore(connect(connection, clock), namespace, lease_name)
+    lease.annotate(annotations)
+    pause = manual_pause({key: text for key, text in annotations.items() if text is not None}, now)
+    assert pause is not None
+    click.echo(f"{lease}: {pause.text}")

@@ -1,0 +1,104 @@
+"""``rescheduler status``: the leader, a pause, the drain in progress, and what the memory holds."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import click
+import yaml
+
+from rescheduler.cli.go_flags import DurationType, GoCommand, Option
+from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
+from rescheduler.clock import SystemClock
+from rescheduler.settings import ApiServerConnection
+
+
+@click.command("status", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@Option(
+    "--output",
+    click.Choice(["table", "json", "yaml"]),
+    short="-o",
+    default="table",
+    help="table: text for people. json and yaml: the same as one object.",
+)
+@Option(
+    "--node-drain-delay",
+    DurationType(),
+    default="10m",
+    help="The drain delay of the daemon, which is not stored in the cluster. It determines the waiting reason "
+    "drain-delay.",
+)
+@connection_options
+@namespace_option
+@lease_name_option
+@memory_name_option
+def command(
+    output: str,
+    node_drain_delay: timedelta,
+    connection: ApiServerConnection,
+    namespace: str,
+    lease_name: str,
+    memory_name: str,
+) -> None:
+    """Show which replica leads, whether and why drains wait, which node is drained, and what earlier drains left.
+
+    Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
+    daemon is not asked, so this also works while it does not run. Its status page shows more.
+    """
+    from rescheduler.housekeeping.installation_status import (  # noqa: PLC0415 - the client is imported on demand
+        Installation,
+        read_status,
+    )
+    from rescheduler.kube.client import connect  # noqa: PLC0415
+
+    clock = SystemClock()
+    installation = Installation(namespace, lease_name, memory_name, node_drain_delay)
+    status = read_status(connect(connection, clock), clock, connection.content_type, installation).as_json()
+    match output:
+        case "json":
+            click.echo(json.dumps(status, ensure_ascii=False, indent=2))
+        case "yaml":
+            click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
+        case _:
+            click.echo("\n".join(lines(status)))
+
+
+def lines(status: dict[str, Any]) -> Iterator[str]:
+    """Return *status*, which is the object of ``-o json``, as lines for people."""
+    waiting, paused = status["waiting"], status["paused"]
+    renewed = f", renewed {status['leaseRenewed']}" if status["leader"] and status["leaseRenewed"] else ""
+    yield f"Installation  {status['installation']}"
+    yield f"Leader        {status['leader'] or 'none'}{renewed}"
+    yield f"Paused        {_pause(paused) if paused else 'no'}"
+    yield f"Waiting       {waiting['reason'] + ': ' + waiting['detail'] if waiting else 'no reason stored'}"
+    yield f"Last drain    {status['lastDrain'] or 'none'}"
+    for title, key, row in (
+        ("Draining", "draining", _drain_row),
+        ("Cooling down", "coolingDown", _cooldown_row),
+        ("Owed", "owed", _owed_row),
+    ):
+        rows = [row(entry) for entry in status[key]]
+        yield f"{title:<13} {rows[0] if rows else 'none'}"
+        yield from (f"{'':<13} {text}" for text in rows[1:])
+
+
+def _pause(paused: dict[str, Any]) -> str:
+    until = f"until {paused['until']}" if paused["until"] else "until rescheduler resume"
+    unreadable = f"; the annotation cannot be read: {paused['unreadable']!r}" if paused["unreadable"] else ""
+    return until + (f": {paused['reason']}" if paused["reason"] else "") + unreadable
+
+
+def _drain_row(drain: dict[str, Any]) -> str:
+    if drain["step"] is None:
+        return f"{drain['node']}: its mark cannot be read"
+    return f"{drain['node']}: {drain['step']} since {drain['since']} by {drain['holder']}"
+
+
+def _cooldown_row(cooldown: dict[str, Any]) -> str:
+    detail = f": {cooldown['detail']}" if cooldown["detail"] else ""
+    return f"{cooldown['node']}: until {cooldown['until']} after {cooldown['failures']} failures{detail}"
+
+
+def _owed_row(owed: dict[str, Any]) -> str:
+    return f"{owed['controller']}: {owed['pods']} pods, {owed['ready']} of them Ready, since {owed['since']}"

@@ -1,0 +1,128 @@
+"""Windows of the week in which drains may start, in the local time of a zone. Pure.
+
+A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that lies in the
+skipped hour does not open on that day; one that starts there opens when the hour has been skipped. When the clock is
+set back, a window in the repeated hour is open twice.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from rescheduler.errors import UsageError
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_NUMBER: Final = {day.lower(): number for number, day in enumerate(_DAYS)}
+_EVERY_DAY: Final = frozenset(range(len(_DAYS)))
+_TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
+_MINUTE: Final = timedelta(minutes=1)
+_DAY: Final = timedelta(days=1)
+#: Every window that ever opens does so within this many days, also if a day's opening is skipped by the clock.
+_SEARCHED_DAYS: Final = 15
+
+EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm'"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWindow:
+    """A window that is open on some days of the week. Across midnight, it belongs to the day on which it starts."""
+
+    text: str  #: as it was given
+    days: frozenset[int]  #: 0 is Monday
+    start: time
+    end: time  #: exclusive; not later than *start* means on the next day
+    zone: ZoneInfo
+
+    def is_open(self, now: datetime) -> bool:
+        """Return whether drains may start at *now*."""
+        local = now.astimezone(self.zone)
+        clock, day = local.time(), local.weekday()
+        if self.start < self.end:
+            return day in self.days and self.start <= clock < self.end
+        return (day in self.days and clock >= self.start) or ((day - 1) % 7 in self.days and clock < self.end)
+
+    def next_opening(self, now: datetime) -> datetime | None:
+        """Return the first moment after *now*, in UTC, at which the closed window opens. None: it never opens."""
+        first = now.astimezone(self.zone).date()
+        openings = (
+            moment
+            for number in range(_SEARCHED_DAYS)
+            for moment in self._starts(datetime.combine(first + number * _DAY, self.start))
+            if moment > now and self.is_open(moment)
+        )
+        return min(openings, default=None)
+
+    def _starts(self, local: datetime) -> Iterator[datetime]:
+        """Return the moments at which the wall clock shows *local*; if it skips *local*, the moment when it does."""
+        for fold in (0, 1):
+            moment = local.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
+            shown = self._wall_clock(moment)
+            while shown > local and self._wall_clock(moment - _MINUTE) > local:
+                moment -= _MINUTE
+            if shown >= local:
+                yield moment
+
+    def _wall_clock(self, moment: datetime) -> datetime:
+        return moment.astimezone(self.zone).replace(tzinfo=None)
+
+
+def parse_window(text: str) -> DrainWindow:
+    """Parse ``[DAYS] HH:MM-HH:MM [ZONE]``.
+
+    DAYS are days and ranges, separated by commas: ``Mon-Fri``, ``Sat,Sun``; all days if they are left out. ZONE is a
+    name of the IANA time zone database; UTC if it is left out. Raises UsageError.
+    """
+    words = text.split()
+    days = _EVERY_DAY
+    if words and not words[0][0].isdigit():
+        days = _days(words.pop(0), text)
+    if not words or len(words) > 2 or not (times := _TIMES.fullmatch(words[0])):  # noqa: PLR2004
+        raise UsageError(f"drain window {text!r}: {EXPECTED}")
+    start_hour, start_minute, end_hour, end_minute = times.groups()
+    start, end = time(int(start_hour), int(start_minute)), time(int(end_hour or 0), int(end_minute or 0))
+    if start == end and end_hour is not None:
+        raise UsageError(f"drain window {text!r}: it starts and ends at {start:%H:%M}; for whole days use 00:00-24:00")
+    return DrainWindow(text, days, start, end, _zone(words[1] if len(words) > 1 else "UTC", text))
+
+
+def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
+    """Return a message with the next opening if none of *windows* is open, or "". No windows means always open."""
+    if not windows or any(window.is_open(now) for window in windows):
+        return ""
+    opening = _next(windows, now)
+    if opening is None:
+        return "no drain window is open, and none opens within two weeks"
+    moment, window = opening
+    local = moment.astimezone(window.zone)
+    return (
+        f"no drain window is open; the next one opens at {moment:%Y-%m-%dT%H:%M:%SZ} "
+        f"({_DAYS[local.weekday()]} {local:%H:%M} {window.zone.key})"
+    )
+
+
+def _next(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
+    openings = ((window.next_opening(now), window) for window in windows)
+    known = [(moment, window) for moment, window in openings if moment is not None]
+    return min(known, key=lambda opening: opening[0], default=None)
+
+
+def _days(word: str, text: str) -> frozenset[int]:
+    days: set[int] = set()
+    for part in word.split(","):
+        first, dash, last = part.partition("-")
+        numbers = [_NUMBER.get(name.lower()) for name in ((first, last) if dash else (first, first))]
+        if numbers[0] is None or numbers[1] is None:
+            raise UsageError(f"drain window {text!r}: day {part!r}: expected {', '.join(_DAYS)} or a range; {EXPECTED}")
+        days.update((numbers[0] + step) % 7 for step in range((numbers[1] - numbers[0]) % 7 + 1))
+    return frozenset(days)
+
+
+def _zone(name: str, text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
+        raise UsageError(f"drain window {text!r}: zone {name!r}: {expected}") from None

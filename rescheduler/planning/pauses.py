@@ -1,0 +1,76 @@
+"""The pause that a person sets with an annotation of the Lease. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from rescheduler.planning.drainability import instant
+
+#: Annotation of the Lease: ``true``, or the end of the pause as an RFC 3339 time. Any other value also pauses drains.
+PAUSED: Final = "spot-rescheduler/paused"
+#: Annotation of the Lease: why drains are paused, for people.
+PAUSE_REASON: Final = "spot-rescheduler/pause-reason"
+
+#: Maximum length of a reason, in characters. It is part of log lines and Kubernetes Events.
+LONGEST_REASON: Final = 256
+
+_RFC3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManualPause:
+    """A pause that is in force."""
+
+    until: datetime | None = None  #: its end in UTC; None: until the annotation is removed
+    reason: str = ""
+    unreadable: str = ""  #: the value of the annotation if it cannot be read; "" if it can
+
+    @property
+    def text(self) -> str:
+        """Return a message in one line."""
+        until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
+        why = f": {self.reason}" if self.reason else ""
+        if not self.unreadable:
+            return f"drains are paused{until}{why}"
+        value = f"annotation {PAUSED}: {self.unreadable!r}, expected an RFC 3339 time or true"
+        return f"drains are paused{why} ({value})"
+
+
+def manual_pause(annotations: Mapping[str, str], now: datetime) -> ManualPause | None:
+    """Return the pause in the *annotations* of the Lease, or None if there is none or if it has ended."""
+    value = annotations.get(PAUSED)
+    if value is None:
+        return None
+    reason = one_line(annotations.get(PAUSE_REASON, ""))
+    if value == "true":
+        return ManualPause(None, reason)
+    until = _end(value)
+    if until is None:
+        return ManualPause(None, reason, one_line(value) or "empty")
+    return ManualPause(until, reason) if now < until else None
+
+
+def pause_annotations(until: datetime | None, reason: str) -> dict[str, str | None]:
+    """Return the annotations of a pause *until* a time, or until it is removed. None removes an annotation."""
+    end = "true" if until is None else f"{until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return {PAUSED: end, PAUSE_REASON: one_line(reason) or None}
+
+
+def one_line(text: str) -> str:
+    """Return *text* in one line of at most LONGEST_REASON characters."""
+    return " ".join(text.split())[:LONGEST_REASON]
+
+
+def _end(value: str) -> datetime | None:
+    """Parse an RFC 3339 time. Return None if *value* is not one."""
+    if not _RFC3339.fullmatch(value.upper()):
+        return None
+    try:
+        end = instant(value.upper())
+        return None if end is None else end.astimezone(UTC)
+    except OverflowError:
+        return None
