@@ -12,9 +12,6 @@ from rescheduler.planning.units import count
 #: Given ``namespace/name`` of a pod: its controller as ``Deployment data/api``.
 ControllerName: TypeAlias = Callable[[str], str]
 
-#: Names of at most this many pods of one controller are printed; ``-o wide`` prints all.
-_PODS_NAMED = 2
-
 
 def controllers_in(snapshot: Snapshot) -> ControllerName:
     """Return the lookup for the pods of *snapshot*. A pod that could not be read stands for itself."""
@@ -50,10 +47,10 @@ def blocker_lines(
 
 
 def _members(controller: str, pods: list[str], *, wide: bool) -> str:
-    """Return what follows the name of the controller: the number of its pods, and their names if they are few."""
-    if controller == f"Pod {pods[0]}":
+    """Return what follows the name of the controller: its only pod, or the number of its pods."""
+    if controller.startswith("Pod "):
         return ""
     names = ", ".join(pod.partition("/")[2] for pod in pods)
-    if not wide and len(pods) > _PODS_NAMED:
-        return f": {count(len(pods), 'pod')}"
-    return f": pod {names}" if len(pods) == 1 else f": {count(len(pods), 'pod')} ({names})"
+    if len(pods) == 1:
+        return f": pod {names}"
+    return f": {count(len(pods), 'pod')}" + (f" ({names})" if wide else "")

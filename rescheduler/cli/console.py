@@ -1,10 +1,11 @@
 """Text for people on standard output: its width, its line breaks, and whether it has colours."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,9 @@ import click
 
 #: Indentation of one level, in columns.
 _INDENT: Final = 2
+#: The space between a number and its unit or noun, where lines do not break, and what stands for it meanwhile.
+_AFTER_NUMBER: Final = re.compile(r"(?<=\d) (?=\S)")
+_GLUE: Final = "\0"
 #: Narrower terminals are treated as this wide.
 _NARROWEST: Final = 40
 
@@ -37,9 +41,14 @@ class Line:
         indent = " " * (_INDENT * self.level)
         if len(indent) + len(text) <= width:
             return [indent + text if text else ""]
-        return textwrap.wrap(
-            text, width, initial_indent=indent, subsequent_indent=indent + " " * _INDENT, break_on_hyphens=False
-        ) or [""]
+        pieces = textwrap.wrap(
+            _AFTER_NUMBER.sub(_GLUE, text),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent + " " * _INDENT,
+            break_on_hyphens=False,
+        )
+        return [piece.replace(_GLUE, " ") for piece in pieces]
 
 
 BLANK: Final = Line("")
@@ -55,18 +64,21 @@ def page_width() -> int:
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
+def rendered(lines: Iterable[Line], width: int, *, colours: bool = False) -> str:
+    """Return *lines* as text of at most *width* columns."""
+    return "\n".join(
+        click.style(piece, **dict(line.style)) if colours and line.style else piece
+        for line in lines
+        for piece in line.wrapped(width)
+    )
+
+
 def show(lines: Iterable[Line]) -> None:
     """Print *lines* on standard output, with colours if it is a terminal and ``NO_COLOR`` is not set."""
     colours = _has_colours()
     arrows = _can_print("→")
-    text = "\n".join(_printed(lines, page_width(), colours=colours))
+    text = rendered(lines, page_width(), colours=colours)
     click.echo(text if arrows else text.replace("→", "->"), color=colours)
-
-
-def _printed(lines: Iterable[Line], width: int, *, colours: bool) -> Iterator[str]:
-    for line in lines:
-        for piece in line.wrapped(width):
-            yield click.style(piece, **dict(line.style)) if colours and line.style else piece
 
 
 def _has_colours() -> bool:

@@ -57,8 +57,10 @@ class ExplainPage:
         yield styled(f"Pod {pod.key}, {where}{owner}", HEADING)
         yield from (Line(f"cannot be evicted: {item.reason}: {item.detail}", 1) for item in explanation.blockers)
         yield from self._accepting(explanation)
-        for nodes, refusals in self._rejecting(explanation):
-            yield Line(f"{count(len(nodes), 'node')} reject it: {_reasons(refusals)}", 1)
+        for nodes, refusals in explanation.rejecting():
+            yield Line(
+                f"{count(len(nodes), 'node')} {'rejects' if len(nodes) == 1 else 'reject'} it: {_reasons(refusals)}", 1
+            )
             if self._wide:
                 yield Line(", ".join(map(self._names.short, nodes)), 2)
         if not explanation.feasible and explanation.nodes:
@@ -87,18 +89,11 @@ class ExplainPage:
             f"{len(accepting)} of {count(total, 'spot node')} accept it" + (f": {names}{more}" if names else ""), 1
         )
 
-    def _rejecting(self, explanation: Explanation) -> list[tuple[list[str], Refusals]]:
-        """Return the nodes that share each set of refusals, most nodes first."""
-        groups: dict[int, list[str]] = {}
-        for node, number in zip(explanation.nodes, explanation.which.tolist(), strict=True):
-            if number:
-                groups.setdefault(number, []).append(node)
-        pairs = [(nodes, explanation.refusals[number]) for number, nodes in groups.items()]
-        return sorted(pairs, key=lambda pair: (-len(pair[0]), pair[1]))
-
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)
-        return f"smallest change: {change}" if change else "no single change on one node is enough"
+        return (
+            f"smallest change: {self._names.shorten_in(change)}" if change else "no single change on one node is enough"
+        )
 
 
 def _reasons(refusals: Refusals) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from rescheduler.cli.blockers import ControllerName, blocker_lines, by_controller
 from rescheduler.cli.console import BAD, BLANK, GOOD, Line, styled
@@ -13,12 +13,6 @@ from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.overview import Overview
 from rescheduler.planning.prices import HOURS_PER_MONTH
 from rescheduler.planning.units import age, count, cpu, memory, per_month
-
-_VERDICTS: Final = {
-    True: "can be drained, robust",
-    False: "can be drained, fragile: the pods fit only if the scheduler chooses these nodes",
-    None: "can be drained",
-}
 
 #: What two nodes must have in common to share a block: per reason its detail and the controllers of its pods.
 _Signature: TypeAlias = tuple[tuple[str, str, str], ...]
@@ -44,12 +38,15 @@ class NodeBlocks:
             yield from self._stays(rejected)
 
     def _plan(self, plan: Plan) -> Iterator[Line]:
-        yield styled(f"{self._heading(plan.node)}: {_VERDICTS[plan.robust]}", GOOD)
+        yield styled(f"{self._heading(plan.node)}: drainable", GOOD)
         yield Line(self._requests(plan.node), 1)
+        if plan.robust is False:
+            yield Line("fragile: the pods fit only if the scheduler chooses these nodes", 1)
         if not plan.placements:
             yield Line("no pods to move", 1)
         if plan.leaving:
-            yield Line(f"waits for {count(len(plan.leaving), 'pod')} that are being deleted", 1)
+            pods = "pod that is" if len(plan.leaving) == 1 else "pods that are"
+            yield Line(f"waits for {len(plan.leaving)} {pods} being deleted", 1)
         if plan.landing is not None and plan.landing.on_demand:
             spot, others = plan.landing.spot, plan.landing.on_demand
             yield Line(f"forecast: {count(spot, 'pod')} to spot nodes, {others} to other nodes", 1)
@@ -59,7 +56,7 @@ class NodeBlocks:
         targets = {str(placement.pod): placement.node for placement in plan.placements}
         for controller, pods in by_controller(targets, self.controller).items():
             nodes = Counter(targets[pod] for pod in pods)
-            number = f": {count(len(pods), 'pod')}" if controller != f"Pod {pods[0]}" else ""
+            number = "" if controller.startswith("Pod ") else f": {count(len(pods), 'pod')}"
             yield Line(f"{controller}{number} → {self._targets(nodes)}", 1)
 
     def _targets(self, nodes: Counter[str]) -> str:
@@ -101,7 +98,7 @@ class NodeBlocks:
         else:
             yield styled(f"{count(len(alike), 'node')} stay for the same reasons", BAD)
             for rejected in alike:
-                yield Line(f"{self._heading(rejected.node)}; {self._requests(rejected.node)}", 1)
+                yield Line(f"{self._heading(rejected.node)}, {self._requests(rejected.node)}", 1)
         yield from blocker_lines(
             [blocker for rejected in alike for blocker in rejected.blockers], self.controller, 1, wide=self.wide
         )

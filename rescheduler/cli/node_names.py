@@ -1,8 +1,8 @@
 """Short names of nodes: without the suffix that all of them have in common."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 #: Shorter suffixes are not worth an explanation.
@@ -18,18 +18,18 @@ class NodeNames:
     @classmethod
     def of(cls, names: Iterable[str]) -> "NodeNames":
         """Return the shortening for *names*: their common suffix, from a dot on, if it leaves something of each."""
-        reversed_names = [name[::-1] for name in names]
-        if len(reversed_names) < 2:  # noqa: PLR2004 - one name has nothing in common
-            return cls()
-        common = os.path.commonprefix(reversed_names)[::-1]
-        if any(len(name) == len(common) for name in reversed_names):
-            common = common[1:]
-        _, dot, rest = common.partition(".")
-        return cls(dot + rest if len(rest) >= _LEAST else "")
+        parts = [name.split(".")[:0:-1] for name in names]  # of each name, from the end, without the first part
+        common = list(takewhile(lambda equal: len(set(equal)) == 1, zip(*parts, strict=False)))
+        suffix = "".join(f".{equal[0]}" for equal in reversed(common))
+        return cls(suffix if len(parts) > 1 and len(suffix) > _LEAST else "")
 
     def short(self, name: str) -> str:
         """Return *name* without the suffix."""
         return name.removesuffix(self.suffix)
+
+    def shorten_in(self, text: str) -> str:
+        """Return *text* with the suffix left out of each node name that it contains."""
+        return text.replace(self.suffix, "") if self.suffix else text
 
     @property
     def note(self) -> str:

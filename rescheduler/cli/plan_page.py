@@ -14,10 +14,12 @@ from rescheduler.cli.node_names import NodeNames
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.overview import Lever, Overview, Totals
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.units import count, per_month, resources
+from rescheduler.planning.units import count, cpu, memory, per_month
 
 #: Levers shown without ``-o wide``.
 _LEVERS_SHOWN: Final = 10
+
+_GIB: Final = 1 << 30
 
 #: Reasons of which the pod that is named is only the first that found no place.
 _OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
@@ -52,34 +54,34 @@ class _Summary:
     def headline(self) -> str:
         """Return the answer in one sentence."""
         overview, planning = self.overview, self.overview.planning
-        freed = overview.freed
-        if freed.per_month is not None:
-            saves = f", saving {per_month(freed.per_month, overview.prices.currency)}"
-        else:
-            saves = f", freeing {resources(freed.cpu, freed.memory)}" if freed.nodes else ""
-        sentence = f"{len(planning.plans)} of {count(planning.on_demand_nodes, 'on-demand node')} can be drained{saves}"
-        return f"{sentence}{self._main_obstacle()}."
+        total = count(planning.on_demand_nodes, "on-demand node")
+        verb = "is" if planning.on_demand_nodes == 1 else "are"
+        worth = f" ({self._worth(overview.freed)})" if planning.plans else ""
+        return f"{len(planning.plans)} of {total} {verb} drainable{worth}{self._main_obstacle()}."
+
+    def _worth(self, totals: Totals) -> str:
+        if totals.per_month is not None:
+            return per_month(totals.per_month, self.overview.prices.currency)
+        return f"{cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))}"
 
     def _main_obstacle(self) -> str:
-        """Return the last part of the sentence: the most useful lever, or the most frequent obstacle."""
+        """Return the last part of the sentence: the most useful lever, or else the most frequent obstacle."""
         if self.overview.levers:
-            lever = self.overview.levers[0]
-            return f"; {lever.controller} keeps {len(lever.nodes)} ({lever.reason})"
-        nodes = self._obstacles()
-        if not nodes:
+            obstacle, number = self.overview.levers[0].controller, len(self.overview.levers[0].nodes)
+        elif nodes := self._obstacles():
+            obstacle, number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
+        else:
             return ""
-        (controller, reason), number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
-        return f"; {controller} keeps {number} ({reason})" if controller else f"; {reason} keeps {number}"
+        return f"; {obstacle.rpartition(' ')[2]} blocks {number}"
 
-    def _obstacles(self) -> Counter[tuple[str, str]]:
-        """Return the number of nodes by controller ("" for obstacles of the node itself) and reason."""
-        nodes: Counter[tuple[str, str]] = Counter()
+    def _obstacles(self) -> Counter[str]:
+        """Return the number of nodes by controller, or by reason if a node itself is blocked or spot is full."""
+        nodes: Counter[str] = Counter()
         for verdict in self.overview.planning.rejected:
             nodes.update(
                 {
-                    ("" if pod is None or blocker.reason in _OF_THE_NODE else self.controller(pod), str(blocker.reason))
-                    for blocker in verdict.blockers
-                    for pod in (blocker.pod,)
+                    str(item.reason) if item.pod is None or item.reason in _OF_THE_NODE else self.controller(item.pod)
+                    for item in verdict.blockers
                 }
             )
         return nodes
@@ -105,19 +107,19 @@ class _Summary:
         yield styled(f"Freed by moving {count(pods, 'pod')} to {spot}", HEADING)
         yield from _table(
             [(name or "(unknown type)", *self._amounts(totals)) for name, totals in overview.freed_by_type.items()]
-            + [("in total", *self._amounts(overview.freed)), ("of on-demand", *self._amounts(overview.on_demand))]
+            + [("in total", *self._amounts(overview.freed)), ("all on-demand", *self._amounts(overview.on_demand))]
         )
 
     def _amounts(self, totals: Totals) -> tuple[str, ...]:
-        cpu, _, memory = resources(totals.cpu, totals.memory).partition(", ")
         price = "" if totals.per_month is None else per_month(totals.per_month, self.overview.prices.currency)
         unpriced = f"{count(totals.unpriced, 'node')} without a price" if totals.unpriced and price else ""
-        return count(totals.nodes, "node"), cpu, memory, price, unpriced
+        return count(totals.nodes, "node"), f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price, unpriced
 
     def _kept(self) -> Iterator[Line]:
         rejected = self.overview.planning.rejected
         nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
-        yield styled(f"{count(len(rejected), 'node')} cannot be drained (a node can have several reasons)", HEADING)
+        stay = "stays" if len(rejected) == 1 else "stay"
+        yield styled(f"{count(len(rejected), 'node')} {stay} (a node can have several reasons)", HEADING)
         rows = sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
         yield from _table([(reason, count(number, "node")) for reason, number in rows])
 
@@ -131,6 +133,11 @@ class _Summary:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
         for assumption in self.overview.assumptions:
             yield Line(f"Assumed: {assumption}")
+
+
+def _rounded(amount: int, unit: int) -> int:
+    """Round *amount* to a multiple of *unit*, unless it is small."""
+    return amount if amount < 10 * unit else round(amount / unit) * unit
 
 
 def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:

@@ -36,14 +36,17 @@ class Explanation:
         """Return the nodes that accept the pod."""
         return [node for node, number in zip(self.nodes, self.which, strict=True) if number == 0]
 
-    def counts(self) -> list[tuple[int, Refusals]]:
-        """Return how many nodes share each set of refusals, most nodes first.
+    def rejecting(self) -> list[tuple[list[str], Refusals]]:
+        """Return the nodes that share each set of refusals, most nodes first.
 
-        Nodes that accept the pod are not counted.
+        Nodes that accept the pod are left out.
         """
-        numbers, counts = np.unique(self.which[self.which > 0], return_counts=True)
-        pairs = [(int(count), self.refusals[number]) for number, count in zip(numbers, counts, strict=True)]
-        return sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+        groups: dict[int, list[str]] = {}
+        for node, number in zip(self.nodes, self.which.tolist(), strict=True):
+            if number:
+                groups.setdefault(number, []).append(node)
+        pairs = ((nodes, self.refusals[number]) for number, nodes in groups.items())
+        return sorted(pairs, key=lambda pair: (-len(pair[0]), pair[1]))
 
 
 def explain(

@@ -28,11 +28,6 @@ def memory(amount: int) -> str:
     return f"{_decimal(value, 1)} {_MEMORY_UNITS[unit]}"
 
 
-def resources(millicores: int, memory_bytes: int) -> str:
-    """Return CPU and memory: ``7.5 vCPU, 12.3 GiB``."""
-    return f"{cpu(millicores)} vCPU, {memory(memory_bytes)}"
-
-
 def money(amount: Decimal, currency: str) -> str:
     """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency it is a bare number."""
     number = f"{amount:,.0f}" if amount >= _WHOLE_FROM else f"{amount:,.2f}"

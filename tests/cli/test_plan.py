@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.text import Text
+import yaml
 
 from rescheduler.cli import main
 from tests.planning.builders import ON_DEMAND, budget, node, pod
@@ -17,6 +17,22 @@ CLUSTER = [
     pod("w-2", "od", labels={"app": "w"}),
     budget("b", "w", allowed=1),
 ]
+
+
+PAGE = """\
+0 of 1 on-demand node is drainable; default/w blocks 1.
+
+1 node stays (a node can have several reasons)
+  pod-disruption-budget  1 node
+
+Nodes in drain order
+
+od, a: stays
+  requests 2 of 4 vCPU, 0 B of 16 GiB
+  pod-disruption-budget: PodDisruptionBudget default/b allows 1 evictions now,
+    2 of its pods are on this node
+    ReplicaSet default/w: pod w-2
+"""
 
 
 @pytest.fixture
@@ -70,19 +86,50 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
 
 
-def test_a_pipe_gets_whole_lines_without_animation_even_with_forced_colours(
+def test_a_pipe_gets_no_colours_and_no_animation_even_if_they_are_forced(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def printed() -> tuple[str, bytes]:
         with pytest.raises(SystemExit):
             main(["plan", "--snapshot", str(dump)])
         found = capfdbinary.readouterr()
-        return Text.from_ansi(found.out.decode()).plain, found.err
+        return found.out.decode(), found.err
 
+    monkeypatch.setenv("COLUMNS", "80")
     plain = printed()
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert printed() == plain
-    assert (
-        "default/w-2: PodDisruptionBudget default/b allows 1 evictions now, 2 of its pods are on this node" in plain[0]
-    )
-    assert plain[1] == b""
+    assert plain == (PAGE, b"")
+
+
+def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    planned_once = planned(capfdbinary, dump)
+    with pytest.raises(SystemExit):
+        main(["plan", "--snapshot", str(dump), "-o", "yaml"])
+    written = yaml.safe_load(capfdbinary.readouterr().out)
+    assert written["summary"].pop("seconds") >= 0
+    assert planned_once["summary"].pop("seconds") >= 0
+    assert written == planned_once
+
+
+def test_the_amounts_of_nodes_and_sums(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    load = planned(capfdbinary, dump, "--budgets-in-steps")
+    totals = {
+        "nodes": 1,
+        "cpu": 4.0,
+        "memory": 16 << 30,
+        "price_per_hour": None,
+        "price_per_month": None,
+        "nodes_without_price": 1,
+    }
+    added = ("instance_type", "zone", "created", "cpu", "memory", "requested_cpu", "requested_memory", "price_per_hour")
+    assert [load["nodes"][0][field] for field in added] == ["", "a", None, 4.0, 16 << 30, 2.0, 0, None]
+    sums = ("freed", "on_demand", "currency", "levers", "levers_complete", "assumptions")
+    assert [load["summary"][field] for field in sums] == [
+        totals | {"by_instance_type": {"": totals}},
+        totals,
+        "",
+        [],
+        True,
+        [],
+    ]

@@ -1,0 +1,90 @@
+"""Tests of text for people: line breaks, colours, encodings, short names of nodes."""
+
+import io
+import sys
+
+import pytest
+
+from rescheduler.cli.console import BAD, Line, page_width, rendered, show, styled
+from rescheduler.cli.node_names import NodeNames
+
+LONG = "n" * 60
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "pieces"),
+    [
+        (Line(""), 40, [""]),
+        (Line("short"), 40, ["short"]),
+        (Line("two  columns", 1), 40, ["  two  columns"]),
+        (Line("wraps at blanks"), 12, ["wraps at", "  blanks"]),
+        (Line("wraps at blanks", 1), 12, ["  wraps at", "    blanks"]),
+        (Line("requests 12.3 GiB"), 14, ["requests", "  12.3 GiB"]),
+        (Line("a-name-with-dashes stays whole"), 26, ["a-name-with-dashes stays", "  whole"]),
+        (Line(f"node {LONG}"), 40, ["node " + LONG[:35], "  " + LONG[35:]]),
+        (Line("escape \x1b[31m and line\nbreak"), 40, ["escape ?[31m and line?break"]),
+    ],
+)
+def test_lines_are_wrapped(line: Line, width: int, pieces: list[str]) -> None:
+    assert line.wrapped(width) == pieces
+
+
+@pytest.mark.parametrize(("columns", "width"), [("120", 120), ("20", 40), ("0", 80), ("wide", 80), (None, 80)])
+def test_the_width_of_a_page_in_a_pipe(monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "__stdout__", io.StringIO())
+    assert page_width() == width
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=str,
+)
+def test_colours(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    terminal = Terminal(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    lines = [styled("a node", BAD)]
+    show(lines)
+    assert terminal.buffer.getvalue().decode() == rendered(lines, 80, colours=coloured) + "\n"
+    assert (rendered(lines, 80, colours=coloured) == "a node") is not coloured
+
+
+def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    show([Line("pod → node")])
+    assert output.buffer.getvalue() == b"pod -> node\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "suffix"),
+    [
+        (["ip-1.eu-west-1.compute.internal", "ip-2.eu-west-1.compute.internal"], ".eu-west-1.compute.internal"),
+        (["ip-1.eu-west-1.compute.internal", "ip-1.eu-west-2.compute.internal"], ".compute.internal"),
+        (["a.internal", "b.internal"], ".internal"),
+        (["a.b.internal", "b.internal"], ".internal"),
+        (["internal.internal", "b.internal"], ".internal"),
+        (["a.local", "b.local"], ""),
+        (["ip-1.eu-west-1.compute.internal", "node"], ""),
+        (["ip-1.eu-west-1.compute.internal"], ""),
+        (["node-1", "node-2"], ""),
+        ([], ""),
+    ],
+)
+def test_the_common_suffix_of_node_names(names: list[str], suffix: str) -> None:
+    shortened = NodeNames.of(names)
+    assert shortened == NodeNames(suffix)
+    assert [shortened.short(name) + suffix for name in names] == names
+    assert bool(shortened.note) is bool(suffix)

@@ -1,0 +1,184 @@
+"""Tests of the page of ``plan`` for values that the sample does not have: levers, prices, long names, no nodes."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pytest
+
+from rescheduler.cli.console import rendered
+from rescheduler.cli.plan_page import page
+from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.overview import Lever, Overview, overview
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
+from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
+
+TYPE = "node.kubernetes.io/instance-type"
+NODES = [node(f"od-{i}", ON_DEMAND, labels={TYPE: "m5.2xlarge"}) for i in range(3)] + [node("spot-1"), node("spot-2")]
+PRICES = PriceList({("m5.2xlarge", "", False): Decimal("0.384")}, currency="$")
+CACHE = Blocker(Reason.NO_ROOM, "its nodeSelector pool=ci matches no spot node", "ci/cache-1")
+STORAGE = Blocker(Reason.LOCAL_STORAGE, "local volume tmp would be lost", "data/api-1")
+DISABLED = Blocker(Reason.SCALE_DOWN_DISABLED, "it has the annotation x")
+LEVERS = (
+    Lever(
+        "Deployment ci/ci-cache",
+        Reason.NO_ROOM,
+        "nodeSelector pool=ci",
+        nodes=("od-0", "od-1", "od-2"),
+        frees=("od-0",),
+        together_with=("Deployment data/api: emptyDir tmp",),
+        frees_together=("od-0", "od-1"),
+    ),
+    Lever("Pod ci/job", Reason.NO_CONTROLLER, "it has no controller", nodes=("od-2",)),
+)
+
+
+def placement(name: str, target: str) -> Placement:
+    namespace, _, short = name.partition("/")
+    return Placement(PodRef(namespace, short, f"uid-{short}"), target)
+
+
+def planning(*verdicts: Verdict, **more: bool | int) -> Planning:
+    return Planning(verdicts, len(verdicts), 2, **more)  # type: ignore[arg-type]
+
+
+def lines(result: Overview, objects: Sequence[Manifest], *, wide: bool = False, width: int = 80) -> list[str]:
+    return rendered(page(result, snapshot(objects), Policy(), NOW, wide=wide), width).splitlines()
+
+
+def summed_up(
+    plans: Planning, objects: Sequence[Manifest], prices: PriceList, levers: Sequence[Lever] = ()
+) -> Overview:
+    return overview(plans, snapshot(objects), prices, levers)
+
+
+def test_levers_come_between_the_sums_and_the_nodes() -> None:
+    plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
+    text = lines(summed_up(plans, NODES, PRICES, LEVERS), NODES)
+    assert text == [
+        "0 of 3 on-demand nodes are drainable; ci/ci-cache blocks 3.",
+        "",
+        "3 nodes stay (a node can have several reasons)",
+        "  no-room-on-spot  3 nodes",
+        "",
+        "What would free more, the most useful first",
+        "  Deployment ci/ci-cache: nodeSelector pool=ci (no-room-on-spot) keeps 3 nodes;",
+        "    alone it would free 1 (m5.2xlarge, 280 $/month), with Deployment data/api:",
+        "    emptyDir tmp 2 (m5.2xlarge, 561 $/month)",
+        "  Pod ci/job: it has no controller (no-controller) keeps 1 node; alone it would",
+        "    free none",
+        "",
+        "Nodes in drain order",
+        "",
+        "3 nodes stay for the same reasons",
+        *(f"  od-{i}, m5.2xlarge, a, 280 $/month, requests 0 of 4 vCPU, 0 B of 16 GiB" for i in range(3)),
+        "  no-room-on-spot: its nodeSelector pool=ci matches no spot node",
+        "    Pod ci/cache-1",
+    ]
+
+
+HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
+    "all, with prices": (
+        planning(*(Plan(f"od-{i}", ()) for i in range(3))),
+        PRICES,
+        "3 of 3 on-demand nodes are drainable (841 $/month).",
+    ),
+    "all, without prices": (
+        planning(*(Plan(f"od-{i}", ()) for i in range(3))),
+        PriceList(),
+        "3 of 3 on-demand nodes are drainable (12 vCPU, 48 GiB).",
+    ),
+    "a controller that blocks the most": (
+        planning(
+            Rejected("od-0", (STORAGE,)), Rejected("od-1", (STORAGE, DISABLED)), Rejected("od-2", (DISABLED, CACHE))
+        ),
+        PRICES,
+        "0 of 3 on-demand nodes are drainable; data/api-1 blocks 2.",
+    ),
+    "a reason of the nodes": (
+        planning(Rejected("od-0", (DISABLED,)), Rejected("od-1", (DISABLED,)), Plan("od-2", ())),
+        PRICES,
+        "1 of 3 on-demand nodes are drainable (280 $/month); scale-down-disabled blocks 2.",
+    ),
+    "no room, whichever pod was the first": (
+        planning(Rejected("od-0", (CACHE,))),
+        PRICES,
+        "0 of 1 on-demand node is drainable; no-room-on-spot blocks 1.",
+    ),
+    "no nodes": (planning(), PRICES, "0 of 0 on-demand nodes are drainable."),
+}
+
+
+@pytest.mark.parametrize(("plans", "prices", "sentence"), HEADLINES.values(), ids=HEADLINES)
+def test_the_first_sentence(plans: Planning, prices: PriceList, sentence: str) -> None:
+    assert lines(summed_up(plans, NODES, prices), NODES, width=200)[0] == sentence
+
+
+def test_what_limits_the_result_is_told() -> None:
+    nothing = Planning((), 0, 0, timed_out=True, upper_bound=4)
+    result = overview(nothing, snapshot([]), PriceList(), assumptions=["no PodDisruptionBudget in the file"])
+    assert lines(result, []) == [
+        "0 of 0 on-demand nodes are drainable.",
+        "",
+        "The search timed out; at most 4 nodes can be drained.",
+        "No node has the label node-role.kubernetes.io/worker (--on-demand-node-label).",
+        "No node has the label node-role.kubernetes.io/spot-worker (--spot-node-label).",
+        "Assumed: no PodDisruptionBudget in the file",
+    ]
+
+
+PLAN = Plan(
+    "od-0",
+    (placement("shop/web-1", "spot-1"), placement("shop/web-2", "spot-2"), placement("shop/web-3", "spot-1")),
+    leaving=(PodRef("shop", "old", "uid-old"),),
+    robust=False,
+    landing=Landing(2, 1),
+    forecast=(placement("shop/web-1", "spot-1"), placement("shop/web-2", "od-1"), placement("shop/web-3", "spot-1")),
+)
+WEB = [pod(f"shop/web-{i}", "od-0") for i in (1, 2, 3)]
+
+
+def block(*, wide: bool) -> list[str]:
+    text = lines(summed_up(planning(PLAN), NODES + WEB, PriceList()), NODES + WEB, wide=wide)
+    return text[text.index("Nodes in drain order") + 2 :]
+
+
+def test_pods_are_grouped_by_controller() -> None:
+    assert block(wide=False) == [
+        "od-0, m5.2xlarge, a: drainable",
+        "  requests 3 of 4 vCPU, 0 B of 16 GiB",
+        "  fragile: the pods fit only if the scheduler chooses these nodes",
+        "  waits for 1 pod that is being deleted",
+        "  forecast: 2 pods to spot nodes, 1 to other nodes",
+        "  ReplicaSet shop/web: 3 pods → spot-1 (2), spot-2",
+    ]
+
+
+def test_wide_names_each_pod_and_what_the_scheduler_would_choose() -> None:
+    assert block(wide=True)[5:] == [
+        "  shop/web-1 (ReplicaSet shop/web) → spot-1",
+        "  shop/web-2 (ReplicaSet shop/web) → spot-2; the scheduler would prefer od-1",
+        "  shop/web-3 (ReplicaSet shop/web) → spot-1",
+    ]
+
+
+def test_wide_shows_each_node_by_itself() -> None:
+    plans = planning(*(Rejected(f"od-{i}", (STORAGE,)) for i in range(3)))
+    text = lines(summed_up(plans, NODES, PRICES), NODES, wide=True)
+    assert [line for line in text if line.endswith(": stays")] == [
+        f"od-{i}, m5.2xlarge, a, 280 $/month: stays" for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("wide", [False, True])
+def test_long_names_are_complete(width: int, wide: bool) -> None:
+    name, target, long_pod = "n" * 60, "s" * 60, "p" * 63
+    objects = [node(name, ON_DEMAND), node(target), pod(f"shop/{long_pod}", name)]
+    plan = Plan(name, (placement(f"shop/{long_pod}", target),))
+    stuck = Rejected(name, (Blocker(Reason.POD_STUCK_TERMINATING, "it is stuck", f"shop/{long_pod}"),))
+    for verdict, wanted in ((plan, {name, target}), (stuck, {name, long_pod})):
+        text = lines(summed_up(planning(verdict), objects, PriceList()), objects, wide=wide, width=width)
+        assert [line for line in text if len(line) > width] == []
+        together = "".join(line.strip() for line in text)
+        assert {part for part in wanted if part not in together} == set()

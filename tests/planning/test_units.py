@@ -1,0 +1,91 @@
+"""Tests of amounts as people write them."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from rescheduler.planning.units import age, count, cpu, memory, money, per_month
+from tests.planning.builders import NOW
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("millicores", "text"),
+    [
+        (0, "0"),
+        (50, "0.05"),
+        (125, "0.125"),
+        (999, "0.999"),
+        (1000, "1"),
+        (7500, "7.5"),
+        (7910, "7.9"),
+        (1_200_000, "1,200"),
+    ],
+)
+def test_cpu(millicores: int, text: str) -> None:
+    assert cpu(millicores) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1 << 20, "1 MiB"),
+        (512 << 20, "512 MiB"),
+        (1023 << 20, "1,023 MiB"),
+        (GIB - 1, "1 GiB"),
+        (int(12.3 * GIB), "12.3 GiB"),
+        (1536 * GIB, "1.5 TiB"),
+        (2000 << 50, "2,000 PiB"),
+    ],
+)
+def test_memory(amount: int, text: str) -> None:
+    assert memory(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        ("280.32", "$", "280 $"),
+        ("99.999", "$", "100.00 $"),
+        ("9.5", "EUR", "9.50 EUR"),
+        ("0", "", "0.00"),
+        ("12345.6", "", "12,346"),
+    ],
+)
+def test_money(amount: str, currency: str, text: str) -> None:
+    assert money(Decimal(amount), currency) == text
+
+
+def test_a_monthly_price() -> None:
+    assert per_month(Decimal("280.32"), "$") == "280 $/month"
+    assert per_month(Decimal("280.32"), "") == "280/month"
+
+
+@pytest.mark.parametrize(
+    ("ago", "text"),
+    [
+        (dt.timedelta(seconds=20), "20s"),
+        (dt.timedelta(seconds=119), "119s"),
+        (dt.timedelta(minutes=50), "50m"),
+        (dt.timedelta(hours=30), "30h"),
+        (dt.timedelta(days=3, hours=5), "3d"),
+        (dt.timedelta(days=400), "400d"),
+        (dt.timedelta(minutes=-5), "0s"),
+    ],
+    ids=str,
+)
+def test_age(ago: dt.timedelta, text: str) -> None:
+    assert age((NOW - ago).isoformat(), NOW) == text
+
+
+@pytest.mark.parametrize("created", [None, "", "yesterday"])
+def test_an_unknown_age_is_left_out(created: str | None) -> None:
+    assert age(created, NOW) == ""
+
+
+def test_counts() -> None:
+    assert [count(number, "pod") for number in (0, 1, 2, 1200)] == ["0 pods", "1 pod", "2 pods", "1,200 pods"]

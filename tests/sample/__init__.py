@@ -1,0 +1,1 @@
+"""The sample cluster of the documentation, and the pages that the program prints for it."""

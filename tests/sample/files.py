@@ -1,0 +1,87 @@
+"""The files of the sample: the dump, its prices, and the pages that the program prints for them."""
+
+import csv
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from predicates.snapshot import Snapshot
+from rescheduler.cli.console import rendered
+from rescheduler.cli.explain_page import ExplainPage
+from rescheduler.cli.plan_page import page
+from rescheduler.planning.overview import overview
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
+from tests.planning.builders import snapshot
+from tests.sample import cluster
+
+_DOCS: Final = Path(__file__).parents[2] / "docs"
+DUMP: Final = _DOCS / "sample.json.gz"
+PRICES: Final = _DOCS / "sample-prices.csv"
+PAGES: Final = Path(__file__).with_name("pages")
+WIDTHS: Final = (80, 120, 200)
+
+_POLICY: Final = Policy(budgets_in_steps=True)
+_CIRCUMSTANCES: Final = Circumstances(cluster.NOW)
+
+
+def dump() -> bytes:
+    """Return the sample as ``kubectl get … -o json`` would print it, without indentation."""
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "List", "items": list(cluster.items())}, separators=(",", ":")
+    ).encode()
+
+
+def packed() -> bytes:
+    """Return the dump as gzip, without a time, so that it is the same in every run."""
+    return gzip.compress(dump(), 9, mtime=0)
+
+
+def prices() -> PriceList:
+    """Return the prices of the sample, in dollars."""
+    with PRICES.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    keys = [(row["instance_type"], row["zone"], row["capacity_type"] == "spot") for row in rows]
+    return PriceList({key: Decimal(row["price"]) for key, row in zip(keys, rows, strict=True)}, currency="$")
+
+
+def pages() -> dict[str, str]:
+    """Return the pages for the sample by file name."""
+    objects = snapshot(cluster.items())
+    planner = Planner(objects, _POLICY)
+    return {
+        f"{command}-{width}.txt": text + "\n"
+        for width in WIDTHS
+        for command, text in (
+            ("plan", _plan(objects, planner, width)),
+            ("wide", _plan(objects, planner, width, wide=True)),
+            ("explain", _explain(objects, planner, width)),
+        )
+    }
+
+
+def _plan(objects: Snapshot, planner: Planner, width: int, *, wide: bool = False) -> str:
+    result = overview(planner.plan_all(_CIRCUMSTANCES), objects, prices())
+    return rendered(page(result, objects, _POLICY, cluster.NOW, wide=wide), width)
+
+
+def _explain(objects: Snapshot, planner: Planner, width: int) -> str:
+    """Return what ``explain NODE`` prints for the nodes that run the cache of the CI."""
+    explained = ExplainPage(planner, objects, _CIRCUMSTANCES, wide=False)
+    nodes = [machine.name for machine in cluster.machines() if "pool" in machine.labels]
+    parts = [explained.node(name) for name in nodes]
+    parts += [
+        explained.pod(planner.explain(pod, _CIRCUMSTANCES)) for pod in planner.must_move(nodes[0], _CIRCUMSTANCES)
+    ]
+    return "\n".join(rendered(part, width) for part in parts)
+
+
+def write() -> None:
+    """Write the dump and the pages."""
+    DUMP.write_bytes(packed())
+    PAGES.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (PAGES / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,67 @@
+"""The committed sample is what its generator makes, and the program answers its question on the first line."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.sample import files
+
+_ROOT: Final = files.DUMP.parents[1]
+_KIB: Final = 1024
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return files.pages()
+
+
+def test_the_committed_dump_is_the_generated_one() -> None:
+    assert gzip.decompress(files.DUMP.read_bytes()) == files.dump()
+
+
+def test_the_dump_is_reproducible_and_small() -> None:
+    assert files.packed() == files.packed()
+    assert files.DUMP.read_bytes()[4:8] == bytes(4)  # the time of a gzip file
+    assert files.DUMP.stat().st_size < 200 * _KIB
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in files.PAGES.iterdir()))
+def test_pages(pages: dict[str, str], name: str) -> None:
+    """If a change of the pages is intended, ``python -m tests.sample`` writes them again."""
+    assert pages[name] == (files.PAGES / name).read_text(encoding="utf-8")
+
+
+def test_every_page_is_committed(pages: dict[str, str]) -> None:
+    assert sorted(pages) == sorted(path.name for path in files.PAGES.iterdir())
+
+
+def test_the_first_line_answers_the_question(pages: dict[str, str]) -> None:
+    first = pages["plan-80.txt"].partition("\n")[0]
+    assert re.fullmatch(
+        r"\d+ of 30 on-demand nodes are drainable \([\d,]+ \$/month\); [a-z]+/[a-z-]+ blocks \d\.", first
+    )
+
+
+def printed(*arguments: str, columns: str | None = None) -> str:
+    """Return what the program prints into a pipe."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+    environment = kept | ({"COLUMNS": columns} if columns else {}) | {"PYTHONPATH": str(_ROOT)}
+    command = [sys.executable, "-m", "rescheduler", *arguments, "--snapshot", str(files.DUMP)]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=120, env=environment, cwd=_ROOT)
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("command", [("plan",), ("plan", "-o", "wide"), ("explain",)], ids=" ".join)
+@pytest.mark.parametrize("columns", [None, "80", "120", "200"])
+def test_a_pipe_gets_lines_that_fit(command: tuple[str, ...], columns: str | None) -> None:
+    text = printed(*command, columns=columns)
+    width = int(columns or 80)
+    assert [line for line in text.splitlines() if len(line) > width] == []
+    assert max(map(len, text.splitlines())) > min(width, 120) - 20  # the width is used
+    assert "…" not in text
+    assert "\x1b" not in text
