@@ -31,9 +31,9 @@ def pack(folder: Path, version: str, epoch: int, target: Path) -> Path:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mtime, entry.mode = len(content), epoch, _MODE
             archive.addfile(entry, io.BytesIO(content))
-    made = target / f"{folder.name}-{version}.tgz"
-    made.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
-    return made
+    path = target / f"{folder.name}-{version}.tgz"
+    path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+    return path
 
 
 def stamped(chart: str, version: str) -> str:

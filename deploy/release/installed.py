@@ -26,19 +26,19 @@ class Installed:
 
     def check(self, version: str) -> None:
         """See that the program tells its version, and plans the sample. Raises ReleaseError."""
-        told = self._run("version")
-        if told.split()[:2] != ["rescheduler", version]:
-            raise ReleaseError(f"rescheduler version: {told!r}, expected {version}")
+        answer = self._run("version")
+        if answer.split()[:2] != ["rescheduler", version]:
+            raise ReleaseError(f"rescheduler version: {answer!r}, expected {version}")
         summary = json.loads(self._run("plan", f"--snapshot={SAMPLE}", "-o", "json"))["summary"]
-        found = {key: summary[key] for key in ("on_demand_nodes", "spot_nodes", "drainable_nodes", "pods_to_move")}
-        if set(found.values()) != {1}:
-            raise ReleaseError(f"rescheduler plan: {found}, expected 1 of each")
+        counts = {key: summary[key] for key in ("on_demand_nodes", "spot_nodes", "drainable_nodes", "pods_to_move")}
+        if set(counts.values()) != {1}:
+            raise ReleaseError(f"rescheduler plan: {counts}, expected 1 of each")
 
     def bill(self, version: str) -> sbom.Json:
         """The SBOM of the environment. Raises ReleaseError."""
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
-        made = _done([*command, "--output-format", "JSON", str(self._python)])
-        return sbom.subject(json.loads(made), version)
+        inventory = _done([*command, "--output-format", "JSON", str(self._python)])
+        return sbom.subject(json.loads(inventory), version)
 
     @property
     def _python(self) -> Path:

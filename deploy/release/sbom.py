@@ -15,7 +15,7 @@ Json = dict[str, Any]
 def subject(document: Json, version: str) -> Json:
     """*document*, which cyclonedx-py made of an environment, with our own package as what it is about."""
     components = list(document.get("components", ()))
-    ours = [one for one in components if _plain(one.get("name", "")) == NAME]
+    ours = [component for component in components if _plain(component.get("name", "")) == NAME]
     if len(ours) != 1:
         raise ReleaseError(f"SBOM: expected {NAME} once among the components, it is there {len(ours)} times")
     about = {
@@ -26,7 +26,7 @@ def subject(document: Json, version: str) -> Json:
         "purl": f"pkg:pypi/{NAME}@{version}",
         "licenses": [{"license": {"id": "Apache-2.0"}}],
     }
-    others = [one for one in components if one is not ours[0]]
+    others = [component for component in components if component is not ours[0]]
     return {**document, "metadata": {**document.get("metadata", {}), "component": about}, "components": others}
 
 
@@ -42,17 +42,17 @@ def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
     _expect(about.get("name") == NAME and bool(about.get("version")), f"metadata.component: expected {NAME}")
     components = document.get("components", [])
     _expect(bool(components), "components: expected some")
-    for one in components:
-        name = one.get("name")
+    for component in components:
+        name = component.get("name")
         for key in ("type", "name", "version", "purl", "bom-ref"):
-            _expect(bool(one.get(key)), f"component {name}: expected {key}")
+            _expect(bool(component.get(key)), f"component {name}: expected {key}")
         _expect(
-            one["version"] in locked.get(_plain(name), ()),
-            f"component {name} {one['version']}: expected what the lock file pins: "
+            component["version"] in locked.get(_plain(name), ()),
+            f"component {name} {component['version']}: expected what the lock file pins: "
             f"{', '.join(sorted(locked.get(_plain(name), ()))) or 'nothing'}",
         )
-    references = {about["bom-ref"], *(one["bom-ref"] for one in components)}
-    named = {one["ref"] for one in document.get("dependencies", ())}
+    references = {about["bom-ref"], *(component["bom-ref"] for component in components)}
+    named = {dependency["ref"] for dependency in document.get("dependencies", ())}
     _expect(references <= named, f"dependencies: missing {sorted(references - named)}")
     _expect("file://" not in repr(document), "a path of this machine is in it")
 
@@ -63,14 +63,14 @@ def pins(lock: str) -> dict[str, frozenset[str]]:
     Raises ReleaseError for a package without hashes.
     """
     blocks = re.split(r"\n(?=[A-Za-z0-9])", lock)
-    found: dict[str, frozenset[str]] = {}
+    versions: dict[str, frozenset[str]] = {}
     for block in blocks:
         if match := _PIN.match(block):
             _expect("--hash=sha256:" in block, f"lock file: {match[1]} has no hash")
             name = _plain(match[1])
-            found[name] = found.get(name, frozenset()) | {match[2]}
-    _expect(bool(found), "lock file: it pins nothing")
-    return found
+            versions[name] = versions.get(name, frozenset()) | {match[2]}
+    _expect(bool(versions), "lock file: it pins nothing")
+    return versions
 
 
 def _expect(holds: bool, complaint: str) -> None:  # noqa: FBT001

@@ -55,10 +55,10 @@ class CallReport:
         self._calls.labels(call.method, call.code.name).inc()
         self._seconds.labels(call.method).observe(call.seconds)
         level = NOTICE if call.method in ORDERS else logging.DEBUG
-        log.log(level, "%s", told(call))
+        log.log(level, "%s", log_line(call))
 
 
-def told(call: AnsweredCall) -> str:
+def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
     answer = call.code.name + (f": {_short(call.words)}" if call.words else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])

@@ -89,9 +89,9 @@ def _certificates(settings: Serving) -> Certificates | None:
 def _stopping() -> Iterator[threading.Event]:
     stop = threading.Event()
 
-    def told(name: str) -> None:
+    def stop_on(name: str) -> None:
         log.warning("%s: stopping after running calls are answered", name)
         stop.set()
 
-    with on_signals(told):
+    with on_signals(stop_on):
         yield stop

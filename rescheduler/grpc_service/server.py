@@ -40,7 +40,7 @@ _GRACE: Final = 30.0  #: seconds for running calls when the service stops
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
 
 Verb: TypeAlias = Callable[[Message, Call], Message]
-Told: TypeAlias = Callable[[AnsweredCall], object]
+OnCall: TypeAlias = Callable[[AnsweredCall], object]
 
 log = logging.getLogger(__name__)
 
@@ -51,18 +51,18 @@ def serving(
     address: ListenAddress,
     clock: Clock,
     certificates: Certificates | None,
-    told: Told = lambda _: None,
+    on_call: OnCall = lambda _: None,
 ) -> Iterator[int]:
     """Serve for the block; yield the port. At the end, running calls are waited for.
 
-    *told* is called with each completed call.
+    *on_call* is called with each completed call.
 
     Raises ReschedulerError if the address cannot be used.
     """
     threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
     server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
     standing = _standing(spare)
-    server.add_generic_rpc_handlers((_handlers(service, clock, told),))
+    server.add_generic_rpc_handlers((_handlers(service, clock, on_call),))
     health_pb2_grpc.add_HealthServicer_to_server(standing, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=_described())
@@ -125,12 +125,12 @@ def _described() -> DescriptorPool:
     return wire.POOL
 
 
-def _handlers(service: ProviderService, clock: Clock, told: Told) -> Any:
+def _handlers(service: ProviderService, clock: Clock, on_call: OnCall) -> Any:
     methods = wire.POOL.FindServiceByName(SERVICE).methods_by_name
     verbs = service.verbs()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(name, GetMessageClass(method.input_type), verbs[name], clock, told),
+            _answering(name, GetMessageClass(method.input_type), verbs[name], clock, on_call),
             # Requests are decoded by the verb: for invalid bytes, gRPC itself would return INTERNAL.
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
@@ -139,7 +139,9 @@ def _handlers(service: ProviderService, clock: Clock, told: Told) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _answering(name: str, kind: Any, verb: Verb, clock: Clock, told: Told) -> Callable[[bytes, Any], Message | None]:
+def _answering(
+    name: str, kind: Any, verb: Verb, clock: Clock, on_call: OnCall
+) -> Callable[[bytes, Any], Message | None]:
     def answer(raw: bytes, context: Any) -> Message | None:
         began = clock.monotonic()
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
@@ -148,7 +150,7 @@ def _answering(name: str, kind: Any, verb: Verb, clock: Clock, told: Told) -> Ca
             code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have answered
         by = caller(context.peer(), context.auth_context())
         seconds = clock.monotonic() - began
-        told(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
+        on_call(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:
             context.abort(code, message)

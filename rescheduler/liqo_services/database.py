@@ -57,15 +57,15 @@ def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN EXCLUSIVE")
     with connection:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (current,) = connection.execute("PRAGMA user_version").fetchone()
         tables = {_spaced(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-        if found == 0 and not tables:
+        if current == 0 and not tables:
             for statement in schema:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
             return
-        if found not in {0, version}:
-            raise UsageError(f"it has version {found}, expected {version}")
+        if current not in {0, version}:
+            raise UsageError(f"it has version {current}, expected {version}")
         if tables != {_spaced(statement) for statement in schema}:
             raise UsageError("it is another program's database")
         (damage,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,7 +1,5 @@
 """JSON over HTTP for backends: deadlines, retries only where they are safe, typed errors, no secrets in messages."""
 
-import datetime as dt
-import email.utils
 import http
 import math
 import threading
@@ -19,7 +17,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
-from rescheduler.net.retries import attempts
+from rescheduler.net.retries import TooLate, attempts, pause, retry_after_seconds
 from rescheduler.net.transport import Bounds, Transport, way_out
 
 #: What decoding a response may raise: invalid JSON, an unexpected shape, or too deep nesting.
@@ -35,10 +33,6 @@ _UNSENT = (
     httpx2.UnsupportedProtocol,
     httpx2.ProxyError,
 )
-_BACK_OFF = tenacity.wait_random_exponential(multiplier=0.4, max=10)
-_LEAST_PAUSE = 0.25  #: seconds, even if the server asks for less
-_UNTOLD_PAUSE = 1.0  #: seconds at least after a 429 without Retry-After
-_LONGEST_WAIT = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
 _LONGEST_PATIENCE = 600.0  #: seconds without requests at most, so that one wrong header cannot block the client
 _OWN_FAULTS = frozenset({500, 503})
 _FAULTS = 500  #: and above; gateways use further codes, such as 520 to 529
@@ -173,8 +167,8 @@ class JsonClient:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(again),
-            wait=_pause,
-            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | _TooLate(self._clock, deadline),
+            wait=pause,
+            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | TooLate(self._clock, deadline),
             sleep=self._sleep,
             reraise=True,
         )
@@ -253,7 +247,7 @@ class JsonClient:
             return answer
         words = " ".join(self._words(answer.body).split())[:_MAX_TEXT]
         line = self._line(what, f"{_status(answer.status)}{': ' if words else ''}{words}")
-        wait = _retry_after(answer.headers.get("retry-after", ""), self._clock.now())
+        wait = retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.now())
         match answer.status:
             case 401 | 403:
                 raise AuthError(line)
@@ -275,36 +269,6 @@ class JsonClient:
     def _sleep(self, seconds: float) -> None:
         if self._clock.wait(seconds, self._closed):
             raise Unsent(f"{self._system}: closed while waiting for a retry")
-
-
-class _TooLate(tenacity.stop.stop_base):
-    """Stop retrying if the next pause would end at the deadline or later."""
-
-    def __init__(self, clock: Clock, deadline: float) -> None:
-        self._clock, self._deadline = clock, deadline
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
-        return self._clock.monotonic() + retry_state.upcoming_sleep >= self._deadline
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, errors.Retryable) else None
-    if asked is None:
-        return max(_BACK_OFF(state), _UNTOLD_PAUSE if isinstance(error, RateLimited) else 0.0)
-    return max(asked, _LEAST_PAUSE)
-
-
-def _retry_after(value: str, now: dt.datetime) -> float | None:
-    """Parse a Retry-After header into seconds (RFC 9110, 10.2.3); `None` if it is invalid."""
-    if value.isascii() and value.isdigit():
-        return min(float(value), _LONGEST_WAIT)
-    try:
-        moment = email.utils.parsedate_to_datetime(value)
-        wait = (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - now).total_seconds()
-    except (ValueError, OverflowError):
-        return None
-    return min(max(0.0, wait), _LONGEST_WAIT)
 
 
 def _status(code: int) -> str:

@@ -1,12 +1,25 @@
-"""Which calls are retried: none within a loop that repeats them anyway.
+"""Retries of requests: how often, and the pauses between them.
 
-Otherwise the attempts of both loops would multiply.
+Within a loop that repeats its requests anyway, each request is sent once. Otherwise the attempts of both loops would
+multiply.
 """
 
+import datetime as dt
+import email.utils
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
+
+import tenacity
+
+from rescheduler import errors
+from rescheduler.clock import Clock
+
+_BACK_OFF: Final = tenacity.wait_random_exponential(multiplier=0.4, max=10)
+_LEAST_PAUSE: Final = 0.25  #: seconds, even if the server asks for less
+_UNTOLD_PAUSE: Final = 1.0  #: seconds at least after a 429 without Retry-After
+_LONGEST_WAIT: Final = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
 
 _repeated: Final[ContextVar[bool]] = ContextVar("repeated", default=False)
 
@@ -24,3 +37,34 @@ def one_attempt() -> Iterator[None]:
 def attempts(limit: int) -> int:
     """Return how often to send a request that may be sent *limit* times: once within `one_attempt`."""
     return 1 if _repeated.get() else limit
+
+
+class TooLate(tenacity.stop.stop_base):
+    """Stop retrying if the next pause would end at the deadline or later."""
+
+    def __init__(self, clock: Clock, deadline: float) -> None:
+        self._clock, self._deadline = clock, deadline
+
+    def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
+        return self._clock.monotonic() + retry_state.upcoming_sleep >= self._deadline
+
+
+def pause(state: tenacity.RetryCallState) -> float:
+    """Return the seconds until the next attempt: what the server asks for, otherwise a random exponential back-off."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, errors.Retryable) else None
+    if asked is None:
+        return max(_BACK_OFF(state), _UNTOLD_PAUSE if isinstance(error, errors.RateLimited) else 0.0)
+    return max(asked, _LEAST_PAUSE)
+
+
+def retry_after_seconds(value: str, now: dt.datetime) -> float | None:
+    """Parse a Retry-After header into seconds (RFC 9110, 10.2.3); `None` if it is invalid."""
+    if value.isascii() and value.isdigit():
+        return min(float(value), _LONGEST_WAIT)
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+        wait = (moment.replace(tzinfo=moment.tzinfo or dt.UTC) - now).total_seconds()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(0.0, wait), _LONGEST_WAIT)

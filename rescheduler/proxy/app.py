@@ -239,8 +239,8 @@ class ProxyApplication:
 
 def _tell(scope: Scope, answer: Response) -> None:
     """Log the result of an update: the client may not keep responses."""
-    said = json.loads(bytes(answer.body)) if answer.body else {}
-    words = " ".join(": ".join(text for text in (said.get("message"), said.get("detail")) if text).split())
+    document = json.loads(bytes(answer.body)) if answer.body else {}
+    words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())
     level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
     log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")
 

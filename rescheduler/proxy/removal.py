@@ -211,7 +211,7 @@ class RemovalProgress:
         """Drop the failures: other machines were removed instead."""
         self.failures.clear()
 
-    def told(self, wanted: int) -> str:
+    def result_text(self, wanted: int) -> str:
         """Return what to report about a success; raise UpdateFailed if nothing was done."""
         why = "; ".join(self.failures)
         if not self.failures:

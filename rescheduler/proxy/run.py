@@ -83,8 +83,8 @@ def run(
         standing = AlwaysLeading(health)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)
-        told = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
-        report = tee(Logs(), Metrics(registry), metrics, status, told)
+        kube_events = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
+        report = tee(Logs(), Metrics(registry), metrics, status, kube_events)
         address = parts.enter_context(_pages(application(registry, health, status), pages, other_port=other_port))
         threads = parts.enter_context(running_threads())
         with keys_as(lambda key: _BACKEND_KEYS[key]):

@@ -57,7 +57,7 @@ class PoolUpdates:
             removal.failed(500, f"the pool must keep {least}")
         wanted = max(desired, members.active - removal.gone - removal.ordered)
         self._settle(wanted, "; ".join(self._lost(began)), removal, deadline)
-        return removal.told(members.active - desired)
+        return removal.result_text(members.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
         """Terminate a machine; a machine that is gone, or whose termination we requested, counts as terminated."""
@@ -74,7 +74,7 @@ class PoolUpdates:
                 self._settle(order.desired - 1, words, removal, deadline)
             elif self._asked(lambda: self._pool.desired_size(deadline=deadline)) >= order.desired:
                 removal.failed(502, f"the pool's desired size was not lowered: {words}")
-        return removal.told(1)
+        return removal.result_text(1)
 
     def dispose(self, machine: str) -> str:
         """Dispose of a machine; its protection is removed only when its node is empty."""
@@ -83,7 +83,7 @@ class PoolUpdates:
         way = self._ways.replace if listed is None or listed.membership.evictable else self._ways.dispose
         removal = RemovalProgress(gone=int(listed is None))
         self._end(listed, way, removal, deadline)
-        return removal.told(1)
+        return removal.result_text(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
         """Drain the node, detach its machine from the pool, and let the node accept pods again."""
@@ -96,7 +96,7 @@ class PoolUpdates:
         if node := self._node_of(listed, deadline):
             removal = RemovalProgress()
             removal.drain(self._viable(node), self._ways.keep)
-            removal.told(1)
+            removal.result_text(1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
 

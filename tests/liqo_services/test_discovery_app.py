@@ -13,7 +13,7 @@ import pytest
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.liqo_services.discovery.app import AgentUpdates, ClientAccess, discovery
-from rescheduler.liqo_services.discovery.messages import Said
+from rescheduler.liqo_services.discovery.messages import Description
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, Word
 from rescheduler.liqo_services.node_manager import catalog
 from rescheduler.liqo_services.serving import HttpsListener, serving
@@ -126,7 +126,9 @@ def test_omitted_fields_are_kept_and_null_means_unknown(make: MakeDiscovery) -> 
 
 def test_an_agents_update_is_merged_with_a_secret(make: MakeDiscovery) -> None:
     service = make()
-    service.store.change(SECRET, {"turin": Word(Said(kubeconfig="k", resources={"cpu": "4"}))}, (), service.clock.now())
+    service.store.change(
+        SECRET, {"turin": Word(Description(kubeconfig="k", resources={"cpu": "4"}))}, (), service.clock.now()
+    )
     service.update({"name": "turin", "price": 0.5})
     listed = service.list()
     assert [(each["kubeconfig"], each["resources"], each["price"]) for each in listed] == [("k", {"cpu": "4"}, 0.5)]

@@ -7,7 +7,7 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rescheduler.liqo_services.discovery.messages import Said
+from rescheduler.liqo_services.discovery.messages import Description
 from rescheduler.liqo_services.discovery.metrics import DiscoveryMetrics
 from rescheduler.liqo_services.discovery.run import STEP_SECONDS, DiscoveryLoop
 from rescheduler.liqo_services.discovery.secrets import Secrets
@@ -26,7 +26,7 @@ class ThreeRounds(StepClock):
     def wait(self, seconds: float, until: threading.Event) -> bool:
         self.waits.append(seconds)
         if len(self.waits) == 3:
-            self.rounds.told("SIGTERM")
+            self.rounds.stop_on("SIGTERM")
         return super().wait(seconds, until)
 
 
@@ -36,8 +36,13 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
     secrets.unreadable = {"broken": "info: expected JSON"}
     clock.rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(registry), clock)
     soon = clock.now() + dt.timedelta(seconds=STEP_SECONDS)
-    store.change(SECRET, {"milan": Word(Said(price=1.0))}, (), clock.now())
-    store.change(AGENT, {"turin": Word(Said(price=1.0), soon), "milan": Word(Said(), soon)}, (), clock.now())
+    store.change(SECRET, {"milan": Word(Description(price=1.0))}, (), clock.now())
+    store.change(
+        AGENT,
+        {"turin": Word(Description(price=1.0), soon), "milan": Word(Description(), soon)},
+        (),
+        clock.now(),
+    )
     with caplog.at_level(logging.WARNING, logger="rescheduler"):
         clock.rounds.run()
     assert clock.waits == [STEP_SECONDS] * 3

@@ -14,8 +14,8 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.liqo_services.discovery.messages import Said
-from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, first_look, reflector, resource, said
+from rescheduler.liqo_services.discovery.messages import Description
+from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, description_of, first_look, reflector, resource
 from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.conftest import kubeconfig as server_config
@@ -24,7 +24,7 @@ from tests.liqo_services.kubeconfigs import kubeconfig
 
 SECRETS = resource("demo", "autoscaling=true")
 INFO = {"resources": {"cpu": "8", "memory": "16Gi"}, "labels": {"country": "it", "hasGPU": "false"}, "hasNat": True}
-SAID = Said(
+DESCRIPTION = Description(
     kubeconfig=kubeconfig(),
     resources={"cpu": "8", "memory": "16Gi"},
     labels={"country": "it", "hasGPU": "false"},
@@ -102,9 +102,9 @@ def test_secrets_are_listed_and_watched(
     with watching(client, clock, store) as secrets:
         becomes(store, clock, {"one", "three"})
         assert secrets.read
-    request = store.said(SECRET, "one", clock.now())
-    assert request == msgspec.structs.replace(SAID, price=0.25, free={"cpu": "2"})
-    assert store.said(SECRET, "three", clock.now()) == SAID
+    request = store.description(SECRET, "one", clock.now())
+    assert request == msgspec.structs.replace(DESCRIPTION, price=0.25, free={"cpu": "2"})
+    assert store.description(SECRET, "three", clock.now()) == DESCRIPTION
     queries = [request.query for request in (*edge.seen(), *edge.seen(watch=True))]
     assert {query["labelSelector"] for query in queries} == {"autoscaling=true"}
     assert [query["resourceVersion"] for query in queries if "watch" in query] == ["10", "12"]
@@ -146,8 +146,8 @@ def test_events_that_could_not_be_stored_are_requested_again(
 def test_deletions_between_watches_are_detected_by_the_next_list(
     edge: ScriptedApiServer, client: Client, clock: HastyClock, store: ClusterStore
 ) -> None:
-    store.change(SECRET, {"of-the-last-run": Word(SAID)}, (), clock.now())
-    store.change(AGENT, {"of-an-agent": Word(SAID)}, (), clock.now())
+    store.change(SECRET, {"of-the-last-run": Word(DESCRIPTION)}, (), clock.now())
+    store.change(AGENT, {"of-an-agent": Word(DESCRIPTION)}, (), clock.now())
     edge.on("GET", SECRETS.path, page(secret("one"), secret("two")), page(secret("one"), version="20"))
     edge.on_watch(SECRETS.path, WatchReply((gone(),)), WatchReply(end="hang"))
     with watching(client, clock, store):
@@ -157,7 +157,7 @@ def test_deletions_between_watches_are_detected_by_the_next_list(
 def test_failures_of_the_api_server_remove_no_clusters(
     edge: ScriptedApiServer, client: Client, clock: HastyClock, store: ClusterStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.change(SECRET, {"of-the-last-run": Word(SAID)}, (), clock.now())
+    store.change(SECRET, {"of-the-last-run": Word(DESCRIPTION)}, (), clock.now())
     edge.on("GET", SECRETS.path, *[status(500, "etcd is away")] * 4, ResetReply(), page(secret("one")))
     with caplog.at_level(logging.WARNING, logger="rescheduler"), watching(client, clock, store) as secrets:
         eventually(lambda: "etcd is away" in caplog.text, 60)
@@ -219,12 +219,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_errors_name_the_key(fact: str) -> None:
     obj, message = WRONG[fact]
     with pytest.raises(UsageError) as caught:
-        said(_decoded(obj))
+        description_of(_decoded(obj))
     assert str(caught.value).startswith(message)
 
 
 def test_a_secret_without_a_kubeconfig_describes_a_peered_cluster() -> None:
-    assert said(_decoded(secret("one", kubeconfig=b""))).kubeconfig is None
+    assert description_of(_decoded(secret("one", kubeconfig=b""))).kubeconfig is None
 
 
 def test_an_invalid_namespace_is_a_usage_error() -> None:

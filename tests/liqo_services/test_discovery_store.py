@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from rescheduler.errors import InputError, UsageError
-from rescheduler.liqo_services.discovery.messages import Listed, Said
+from rescheduler.liqo_services.discovery.messages import Description, Listed
 from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
 from rescheduler.liqo_services.node_manager import store as records
 from tests.providers.clocks import START as NOW
 
 SECOND = dt.timedelta(seconds=1)
 LATER = NOW + dt.timedelta(minutes=5)
-DESCRIBED = Said(kubeconfig="k", resources={"cpu": "8"}, labels={"country": "it"}, has_nat=True, price=2.0)
+DESCRIBED = Description(kubeconfig="k", resources={"cpu": "8"}, labels={"country": "it"}, has_nat=True, price=2.0)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_new_database_is_empty(store: ClusterStore) -> None:
 
 def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store: ClusterStore) -> None:
     store.change(SECRET, {"one": Word(DESCRIBED)}, (), NOW)
-    description = Said(price=0.5, free={"cpu": "3"}, has_nat=False)
+    description = Description(price=0.5, free={"cpu": "3"}, has_nat=False)
     store.change(AGENT, {"one": Word(description, expires=LATER)}, (), NOW + SECOND)
     both = Listed(
         name="one",
@@ -75,7 +75,12 @@ def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store:
 
 def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
     store.change(SECRET, {"one": Word(DESCRIBED), "two": Word(DESCRIBED)}, (), NOW)
-    store.change(AGENT, {"one": Word(Said(price=1.0), LATER), "three": Word(Said(price=1.0), LATER)}, (), NOW)
+    store.change(
+        AGENT,
+        {"one": Word(Description(price=1.0), LATER), "three": Word(Description(price=1.0), LATER)},
+        (),
+        NOW,
+    )
     assert store.change(AGENT, {}, ("one", "unknown"), NOW) == 1
     assert names(store) == ["one", "three", "two"]
     store.replace(SECRET, {"two": Word(DESCRIBED)}, NOW)
@@ -84,13 +89,16 @@ def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
 
 def test_entries_of_a_source_are_kept_until_they_expire(store: ClusterStore) -> None:
     store.change(AGENT, {"one": Word(DESCRIBED, LATER)}, (), NOW)
-    assert store.said(AGENT, "one", NOW) == DESCRIBED
-    assert (store.said(SECRET, "one", NOW), store.said(AGENT, "one", LATER)) == (Said(), Said())
+    assert store.description(AGENT, "one", NOW) == DESCRIBED
+    assert (store.description(SECRET, "one", NOW), store.description(AGENT, "one", LATER)) == (
+        Description(),
+        Description(),
+    )
 
 
 def test_changes_are_atomic(store: ClusterStore) -> None:
     store.change(AGENT, {"one": Word(DESCRIBED, LATER)}, (), NOW)
-    broken = Word(Said(price=object()), LATER)  # type: ignore[arg-type]
+    broken = Word(Description(price=object()), LATER)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         store.change(AGENT, {"two": Word(DESCRIBED, LATER), "three": broken}, ("one",), NOW)
     assert names(store) == ["one"]
@@ -110,10 +118,10 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
     program.write_text(
         "import os, signal, sys\n"
         "from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, Word\n"
-        "from rescheduler.liqo_services.discovery.messages import Said\n"
+        "from rescheduler.liqo_services.discovery.messages import Description\n"
         "from tests.providers.clocks import START\n"
         "store = ClusterStore(sys.argv[1])\n"
-        "store.change(AGENT, {'one': Word(Said(price=1.0))}, (), START)\n"
+        "store.change(AGENT, {'one': Word(Description(price=1.0))}, (), START)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, program, path], env={"PYTHONPATH": "."}, timeout=120, check=False)
@@ -191,7 +199,7 @@ def test_databases_of_other_programs_are_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str) -> None:
-    words = {f"cluster-{number}": Word(Said(labels={"a": "b" * 200})) for number in range(100)}
+    words = {f"cluster-{number}": Word(Description(labels={"a": "b" * 200})) for number in range(100)}
     store.change(SECRET, words, (), NOW)
     store.close()
     with Path(path).open("r+b") as file:
@@ -202,16 +210,16 @@ def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str)
 
 
 def test_a_damaged_entry_is_reported_without_its_content(store: ClusterStore, path: str) -> None:
-    store.change(SECRET, {"one": Word(Said(kubeconfig="token: sesame"))}, (), NOW)
+    store.change(SECRET, {"one": Word(Description(kubeconfig="token: sesame"))}, (), NOW)
     store.close()
     _changed(Path(path), "UPDATE clusters SET said = substr(said, 1, 20)")
     again = ClusterStore(path)
-    with pytest.raises(InputError, match=r"^--database: it is damaged: an entry is not a Said$"):
+    with pytest.raises(InputError, match=r"^--database: it is damaged: an entry is not a Description$"):
         again.clusters(NOW)
     again.close()
 
 
 def test_secrets_are_not_printed() -> None:
-    description = Said(kubeconfig="token: sesame", price=1.0)
+    description = Description(kubeconfig="token: sesame", price=1.0)
     listed = Listed(name="one", kubeconfig="token: sesame", last_seen=NOW)
-    assert (repr(description), repr(listed)) == ("Said(kubeconfig, price)", "Listed(one)")
+    assert (repr(description), repr(listed)) == ("Description(kubeconfig, price)", "Listed(one)")

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.cloudpool.server import Server
 from rescheduler.clock import SystemClock
-from rescheduler.grpc_service.calls import AnsweredCall, CallReport, caller, told
+from rescheduler.grpc_service.calls import AnsweredCall, CallReport, caller, log_line
 from rescheduler.observe.logs import NOTICE
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from rescheduler.providers.externalgrpc import codec, wire
@@ -91,13 +91,13 @@ LINES: dict[str, tuple[AnsweredCall, str]] = {
 
 @pytest.mark.parametrize(("call", "line"), LINES.values(), ids=LINES)
 def test_an_order_is_logged_in_one_line(call: AnsweredCall, line: str) -> None:
-    assert told(call) == line
+    assert log_line(call) == line
 
 
 def test_callers_cannot_fill_the_log() -> None:
     many = [wire.ExternalGrpcNode(name="n" * 10_000) for _ in range(10_000)]
     request = wire.NodeGroupDeleteNodesRequest(id="g" * 10_000, nodes=many)
-    line = told(AnsweredCall("NodeGroupDeleteNodes", request, "me", StatusCode.OK))
+    line = log_line(AnsweredCall("NodeGroupDeleteNodes", request, "me", StatusCode.OK))
     assert len(line) < 60_000
     assert line.endswith(" and 9900 more: OK")
 

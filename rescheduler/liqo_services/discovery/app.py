@@ -19,7 +19,7 @@ from rescheduler.errors import Forbidden, UsageError
 from rescheduler.liqo_services import answers
 from rescheduler.liqo_services.connection import peer
 from rescheduler.liqo_services.discovery import checks
-from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Said, Updated, UpdateRequest
+from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Description, Updated, UpdateRequest
 from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, Word
 
 _MOST: Final = 1000  #: clusters in one update
@@ -74,7 +74,7 @@ class AgentUpdates:
             values = _validated(update)
         except UsageError as error:
             raise UsageError(f"cluster {update.name}: {error}") from error
-        before = self._store.said(AGENT, update.name, now)
+        before = self._store.description(AGENT, update.name, now)
         return Word(msgspec.structs.replace(before, **values), now + lasting)
 
 
@@ -88,7 +88,7 @@ def _validated(update: ClusterUpdate) -> Mapping[str, Any]:
         "price": checks.price,
         "free": lambda free: checks.quantities(free, "free"),
     }
-    given = {name: getattr(update, name) for name in Said.__struct_fields__}
+    given = {name: getattr(update, name) for name in Description.__struct_fields__}
     return {
         name: None if value is None else rules[name](value)
         for name, value in given.items()

@@ -41,10 +41,10 @@ def cluster_id(name: str) -> str:
     return name
 
 
-def quantities(found: Quantities, where: str) -> dict[str, str]:
-    """Return *found* as strings. Raises UsageError for invalid or negative quantities."""
-    _bounded(found, where)
-    for name, amount in found.items():
+def quantities(amounts: Quantities, where: str) -> dict[str, str]:
+    """Return *amounts* as strings. Raises UsageError for invalid or negative quantities."""
+    _bounded(amounts, where)
+    for name, amount in amounts.items():
         if not _RESOURCE.fullmatch(name):
             raise UsageError(f"{where}: {name[:70]!r}: expected the name of a resource, such as cpu or nvidia.com/gpu")
         try:
@@ -53,24 +53,24 @@ def quantities(found: Quantities, where: str) -> dict[str, str]:
             raise UsageError(f"{where}.{name}: {error}") from error
         if negative:
             raise UsageError(f"{where}.{name}: expected 0 or more, got {amount}")
-    return {name: str(amount).strip() for name, amount in found.items()}
+    return {name: str(amount).strip() for name, amount in amounts.items()}
 
 
-def labels(found: Mapping[str, str]) -> dict[str, str]:
-    """Return *found* if its entries are short and printable. Raises UsageError."""
-    _bounded(found, "labels")
-    for key, value in found.items():
+def labels(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return *texts* if its entries are short and printable. Raises UsageError."""
+    _bounded(texts, "labels")
+    for key, value in texts.items():
         if not key or not all(len(text) <= _LONGEST and text.isprintable() for text in (key, value)):
             expected = f"at most {_LONGEST} printable characters"
             raise UsageError(f"labels: {key[:70]!r}: expected a key and a value of {expected}")
-    return dict(found)
+    return dict(texts)
 
 
-def price(found: float) -> float:
-    """Return *found* if it is a valid price per hour. Raises UsageError."""
-    if not 0 <= found <= DEAREST:
-        raise UsageError(f"price: expected 0 to {DEAREST:g}, got {found}")
-    return found
+def price(number: float) -> float:
+    """Return *number* if it is a valid price per hour. Raises UsageError."""
+    if not 0 <= number <= DEAREST:
+        raise UsageError(f"price: expected 0 to {DEAREST:g}, got {number}")
+    return number
 
 
 def kubeconfig(text: str) -> str:
@@ -113,6 +113,6 @@ def _foreign(part: Any, where: str) -> Iterator[str]:
             yield from _foreign(value, f"{where}[{index}]")
 
 
-def _bounded(found: Mapping[str, object], where: str) -> None:
-    if len(found) > _MOST:
-        raise UsageError(f"{where}: expected at most {_MOST} entries, got {len(found)}")
+def _bounded(entries: Mapping[str, object], where: str) -> None:
+    if len(entries) > _MOST:
+        raise UsageError(f"{where}: expected at most {_MOST} entries, got {len(entries)}")

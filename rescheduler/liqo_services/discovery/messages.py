@@ -14,7 +14,7 @@ from rescheduler.net.config_files import Duration, Section
 Quantities: TypeAlias = dict[str, str | int | float]
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One source's description of a cluster; `None` is unknown. ``repr`` contains no secrets."""
 
     kubeconfig: str | None = None
@@ -24,13 +24,13 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     price: float | None = None  #: per hour
     free: dict[str, str] | None = None  #: the currently free part of the resources
 
-    def over(self, other: "Said") -> "Said":
+    def over(self, other: "Description") -> "Description":
         """Return this description, with its unknown values taken from *other*."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(other, **given)
 
     def __repr__(self) -> str:
-        return f"Said({', '.join(name for name in self.__struct_fields__ if getattr(self, name) is not None)})"
+        return f"Description({', '.join(name for name in self.__struct_fields__ if getattr(self, name) is not None)})"
 
 
 class Listed(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ def run(settings: DiscoverySettings, logs: Logging) -> int:
         secrets = _watching(parts, settings, store, clock)
         registry = CollectorRegistry()
         rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(registry), clock)
-        parts.enter_context(on_signals(rounds.told))
+        parts.enter_context(on_signals(rounds.stop_on))
         parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages, HEALTH_FLAG))
         updates = AgentUpdates(store, clock, settings.expire_after)
         app = discovery(store, updates, settings.access, clock)
@@ -77,7 +77,7 @@ class DiscoveryLoop:
         self._stop = threading.Event()
         self.health = Health(clock, STEP_SECONDS, lambda: secrets is None or secrets.read)
 
-    def told(self, signal: str) -> None:
+    def stop_on(self, signal: str) -> None:
         log.warning("%s: stopping after running calls are answered", signal)
         self._stop.set()
 

@@ -20,7 +20,7 @@ from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import structs
 from rescheduler.liqo_services.discovery import checks
-from rescheduler.liqo_services.discovery.messages import Info, Said
+from rescheduler.liqo_services.discovery.messages import Description, Info
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, Word
 
 KIND: Final = "Secret"
@@ -88,7 +88,7 @@ class Secrets:
     def _word(self, secret: Secret) -> Word | None:
         """Return the Secret's description; log a warning and return `None` if it is invalid."""
         try:
-            return Word(said(secret))
+            return Word(description_of(secret))
         except UsageError as error:
             self._refuse(secret.metadata.name, str(error))
         return None
@@ -98,7 +98,7 @@ class Secrets:
         log.warning("Secret %s/%s is ignored: %s", self._namespace, name, why)
 
 
-def said(secret: Secret) -> Said:
+def description_of(secret: Secret) -> Description:
     """Decode a Secret. Raises UsageError that names the key and the expectation."""
     checks.cluster_id(secret.metadata.name)
     data = secret.data or {}
@@ -112,7 +112,7 @@ def said(secret: Secret) -> Said:
         kubeconfig = data.get("kubeconfig", b"").decode()
     except UnicodeDecodeError:
         raise UsageError("kubeconfig: expected UTF-8") from None
-    return Said(
+    return Description(
         kubeconfig=checks.kubeconfig(kubeconfig) if kubeconfig else None,
         resources=checks.quantities(info.resources, "info.resources"),
         labels=checks.labels(info.labels),

@@ -16,7 +16,7 @@ import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.liqo_services.database import decoded, opened
-from rescheduler.liqo_services.discovery.messages import Listed, Said
+from rescheduler.liqo_services.discovery.messages import Description, Listed
 
 SECRET: Final = "secret"  # noqa: S105 - a kind of source
 AGENT: Final = "agent"
@@ -44,7 +44,7 @@ SET said = excluded.said, last_seen = excluded.last_seen, expires = excluded.exp
 class Word:
     """A source's description of a cluster and when it expires; `None`: never."""
 
-    said: Said
+    description: Description
     expires: dt.datetime | None = None
 
 
@@ -67,21 +67,27 @@ class ClusterStore:
         with self._changing() as connection:
             rows = connection.execute(query, (now.timestamp(),)).fetchall()
         words: dict[str, dict[str, tuple[str, float]]] = {}
-        for name, source, said, last_seen in rows:
-            words.setdefault(name, {})[source] = (said, last_seen)
+        for name, source, text, last_seen in rows:
+            words.setdefault(name, {})[source] = (text, last_seen)
         return [_listed(name, by_source) for name, by_source in words.items()]
 
-    def said(self, source: str, name: str, now: dt.datetime) -> Said:
+    def description(self, source: str, name: str, now: dt.datetime) -> Description:
         """Return the description by *source*; an empty one if there is none."""
         query = "SELECT said FROM clusters WHERE source = ? AND name = ? AND (expires IS NULL OR expires > ?)"
         with self._changing() as connection:
             row = connection.execute(query, (source, name, now.timestamp())).fetchone()
-        return _decoded(row[0]) if row else Said()
+        return _decoded(row[0]) if row else Description()
 
     def change(self, source: str, words: Mapping[str, Word], gone: Collection[str], now: dt.datetime) -> int:
         """Store *words* and delete *gone*, completely or not at all; return how many of the latter existed."""
         rows = [
-            (name, source, _encoded(word.said), now.timestamp(), word.expires.timestamp() if word.expires else None)
+            (
+                name,
+                source,
+                _encoded(word.description),
+                now.timestamp(),
+                word.expires.timestamp() if word.expires else None,
+            )
             for name, word in words.items()
         ]
         with self._changing() as connection:
@@ -115,25 +121,25 @@ class ClusterStore:
 
 
 def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:
-    said = Said()
+    description = Description()
     for source in reversed(SOURCES):
         if source in words:
-            said = _decoded(words[source][0]).over(said)
+            description = _decoded(words[source][0]).over(description)
     return Listed(
         name=name,
-        kubeconfig=said.kubeconfig or "",
-        resources=said.resources or {},
-        labels=said.labels or {},
-        has_nat=bool(said.has_nat),
-        price=said.price,
-        free=said.free,
+        kubeconfig=description.kubeconfig or "",
+        resources=description.resources or {},
+        labels=description.labels or {},
+        has_nat=bool(description.has_nat),
+        price=description.price,
+        free=description.free,
         last_seen=dt.datetime.fromtimestamp(max(seen for _, seen in words.values()), dt.UTC),
     )
 
 
-def _encoded(said: Said) -> str:
-    return msgspec.json.encode(said).decode()
+def _encoded(description: Description) -> str:
+    return msgspec.json.encode(description).decode()
 
 
-def _decoded(text: str) -> Said:
-    return decoded(text, Said)
+def _decoded(text: str) -> Description:
+    return decoded(text, Description)

@@ -22,23 +22,23 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
     return parsed
 
 
-def quantities(found: Amounts) -> dict[str, str]:
+def quantities(amounts: Amounts) -> dict[str, str]:
     """Format amounts as quantities: integers, in Gi or Mi if divisible, or thousandths with an ``m``."""
-    return {name: _text(amount) for name, amount in found.items()}
+    return {name: _text(amount) for name, amount in amounts.items()}
 
 
-def less(one: Amounts, other: Amounts) -> dict[str, Decimal]:
-    """Return *one* minus *other*, at least 0."""
-    return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in one.items()}
+def less(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+    """Return *amounts* minus *other*, at least 0."""
+    return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in amounts.items()}
 
 
-def plus(one: Amounts, other: Amounts) -> dict[str, Decimal]:
-    return {name: one.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in one.keys() | other.keys()}
+def plus(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+    return {name: amounts.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in amounts.keys() | other.keys()}
 
 
-def smaller(one: Amounts, other: Amounts) -> dict[str, Decimal]:
-    """Return the smaller amount of each resource of *one*; resources missing in *other* are not limited by it."""
-    return {name: min(amount, other.get(name, amount)) for name, amount in one.items()}
+def smaller(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+    """Return the smaller amount of each resource of *amounts*; resources missing in *other* are not limited by it."""
+    return {name: min(amount, other.get(name, amount)) for name, amount in amounts.items()}
 
 
 def times(available: Amounts, needed: Amounts) -> int:

@@ -34,7 +34,7 @@ class Pick:
 class Shortage:
     """Fewer slices are available than wanted; the reasons by cluster."""
 
-    found: int
+    available: int
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:

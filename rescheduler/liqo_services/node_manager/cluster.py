@@ -97,8 +97,8 @@ class KubeLiqo:
         namespaces = tenant_namespaces(self._list("/api/v1/namespaces", TenantNamespace, f"{TENANT_LABEL}=true"))
         foreign = self._list(FOREIGN_CLUSTERS, ForeignCluster)
         unclear = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
-        found = {each: self._kubeconfig(namespaces[each], each) for each in unclear}
-        return tenancies(namespaces, foreign, {name: doubt for name, doubt in found.items() if doubt is not None})
+        doubts = {each: self._kubeconfig(namespaces[each], each) for each in unclear}
+        return tenancies(namespaces, foreign, {name: doubt for name, doubt in doubts.items() if doubt is not None})
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         act = f"create resourceslice {namespace}/{manifest['metadata']['name']}"

@@ -122,10 +122,10 @@ class Liqoctl:
                 *(f"{name}={text}" for name, text in local.items() if text),
                 *arguments,
             ]
-            status, said = self._wait(command)
+            status, output = self._wait(command)
         if status != 0:
             how = "timed out" if status is None else f"exited with {status}"
-            line = _last(said, _secrets(cluster.kubeconfig))
+            line = _last(output, _secrets(cluster.kubeconfig))
             raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if line else ''}{line}")
 
     def _wait(self, command: list[str]) -> tuple[int | None, str]:
@@ -149,15 +149,15 @@ class Liqoctl:
         if self._closed:  # close() may have been called before the process was stored
             _end(process)
         try:
-            said, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
+            output, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
             _end(process)
-            said, _ = process.communicate()
-            return None, said
+            output, _ = process.communicate()
+            return None, output
         finally:
             self._running = None
             _end(process)
-        return process.returncode, said
+        return process.returncode, output
 
     @contextlib.contextmanager
     def _file(self, cluster: RemoteCluster) -> Iterator[Path]:
@@ -215,9 +215,9 @@ def _texts(part: object) -> Iterator[str]:
         yield part
 
 
-def _last(said: str, secrets: Collection[str]) -> str:
+def _last(output: str, secrets: Collection[str]) -> str:
     """Return the last non-empty line, without colours, *secrets* and anything that looks like one."""
-    lines = [line.strip() for line in _COLOURS.sub("", said).splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOURS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     for secret in sorted(secrets, key=len, reverse=True):
         line = line.replace(secret, "***")

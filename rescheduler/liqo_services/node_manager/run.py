@@ -80,7 +80,7 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
         first_look(ports.liqo)
         rounds = NodeManagerLoop(service, upkeep, peering, clock)
         pages = application(registry, rounds.health)
-        parts.enter_context(on_signals(rounds.told))
+        parts.enter_context(on_signals(rounds.stop_on))
         parts.enter_context(serving_pages(pages, settings.pages, HEALTH_FLAG))
         app: ASGIApp = node_manager(service, post_only=settings.post_only)
         if settings.clients:
@@ -102,7 +102,7 @@ class NodeManagerLoop:
         self._complaint = ""
         self.health = Health(clock, STEP_SECONDS, lambda: self._ready)
 
-    def told(self, signal: str) -> None:
+    def stop_on(self, signal: str) -> None:
         log.warning("%s: stopping after running calls are answered", signal)
         self._stop.set()
         self._service.woken.set()

@@ -117,7 +117,7 @@ class NodeManagerService:
             peerings = self._liqo.peerings()
             choice = choose(group, count, self._offers(view, peerings))
             if isinstance(choice, Shortage):
-                missing = count - choice.found
+                missing = count - choice.available
                 raise NoCapacity(f"group {name}: no cluster for {missing} of {count}: {choice}")
             now = self._clock.now()
             records = [

@@ -92,7 +92,7 @@ class CherrySystem:
     def end(self, machine: SystemMachine, *, deadline: float) -> None:
         self.client.delete(machine.key, deadline=deadline)
 
-    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+    def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
         """Order servers one by one. A failed order does not prevent the next, unless all would fail the same way."""
         pool = self.pools[group.id]
         _check_orderable(pool)
@@ -108,7 +108,7 @@ class CherrySystem:
             else:
                 ordered += 1
                 if server is not None:
-                    made(str(server.id))
+                    created(str(server.id))
         if troubles:
             raise _failed(group.id, count, count - ordered, troubles)
 

@@ -53,7 +53,7 @@ class DeletionOrder:
 
     at: dt.datetime
     outcome: DeleteOutcome  #: the result of the order
-    told: bool = False  #: whether the service itself sent that outcome
+    reported: bool = False  #: whether the service itself sent that outcome
     unsure: bool = False  #: whether the service may not have received it
     attempts: int = 1
 
@@ -65,7 +65,7 @@ class DeletionOrder:
     @property
     def again_at(self) -> dt.datetime:
         """When the order may be repeated, if the machine still runs."""
-        if self.at_work and not self.told:
+        if self.at_work and not self.reported:
             return self.at + SETTLED
         return self.at + _BACKOFF.after(self.attempts)
 
@@ -89,7 +89,7 @@ def order_of(node: str, answer: CallResult, words: str, at: dt.datetime) -> Dele
     """Return the order with its result; *words* is the service's error as a text."""
     outcome = outcomes.read(answer.trailers.items()).get(node)
     if outcome is not None:
-        return DeletionOrder(at, outcome, told=True)
+        return DeletionOrder(at, outcome, reported=True)
     if answer.code is StatusCode.OK:
         return DeletionOrder(at, Accepted("ordered"))
     if answer.unsure:

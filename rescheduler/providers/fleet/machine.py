@@ -91,8 +91,8 @@ class MachineSystem(Protocol):
         """Order the deletion of the machine; Missing if it does not exist."""
         ...
 
-    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
-        """Request *count* machines and call *made* with the key of each; an error does not undo those created."""
+    def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
+        """Request *count* machines and call *created* with the key of each; an error does not undo those created."""
         ...
 
     def close(self) -> None: ...

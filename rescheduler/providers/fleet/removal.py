@@ -220,8 +220,10 @@ class FleetRemoval:
         if order is not None and order.open_since:
             machine = look.index.get(key) if look and key else None
             state = f"listed as {machine.state}" if machine else "not listed"
-            said = "the system accepted the order" if order.taken else f"the order may still take effect: {order.words}"
-            return Accepted(f"{said}; {state}")
+            answer = (
+                "the system accepted the order" if order.taken else f"the order may still take effect: {order.words}"
+            )
+            return Accepted(f"{answer}; {state}")
         if node.ordered_at is not None and order is None:
             return Accepted(f"an earlier order may still take effect: {trouble}")
         return Failed((order.words if order else "") or trouble, retryable=True)

@@ -74,9 +74,9 @@ class LiqoSystem:
     def end(self, machine: SystemMachine, *, deadline: float) -> None:
         self._found(deadline).end(machine.group, machine.key, deadline=deadline)
 
-    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+    def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
         for name in self._found(deadline).create(group.id, count, deadline=deadline):
-            made(name)
+            created(name)
 
     def close(self) -> None:
         self._http.close()

@@ -120,7 +120,7 @@ class StackpointSystem:
         self._ordered[machine.key] = machine.handle
         self._client.delete(machine.handle, deadline=deadline)
 
-    def create(self, group: NodeGroup, count: int, made: Callable[[str], None], *, deadline: float) -> None:
+    def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
         known = self._nodes
         log.debug("stackpoint: adding %d nodes to group %s", count, group.id)
         for node in self._client.add(self.group(group.id).order(count), deadline=deadline):
@@ -128,7 +128,7 @@ class StackpointSystem:
                 continue
             log.debug("stackpoint: AddNodes response {instance_id: %s, state: %s}", node.key, node.state)
             if (member := pools.group_of(node, self._groups)) == group.id:
-                made(node.key)
+                created(node.key)
             else:
                 log.warning("stackpoint: added node %s is in group %s, not %s", node.key, member or "none", group.id)
 
