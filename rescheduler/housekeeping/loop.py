@@ -207,10 +207,12 @@ class Loop:
             outcome = RoundOutcome.UNFIT
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.READ, str(error)))
+            self._report(Held(Waiting.ROUND_FAILED, f"the round failed: {error}"))
             outcome = RoundOutcome.BROKEN
         except Exception as error:
             log.exception("the round failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
+            self._report(Held(Waiting.ROUND_FAILED, f"the round failed: {type(error).__name__}: {error}"))
             outcome = RoundOutcome.BROKEN
         good = outcome not in (RoundOutcome.BROKEN, RoundOutcome.UNFIT)
         self._report(RoundEnded(self._clock.now(), self._clock.monotonic() - started, good))
@@ -233,6 +235,8 @@ class Loop:
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
             if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
+                detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
+                self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
         owed = self._landings.settle()  # also while drains are paused
         held = paused or owed or self._held()

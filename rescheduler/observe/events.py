@@ -36,6 +36,8 @@ class Waiting(enum.StrEnum):
 
     NOT_LEADING = "not-leading"
     NOT_SYNCED = "not-synced"
+    ROUND_FAILED = "round-failed"
+    CLEANING_UP = "cleaning-up"
     DRAIN_DELAY = "drain-delay"
     PENDING_PODS = "pending-pods"
     RETURNED_PODS = "returned-pods"

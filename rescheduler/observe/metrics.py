@@ -73,7 +73,6 @@ class Metrics:
         self._make_histograms()
         self._start_at_zero(backend)
         self._drained: dict[str, datetime | None] = {}  # by node: when it was first observed to be gone
-        self._held = False  # in this round
 
     def _make_gauges(self) -> None:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
@@ -149,7 +148,6 @@ class Metrics:
             case Observed():
                 self._observed(event)
             case Held(waiting):
-                self._held = True
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
@@ -159,8 +157,11 @@ class Metrics:
                 self._owed.set(pods)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
-            case RoundEnded():
-                self._round_ended(event)
+            case RoundEnded(at, seconds, succeeded):
+                self._round.observe(seconds)
+                self._draining.set(0)  # also if an error aborted a drain
+                if succeeded:
+                    self._success.set(at.timestamp())
             case _:
                 self._of_node(event)
 
@@ -216,15 +217,6 @@ class Metrics:
         """Set the active wait."""
         for kind in Waiting:
             self._cooling.labels(kind).set(kind is waiting)
-
-    def _round_ended(self, event: RoundEnded) -> None:
-        self._round.observe(event.seconds)
-        self._draining.set(0)  # also if an error aborted a drain
-        if event.succeeded:
-            self._success.set(event.at.timestamp())
-        elif not self._held:  # the error is counted; the wait of an earlier round may have ended
-            self._waits(None)
-        self._held = False
 
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)

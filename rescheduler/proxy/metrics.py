@@ -1,6 +1,7 @@
 """The proxy's metrics for Prometheus, in addition to the drains of :mod:`rescheduler.observe.metrics`."""
 
 import enum
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
@@ -9,11 +10,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rescheduler.observe.events import Chosen, Event
 from rescheduler.observe.metrics import PREFIX
+from rescheduler.planning.outcome import Reason
+from rescheduler.proxy.paths import Operation
 
 NAME: Final = f"{PREFIX}proxy_"
 
 #: The code of a request whose client disconnected before the response began.
 UNANSWERED: Final = "none"
+
+#: The codes of responses with which the counter of requests starts; others are added when they occur.
+_CODES: Final = ("200", "400", "401", "403", "404", "405", "413", "500", "502", "503", "504", UNANSWERED)
+#: The operations that remove machines.
+_UPDATES: Final = (Operation.SIZE, Operation.TERMINATE, Operation.DETACH, Operation.MEMBERSHIP)
 
 _QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300)
 _SLOW: Final = (0.1, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600)
@@ -57,6 +65,15 @@ class ProxyMetrics:
         self._rejections = Counter(
             f"{NAME}rejections", "Nodes rejected for removal, per request.", ("reason",), registry=registry
         )
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        for route, code in itertools.product(Operation, _CODES):
+            self._requests.labels(route, code)
+        for operation, result in itertools.product(_UPDATES, UpdateResult):
+            self._updates.labels(operation, result)
+        for reason in Reason:
+            self._rejections.labels(reason)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Chosen):

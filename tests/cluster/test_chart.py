@@ -31,6 +31,7 @@ EVERYTHING: Json = {
     },
     "podLabels": {"team": "platform"},
     "commonLabels": {"example.org/part": "cost"},
+    "grafanaDashboard": {"enabled": True},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
     "extraVolumes": [{"name": "more", "emptyDir": {}}],
     "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
@@ -138,6 +139,16 @@ def test_the_alerts_are_those_of_the_component() -> None:
     assert only_of_kind(objects, "PrometheusRule")["spec"] == shipped["spec"]
     selector = only_of_kind(objects, "PodMonitor")["spec"]["selector"]["matchLabels"]
     assert selector.items() <= only_of_kind(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_dashboard_is_the_shipped_one() -> None:
+    config = chart({"grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "Cost"}}})
+    [board] = [each for each in config if each["metadata"]["name"] == "spot-rescheduler-dashboard"]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["metadata"]["annotations"] == {"grafana_folder": "Cost"}
+    assert board["data"] == {
+        "spot-rescheduler.json": (DEPLOY / "dashboards" / "spot-rescheduler.json").read_text(encoding="utf-8")
+    }
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["untouched", "everything"])

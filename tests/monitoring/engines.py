@@ -1,18 +1,21 @@
 """Prometheus's own engines over recorded series: promtool for alerts with their delays, a server for queries."""
 
 import contextlib
+import math
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import yaml
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from devcluster.debian import Prometheus
 from devcluster.ports import reserve
 from tests.monitoring.recording import EVERY, Recording
+
+_READY_SECONDS: Final = 120
 
 
 def unlike_expected(
@@ -61,14 +64,26 @@ class QueryServer:
         samples: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
         return samples
 
-    def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the server is ready. Raises ChildProcessError if it ends."""
-        while process.poll() is None:
-            with contextlib.suppress(httpx2.TransportError):
-                if self._client.get("/-/ready").is_success:
-                    return
-            time.sleep(0.1)
-        raise ChildProcessError(f"prometheus ended with the code {process.returncode}")
+    def highest(self, query: str, minutes: int, step: int) -> list[tuple[dict[str, str], float]]:
+        """Return the labels and the highest value of each series of *query*, evaluated every *step* minutes.
+
+        Raises httpx2.HTTPStatusError if Prometheus rejects it.
+        """
+        period = {"start": "0", "end": str(minutes * 60), "step": str(step * 60)}
+        answer = self._client.get("/api/v1/query_range", params={"query": query} | period)
+        series = answer.raise_for_status().json()["data"]["result"]
+        numbers = [(each["metric"], [float(value) for _, value in each["values"]]) for each in series]
+        return [(labels, max((v for v in values if not math.isnan(v)), default=math.nan)) for labels, values in numbers]
+
+    def wait(self) -> None:
+        """Wait until the server is ready. Raises httpx2.HTTPError if it is not ready in time."""
+        attempts = Retrying(
+            retry=retry_if_exception_type(httpx2.HTTPError),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(_READY_SECONDS),
+            reraise=True,
+        )
+        attempts(lambda: self._client.get("/-/ready").raise_for_status())
 
     def close(self) -> None:
         self._client.close()
@@ -95,5 +110,5 @@ def serving_recording(prometheus: Prometheus, folder: Path, recording: Recording
         parts.callback(process.kill)
         server = QueryServer(f"http://{address}")
         parts.callback(server.close)
-        server.wait(process)
+        server.wait()
         yield server

@@ -74,6 +74,7 @@ def record(
     for cluster, replicas in clusters.items():
         for pod, script in replicas.items():
             target = {"cluster": cluster, "namespace": "kube-system", "job": "spot-rescheduler", "pod": pod}
+            target["instance"] = f"{pod}:9235"
             if pod == proxy:
                 target["job"] = "cloudpool-proxy"
             _record_replica(recording, script, minutes, target, is_proxy=pod == proxy)

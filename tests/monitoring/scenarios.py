@@ -80,7 +80,7 @@ def healthy(minute: int) -> tuple[Event, ...]:
     )
 
 
-def waiting(why: Waiting, *, succeeded: bool) -> Rounds:
+def waiting(why: Waiting, *, succeeded: bool) -> Callable[[int], tuple[Event, ...]]:
     """Return rounds that only wait. The loop counts some of them as failed."""
     return lambda minute: (Held(why, "x"), RoundEnded(moment(TROUBLE + minute), 0.1, succeeded=succeeded))
 
@@ -102,7 +102,7 @@ def drain(why: Why | None = None, *, seconds: float = 90.0) -> tuple[Event, ...]
 
 def moved(pods: int, *, returned: int) -> tuple[Event, ...]:
     """Return the events of a drain that moves *pods* pods, some of which return to on-demand nodes."""
-    outcomes = {LandingOutcome.AS_FORECAST: pods - returned, LandingOutcome.RETURNED: returned}
+    outcomes: dict[str, int] = {LandingOutcome.AS_FORECAST: pods - returned, LandingOutcome.RETURNED: returned}
     return *[EvictionAnswered(OD, WEB, EvictionResult.EVICTED)] * pods, Compared("od-1", outcomes, returned)
 
 
@@ -126,6 +126,16 @@ def second_leader(minute: int) -> Iterable[Event]:
 def leaderless(minute: int) -> Iterable[Event]:
     """Return the events of a leader that loses the Lease, and of no later round."""
     return () if minute else (LeadershipChanged(leading=False),)
+
+
+def busy(minute: int) -> Iterable[Event]:
+    """Return the events of a leader on a day with five drains, a failed drain, an error, and a debt in the end."""
+    events: dict[int, tuple[Event, ...]] = dict.fromkeys(range(20, 45, 5), (*drain(), *moved(4, returned=1)))
+    events[50] = drain(Why.EVICTION_TIMEOUT)
+    events[60] = (Trouble(ErrorKind.WRITE, "x"),)
+    if minute == END:
+        return DrainStarted(OD, PLAN), OwedChanged(2), Held(Waiting.LANDING_PENDING, "x")
+    return *started(minute), *events.get(minute, ()), *healthy(minute)
 
 
 def alerts(*names: str) -> frozenset[str]:

@@ -124,7 +124,10 @@ NO_WAIT = dict.fromkeys(["node", *map(str, Waiting)], 0.0)
         "while another replica leads": ((Held(Waiting.NOT_LEADING, "x"),), NO_WAIT | {"not-leading": 1}),
         "after rounds that wait": ((*2 * DELAYED,), NO_WAIT | {"drain-delay": 1}),
         "when a drain starts": ((*DELAYED, DrainStarted(OD, None)), NO_WAIT),
-        "after a round that failed": ((*DELAYED, Trouble(ErrorKind.READ, "x"), FAILED), NO_WAIT),
+        "after a round that failed": (
+            (*DELAYED, Trouble(ErrorKind.READ, "x"), Held(Waiting.ROUND_FAILED, "x"), FAILED),
+            NO_WAIT | {"round-failed": 1},
+        ),
         "after a round that failed because of the provider": (
             (*DELAYED, planned(PLAN), Held(Waiting.PROVIDER_SILENT, "x"), FAILED), NO_WAIT | {"provider-silent": 1},
         ),

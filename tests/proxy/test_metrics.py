@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from rescheduler.observe.events import Chosen, InvolvedNode
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from rescheduler.proxy.app import ClientTimeouts
-from rescheduler.proxy.metrics import NAME, ProxyMetrics
+from rescheduler.proxy.metrics import NAME, ProxyMetrics, UpdateResult
 from tests.cluster.waiting import eventually
 from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
 
@@ -37,6 +37,28 @@ def counted(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], flo
         for sample in samples
         if sample.name == f"{NAME}{name}" and sample.value
     }
+
+
+def test_counters_start_at_zero() -> None:
+    registry = CollectorRegistry()
+    ProxyMetrics(registry)
+    zeros = {
+        (sample.name.removeprefix(NAME), *sample.labels.values())
+        for family in registry.collect()
+        if family.type == "counter"
+        for sample in family.samples
+        if sample.value == 0
+    }
+    updates = {
+        ("updates_total", operation, result.value)
+        for operation in ("size", "terminate", "detach", "membership")
+        for result in UpdateResult
+    }
+    assert {zero for zero in zeros if zero[0] == "updates_total"} == updates
+    assert {zero for zero in zeros if zero[0] == "rejections_total"} == {
+        ("rejections_total", reason.value) for reason in Reason
+    }
+    assert {("requests_total", "size", "503"), ("requests_total", "forward", "none"), ("victims_total",)} <= zeros
 
 
 def test_requests_by_route_and_code(backend: Backend, registry: CollectorRegistry) -> None:
