@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from rescheduler.errors import ReschedulerError, UsageError
 
@@ -28,9 +29,15 @@ COMMANDS: Final = {
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
     "version": ("rescheduler.cli.version", "Print the version."),
+    "help": ("rescheduler.cli.help", "Show the help of a command."),
 }
 _OWN_FLAGS: Final = ("-h", "--help", "-help")
 _VERSION_FLAGS: Final = ("--version", "-version")
+
+_PROGRAM: Final = "rescheduler"
+#: The file name of the kubectl plugin; kubectl replaces dashes of a plugin's name in the file name.
+_PLUGIN: Final = "kubectl-spot_rescheduler"
+_PLUGIN_PROGRAM: Final = "kubectl spot-rescheduler"
 
 
 class Commands(click.Group):
@@ -39,9 +46,21 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in _VERSION_FLAGS:
             args = ["version"]
+        elif not args and ctx.resilient_parsing:
+            pass  # Completion of the first word: it can be any command.
         elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command without importing it, or a flag of ``run``, which is the command if a flag comes first."""
+        commands = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items()]
+        matching = [item for item in commands if item.value.startswith(incomplete)]
+        if not incomplete.startswith("-"):
+            return matching
+        run = self.get_command(ctx, "run")
+        assert run is not None
+        return run.shell_complete(run.make_context("run", [], parent=ctx, resilient_parsing=True), incomplete)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -72,8 +91,11 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 success, 1 failure, 2 usage error. Errors are one line on standard error."""
-    sys.exit(_status(args))
+    """Run a command and exit: 0 success, 1 failure, 2 usage error. Errors are one line on standard error.
+
+    If the program was started as a kubectl plugin, its name in messages is that of the plugin.
+    """
+    sys.exit(_status(args, _PLUGIN_PROGRAM if Path(sys.argv[0]).name == _PLUGIN else _PROGRAM))
 
 
 def k8s_spot_rescheduler() -> None:
@@ -82,9 +104,9 @@ def k8s_spot_rescheduler() -> None:
     main(args if args and args[0] in _VERSION_FLAGS else ["run", "--compat=k8s-spot-rescheduler", *args])
 
 
-def _status(args: Sequence[str] | None) -> int:
+def _status(args: Sequence[str] | None, program: str) -> int:
     try:
-        result: Any = cli.main(args, prog_name="rescheduler", standalone_mode=False)
+        result: Any = cli.main(args, prog_name=program, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
@@ -93,13 +115,13 @@ def _status(args: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user never sees a traceback
-        return _report_failure(error)
+        return _report_failure(error, program)
     return result if isinstance(result, int) else 0
 
 
-def _report_failure(error: BaseException) -> int:
-    """Print the error in one line and return the exit code."""
-    where = "rescheduler"
+def _report_failure(error: BaseException, program: str) -> int:
+    """Print the error in one line, after the name of the program, and return the exit code."""
+    where = program
     match error:
         case click.ClickException():
             context = getattr(error, "ctx", None)

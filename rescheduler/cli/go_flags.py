@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from rescheduler import durations
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+#: The name of parameters that are paths.
+_PATH: Final = "path"
 
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
@@ -72,6 +76,11 @@ class Bool(click.ParamType[bool]):
             self.fail(f"{value!r}: expected true or false", param, ctx)
         return value in _TRUE
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Complete ``--flag=t``. After ``--flag`` and a blank, what follows is the next argument, not a value."""
+        values = [CompletionItem(value) for value in ("true", "false") if incomplete and value.startswith(incomplete)]
+        return values or ctx.command.shell_complete(ctx, incomplete)
+
 
 class Parsed(click.ParamType[Any]):
     """A value converted by *parse*. Its exceptions of type *errors* become the error message."""
@@ -89,6 +98,10 @@ class Parsed(click.ParamType[Any]):
         except self._errors as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Let the shell complete paths."""
+        return [CompletionItem(incomplete, type="file")] if self.name == _PATH else []
+
 
 def _path_text(text: str) -> str:
     if "\0" in text:
@@ -97,8 +110,8 @@ def _path_text(text: str) -> str:
 
 
 #: A path as Path and as text. Whether the file exists is checked when it is read.
-FILE: Final = Parsed(lambda text: Path(_path_text(text)), "path")
-FILE_TEXT: Final = Parsed(_path_text, "path")
+FILE: Final = Parsed(lambda text: Path(_path_text(text)), _PATH)
+FILE_TEXT: Final = Parsed(_path_text, _PATH)
 
 
 class Option:

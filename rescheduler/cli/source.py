@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.go_flags import Option
+from rescheduler.cli.go_flags import FILE_TEXT, Option
 from rescheduler.settings import ApiServerConnection
 from rescheduler.snapshot_file import reader
 
@@ -16,6 +16,7 @@ _GC_THRESHOLD: Final = 200_000
 
 snapshot_option: Final = Option(
     "--snapshot",
+    FILE_TEXT,
     metavar="FILE",
     help="Read the cluster from FILE, the output of kubectl get "
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "

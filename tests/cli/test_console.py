@@ -53,19 +53,21 @@ def test_colours(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], col
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    terminal = Terminal(io.BytesIO(), encoding="utf-8")
+    raw = io.BytesIO()
+    terminal = Terminal(raw, encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", terminal)
     lines = [styled("a node", BAD)]
     show(lines)
-    assert terminal.buffer.getvalue().decode() == rendered(lines, 80, colours=coloured) + "\n"
+    assert raw.getvalue().decode() == rendered(lines, 80, colours=coloured) + "\n"
     assert (rendered(lines, 80, colours=coloured) == "a node") is not coloured
 
 
 def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
-    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    raw = io.BytesIO()
+    output = io.TextIOWrapper(raw, encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
     show([Line("pod → node")])
-    assert output.buffer.getvalue() == b"pod -> node\n"
+    assert raw.getvalue() == b"pod -> node\n"
 
 
 @pytest.mark.parametrize(

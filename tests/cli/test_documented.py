@@ -7,8 +7,17 @@ from typing import Any
 import click
 import pytest
 
+from rescheduler.cli import COMMANDS
 from rescheduler.cli.compat import DEFAULTS, ORIGINAL
+from rescheduler.cli.explain import command as explain_command
+from rescheduler.cli.plan import command as plan_command
+from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.run import command
+from rescheduler.planning.overview import overview
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 
@@ -26,11 +35,29 @@ def test_defaults_of_the_flags() -> None:
     assert len(rows) == 28
 
 
-def test_every_flag_is_documented() -> None:
+@pytest.mark.parametrize("documented", [command, plan_command, explain_command], ids=lambda named: named.name)
+def test_every_flag_is_documented(documented: click.Command) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
     pages += (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
-    flags = [option.opts[0] for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    options = [option for option in documented.params if isinstance(option, click.Option) and not option.hidden]
+    flags = [option.opts[0] for option in options]
     assert [flag for flag in flags if f"`{flag}" not in pages and f" {flag}" not in pages] == []
+
+
+def test_every_command_and_output_format_is_documented() -> None:
+    page = (PAGE.parent / "cli.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `([a-z]+)", page, re.MULTILINE)) | set(re.findall(r", `([a-z]+) ", page))
+    [output] = [option for option in plan_command.params if option.name == "output"]
+    assert isinstance(output.type, click.Choice)
+    assert {*COMMANDS, *output.type.choices} - rows == set()
+
+
+def test_every_field_of_a_plan_is_documented() -> None:
+    section = (PAGE.parent / "cli.md").read_text(encoding="utf-8").partition("### JSON of a plan")[2]
+    objects = snapshot([node("on-demand", ON_DEMAND), node("spot")])
+    load = as_json(overview(Planner(objects, Policy()).plan_all(CIRCUMSTANCES), objects, PriceList()), 0)
+    fields = {*load["nodes"][0], *load["summary"], *load["summary"]["freed"]}
+    assert {field for field in fields if f"`{field}`" not in section} == set()
 
 
 def test_the_table_of_compat() -> None:

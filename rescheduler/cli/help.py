@@ -1,0 +1,40 @@
+"""``rescheduler help [COMMAND …]``: the same text as ``COMMAND --help``."""
+
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a command below those that are already written."""
+    parent = _described(ctx, ctx.params.get(param.name or "") or ())
+    if not isinstance(parent.command, click.Group):
+        return []
+    return [CompletionItem(name) for name in parent.command.list_commands(parent) if name.startswith(incomplete)]
+
+
+@click.command("help", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, metavar="[COMMAND]...", shell_complete=_complete)
+@click.pass_context
+def command(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Show the help of a command, or of the program if no command is named."""
+    described = _described(ctx, names)
+    click.echo(described.command.get_help(described))
+
+
+def _described(ctx: click.Context, names: Sequence[str]) -> click.Context:
+    """Return the context of the command with these *names*, each a command of the one before it.
+
+    Raises click.UsageError if there is no such command.
+    """
+    current = ctx.find_root()
+    for name in names:
+        group = current.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"{current.command_path} has no commands, so it has no {name!r}", ctx)
+        if (named := group.get_command(current, name)) is None:
+            expected = ", ".join(group.list_commands(current))
+            raise click.UsageError(f"no such command {name!r}: expected one of {expected}", ctx)
+        current = named.make_context(name, [], parent=current, resilient_parsing=True)
+    return current
