@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
 
 #: By command: the module that defines it as ``command``, and its line in the help.
 COMMANDS: Final = {
@@ -66,7 +66,10 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 success, 1 failure, 2 usage error. Errors are one line on standard error."""
+    """Run a command and exit: 0 success, 1 failure, 2 usage error, 3 no node matches the labels.
+
+    Errors are one line on standard error.
+    """
     sys.exit(_status(args))
 
 
@@ -101,6 +104,8 @@ def _report_failure(error: BaseException) -> int:
             message, status = error.format_message(), 2
         case UsageError():
             message, status = str(error), 2
+        case NoNodesError():
+            message, status = str(error), 3
         case ReschedulerError():
             message, status = str(error), 1
         case KeyboardInterrupt() | click.Abort():

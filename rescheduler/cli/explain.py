@@ -15,7 +15,7 @@ from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
@@ -50,12 +50,13 @@ def command(
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":
         _print_json(explanations)
-        return
-    console = table_console()
-    for name in names:
-        if name in cluster.nodes.row:
-            _show_node(console, name, cluster, planner, circumstances)
-    console.print(_table(explanations))
+    else:
+        console = table_console()
+        for name in names:
+            if name in cluster.nodes.row:
+                _show_node(console, name, cluster, planner, circumstances)
+        console.print(_table(explanations))
+    check_labels(cluster, policy)
 
 
 def _selected_pods(
@@ -137,6 +138,6 @@ def _show_node(console: Console, name: str, cluster: Snapshot, planner: Planner,
     console.print(f"[bold]{name}[/bold] is not drained:")
     for blocker in verdict.blockers:
         console.print(f"  {blocker}")
-        if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
+        if blocker.reason in (Reason.NO_ROOM, Reason.PINNED) and blocker.pod is not None:
             change = smallest_change(planner.explain(cluster.pods[blocker.pod], circumstances), cluster)
             console.print(f"    smallest change: {change}" if change else "    no single change on one node is enough")

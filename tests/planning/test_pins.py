@@ -12,7 +12,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod,
 TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 OTHER = {"key": "gpu", "effect": "NoExecute"}
 TOLERATED = [{"key": "spot", "operator": "Exists"}]
-CI = {"labels": {"pool": "ci"}}
+CI: dict[str, Any] = {"labels": {"pool": "ci"}}
 PREEMPTION = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
 
 
