@@ -17,6 +17,10 @@ class InputError(ReschedulerError):
     """Invalid input; the message names the file or object and what was expected. Exit code 1."""
 
 
+class NoNodesError(ReschedulerError):
+    """No node matches the on-demand or the spot label. Exit code 3."""
+
+
 class Retryable(ReschedulerError):
     """A temporary error: the same request may succeed later."""
 

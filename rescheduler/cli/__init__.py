@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from rescheduler.errors import ReschedulerError, UsageError
+from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
 
 #: By command: the module that defines it as ``command``, and its line in the help.
 COMMANDS: Final = {
@@ -91,9 +91,10 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 success, 1 failure, 2 usage error. Errors are one line on standard error.
+    """Run a command and exit: 0 success, 1 failure, 2 usage error, 3 no node matches the labels.
 
-    If the program was started as a kubectl plugin, its name in messages is that of the plugin.
+    Errors are one line on standard error. If the program was started as a kubectl plugin, its name in messages is that
+    of the plugin.
     """
     sys.exit(_status(args, _PLUGIN_PROGRAM if Path(sys.argv[0]).name == _PLUGIN else _PROGRAM))
 
@@ -129,6 +130,8 @@ def _report_failure(error: BaseException, program: str) -> int:
             message, status = error.format_message(), 2
         case UsageError():
             message, status = str(error), 2
+        case NoNodesError():
+            message, status = str(error), 3
         case ReschedulerError():
             message, status = str(error), 1
         case KeyboardInterrupt() | click.Abort():

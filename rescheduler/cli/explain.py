@@ -16,7 +16,7 @@ from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.output import print_yaml
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation
@@ -61,6 +61,7 @@ def command(
             show(explained.pod(explanation))
         if not pods and not names:
             show(explained.nothing())
+    check_labels(cluster, policy)
 
 
 def _selected_pods(

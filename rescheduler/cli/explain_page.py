@@ -42,7 +42,7 @@ class ExplainPage:
         yield styled(f"Node {self._names.short(name)} is not drained:", BAD)
         yield from blocker_lines(verdict.blockers, self._controller, 1, wide=self._wide)
         for blocker in verdict.blockers:
-            if blocker.reason is Reason.NO_ROOM and blocker.pod is not None:
+            if blocker.reason in (Reason.NO_ROOM, Reason.PINNED) and blocker.pod is not None:
                 explanation = self._planner.explain(self._cluster.pods[blocker.pod], self._circumstances)
                 yield Line(f"{blocker.pod}: {self._advice(explanation)}", 1)
         yield BLANK

@@ -16,7 +16,8 @@ import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option, Parsed
 from rescheduler.errors import UsageError
-from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
+from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
     JSON,
@@ -34,7 +35,7 @@ Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
 
 _POLICY: Final = Policy()
-NODE_LABEL: Final = Parsed(NodeLabel.parse, "key[=value]", UsageError)
+NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
 
 
 def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Decorator:
@@ -62,7 +63,7 @@ _ANY: Final = "*"
 
 
 def _policy(planning_timeout: timedelta, move_jobs: str, scheduler_names: tuple[str, ...], **values: Any) -> Policy:
-    if values["on_demand_label"] == values["spot_label"]:
+    if values["on_demand_label"].same_as(values["spot_label"]):
         raise UsageError(
             f"--on-demand-node-label and --spot-node-label are both {values['spot_label']}: expected two labels"
         )
@@ -82,17 +83,18 @@ policy_options = group(
     (
         Option(
             "--on-demand-node-label",
-            NODE_LABEL,
+            NODE_LABELS,
             to="on_demand_label",
             default=str(_POLICY.on_demand_label),
-            help="Label of the nodes to drain: key, or key=value. A node that also has the spot label is a spot node.",
+            help="Label of the nodes to drain: key, key=value, key!=value or !key, as in kubectl get -l; a comma means "
+            "and. A node that also matches the spot label is a spot node.",
         ),
         Option(
             "--spot-node-label",
-            NODE_LABEL,
+            NODE_LABELS,
             to="spot_label",
             default=str(_POLICY.spot_label),
-            help="Label of the nodes to move pods to: key, or key=value.",
+            help="Label of the nodes to move pods to, in the same syntax.",
         ),
         Option(
             "--delete-non-replicated-pods",

@@ -13,7 +13,7 @@ from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.plan_page import page
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
@@ -33,12 +33,19 @@ from rescheduler.settings import ApiServerConnection
     "sequence, and each one takes room from the next.",
 )
 @Option(
-    "--budgets-in-steps",
+    "--budgets-at-once",
     Bool(),
     default=False,
-    help="Count a PodDisruptionBudget that allows one eviction now as allowing several in sequence, as its "
-    "replacement pods become Ready. The daemon does the same, and waits for the pods. Without this flag a "
-    "budget is used once in the whole plan.",
+    help="Use each PodDisruptionBudget only once in the whole plan. Without this flag, a budget that allows one "
+    "eviction now counts as allowing several in sequence, as its replacement pods become Ready. The daemon "
+    "counts in this way, and waits for the pods.",
+)
+@Option(
+    "--budgets-in-steps",
+    Bool(),
+    default=True,
+    hidden=True,
+    help="The default; false is the same as --budgets-at-once.",
 )
 @compat_option
 @policy_options
@@ -48,6 +55,7 @@ def command(
     snapshot: str | None,
     output: str,
     independent: bool,  # noqa: FBT001 - click passes by keyword
+    budgets_at_once: bool,  # noqa: FBT001
     budgets_in_steps: bool,  # noqa: FBT001
     policy: Policy,
     prices: PriceList,
@@ -59,17 +67,19 @@ def command(
     """
     clock = SystemClock()
     with progress("reading the cluster"):
-        cluster = ClusterSource(snapshot, connection).read()
+        source = ClusterSource(snapshot, connection)
+        cluster = source.read()
     with progress("planning"):
-        planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps))
+        planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once))
         circumstances = Circumstances(clock.now())
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    result = overview(planning, cluster, prices)
+    result = overview(planning, cluster, prices, assumptions=source.assumptions(cluster))
     if output == "json":
         print_json(as_json(result, seconds))
     elif output == "yaml":
         print_yaml(as_json(result, seconds))
     else:
         show(page(result, cluster, policy, circumstances.now, wide=output == "wide"))
+    check_labels(cluster, policy)

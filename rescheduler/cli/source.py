@@ -8,8 +8,12 @@ import click
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.go_flags import FILE_TEXT, Option
+from rescheduler.errors import NoNodesError
+from rescheduler.planning.node_info import label_findings, node_infos
+from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection
 from rescheduler.snapshot_file import reader
+from rescheduler.snapshot_file.assumptions import assumptions
 
 #: Threshold of new objects for a garbage collection (``gc.set_threshold``).
 _GC_THRESHOLD: Final = 200_000
@@ -42,12 +46,18 @@ class ClusterSource:
     def read(self) -> Snapshot:
         """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
 
-        Print one line on standard error for each object that cannot be decoded.
+        Print one line on standard error for each object that cannot be decoded, and for each assumption.
         """
         snapshot = self._read()
+        for text in self.assumptions(snapshot):
+            _warn(text)
         for unreadable in snapshot.unreadable:
             click.echo(f"rescheduler: ignored, because it cannot be decoded: {unreadable.why}", err=True)
         return snapshot
+
+    def assumptions(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return what is assumed about the kinds that the snapshot file does not contain, in sentences."""
+        return () if self.snapshot is None else assumptions(snapshot)
 
     def _read(self) -> Snapshot:
         # A read creates millions of objects that all stay alive, so garbage collection would only cost time.
@@ -62,6 +72,18 @@ class ClusterSource:
             gc.enable()
             gc.freeze()
             gc.set_threshold(_GC_THRESHOLD)  # Objects created by planning mostly stay alive, too.
+
+
+def check_labels(snapshot: Snapshot, policy: Policy) -> None:
+    """Print a warning if nodes match both labels.
+
+    Raises NoNodesError if no node matches one of the labels. Call it after the result was printed.
+    """
+    findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
+    if findings.both:
+        _warn(findings.both)
+    if findings.no_nodes:
+        raise NoNodesError(findings.no_nodes)
 
 
 def _warn(text: str) -> None:

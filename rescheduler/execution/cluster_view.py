@@ -20,7 +20,7 @@ from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
-from rescheduler.planning.node_info import NodeInfo, NodeInfos, label_of, node_infos
+from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos, label_findings, label_of, node_infos
 from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -208,6 +208,10 @@ class ClusterView:
     def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
         """Return the maps of *infos*, keyed by the label as in the flag."""
         return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
+
+    def label_findings(self, infos: NodeInfos) -> LabelFindings:
+        """Return what is unusual about the labels of the flags. *infos* must be current."""
+        return label_findings(self._state.snapshot(), self._policy, infos)
 
     def is_on_demand(self, node: Node) -> bool:
         return label_of(node, self._policy) == self._policy.on_demand_label

@@ -45,7 +45,7 @@ from rescheduler.observe.events import (
 from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.drain_windows import DrainWindow, closed_until
 from rescheduler.planning.landing import compare, expect
-from rescheduler.planning.node_info import NodeInfo
+from rescheduler.planning.node_info import LabelFindings, NodeInfo
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.settings import Timing
@@ -282,7 +282,8 @@ class Loop:
         infos = self._view.node_infos()
         self._settled_at = self._spot_watch.look([info.node for info in infos.spot.values()], now)
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
-        self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling))
+        labels = self._view.label_findings(infos)
+        self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling, labels))
         if not self._compared:
             self._compared = True
             kept = self._view.kept_by_guards(COMPARISON)
@@ -411,12 +412,12 @@ def _observed(
     by_label: Mapping[str, Mapping[str, NodeInfo]],
     all_nodes: frozenset[str],
     cooling: Mapping[str, datetime],
+    labels: LabelFindings,
 ) -> Observed:
     pods = {
         label: {name: info.own_pods for name, info in infos.items() if info.ready} for label, infos in by_label.items()
     }
-    unmatched = tuple(label for label, infos in by_label.items() if not infos)
-    return Observed(now, pods, all_nodes, cooling, unmatched)
+    return Observed(now, pods, all_nodes, cooling, labels.unmatched, labels.suggestion, labels.overlapping)
 
 
 def _all_judged(planning: Planning) -> bool:

@@ -108,6 +108,8 @@ class Observed:
     all_nodes: frozenset[str]
     cooling: Mapping[str, datetime]  #: by node: the end of its cooldown
     unmatched: tuple[str, ...] = ()  #: labels (as in the flags) that no node matches
+    suggestion: str = ""  #: if a label is unmatched: flags with labels that the nodes have, if there are any
+    overlapping: tuple[str, ...] = ()  #: nodes that match both labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from rescheduler.observe.events import (
     Trouble,
     WatchAges,
 )
+from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.settings import LogFormat, Logging
 
@@ -110,6 +111,7 @@ class Logs:
         self._reported: dict[str, object] = {}
         self._held: object = None
         self._unmatched: set[str] = set()  #: labels that were reported to match no node
+        self._overlapping = False  #: whether nodes with both labels were reported
         self._change_level = logging.INFO  # a dry run only reports verdicts, so there they are always logged
 
     def __call__(self, event: Event) -> None:
@@ -161,8 +163,12 @@ class Logs:
         for label in event.unmatched:
             if label not in self._unmatched:
                 text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
-                _log(logging.WARNING, text)
+                more = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
+                _log(logging.WARNING, text + more)
         self._unmatched.update(event.unmatched)
+        if event.overlapping and not self._overlapping:
+            _log(logging.WARNING, both_labels(event.overlapping))
+        self._overlapping = self._overlapping or bool(event.overlapping)
 
     def _log_held(self, event: Held) -> None:
         """Log at verbosity 2 only when the reason changes."""

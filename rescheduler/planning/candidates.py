@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Targets
-from predicates.nodes import CPU
+from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.drainability import DO_NOT_DISRUPT
 from rescheduler.planning.interruptions import signals_on
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+from rescheduler.planning.policy import Circumstances, Policy
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -52,7 +53,7 @@ class Groups:
 
 
 def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) -> Groups:
-    """Split the nodes of *snapshot* by the policy's labels. A node with both labels is a spot node.
+    """Split the nodes of *snapshot* by the policy's labels. A node that matches both is a spot node.
 
     *avoided* are names of nodes that are not used as targets.
     """
@@ -176,11 +177,17 @@ def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> t
     return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
 
 
-def _labelled(snapshot: Snapshot, label: NodeLabel) -> npt.NDArray[np.intp]:
+def _labelled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
+    matches = snapshot.nodes.alive.copy()
+    for requirement in labels.requirements:
+        matches &= _having(snapshot, requirement)
+    return np.flatnonzero(matches)
+
+
+def _having(snapshot: Snapshot, label: NodeLabel) -> Flags:
     column = snapshot.nodes.label(label.key)
-    if label.value is None:
-        return np.flatnonzero(column.ids >= 0)
-    return np.flatnonzero(column.ids == column.number.get(label.value, -2))
+    has = column.ids >= 0 if label.value is None else column.ids == column.number.get(label.value, MISSING - 1)
+    return ~has if label.negated else has
 
 
 def _takes_pods(node: Node, avoided: Collection[str]) -> bool:

@@ -4,14 +4,15 @@ The daemon uses the maps of on-demand and spot nodes for reports and for questio
 on the same data as columns, in ``predicates.nodes`` and ``predicates.snapshot``.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.drainability import belongs_to_node
-from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.planning.node_labels import NodeLabels, suggest_labels
+from rescheduler.planning.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,14 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfos:
-    """The labelled nodes by name. A node with both labels is a spot node."""
+    """The labelled nodes by name. A node that matches both labels is a spot node."""
 
     on_demand: Mapping[str, NodeInfo]
     spot: Mapping[str, NodeInfo]
 
 
-def label_of(node: Node, policy: Policy) -> NodeLabel | None:
-    """Return the label that makes *node* spot or on-demand, or None if it has neither."""
+def label_of(node: Node, policy: Policy) -> NodeLabels | None:
+    """Return the labels that make *node* spot or on-demand, or None if it matches neither."""
     labels = (policy.spot_label, policy.on_demand_label)
     return next((label for label in labels if label.matches(node.metadata.labels)), None)
 
@@ -72,9 +73,50 @@ def label_of(node: Node, policy: Policy) -> NodeLabel | None:
 def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
     """Return the on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes
-    maps: dict[NodeLabel, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
+    maps: dict[NodeLabels, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
     for node in sorted(table, key=lambda node: node.name):
         if (label := label_of(node, policy)) is not None:
             pods = snapshot.pods_on[node.name].values()
             maps[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
     return NodeInfos(maps[policy.on_demand_label], maps[policy.spot_label])
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFindings:
+    """What is unusual about the labels of the policy on the nodes of a snapshot."""
+
+    unmatched: tuple[str, ...] = ()  #: labels, as in the flags, that no node matches
+    suggestion: str = ""  #: flags with labels that nodes have, if any label is unmatched
+    overlapping: tuple[str, ...] = ()  #: nodes that match both labels, by name
+
+    @property
+    def no_nodes(self) -> str:
+        """Return the labels that no node matches as a message with the suggestion, or ""."""
+        if not self.unmatched:
+            return ""
+        text = f"no node matches the label {' or '.join(self.unmatched)} (--on-demand-node-label, --spot-node-label)"
+        return f"{text}; these flags match nodes: {self.suggestion}" if self.suggestion else text
+
+    @property
+    def both(self) -> str:
+        """Return a message about the nodes that match both labels, or ""."""
+        return both_labels(self.overlapping)
+
+
+def both_labels(nodes: Sequence[str]) -> str:
+    """Return a message about *nodes*, which match both labels, or "" if there are none."""
+    if not nodes:
+        return ""
+    text = f"node {nodes[0]} matches" if len(nodes) == 1 else f"{len(nodes)} nodes, for example {nodes[0]}, match"
+    return f"{text} both --on-demand-node-label and --spot-node-label: treated as spot"
+
+
+def label_findings(snapshot: Snapshot, policy: Policy, infos: NodeInfos) -> LabelFindings:
+    """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be those of this snapshot."""
+    groups = ((policy.on_demand_label, infos.on_demand), (policy.spot_label, infos.spot))
+    unmatched = tuple(str(label) for label, nodes in groups if not nodes)
+    suggestion = suggest_labels(node.metadata.labels for node in snapshot.nodes) if unmatched else None
+    overlapping = tuple(
+        name for name, info in infos.spot.items() if policy.on_demand_label.matches(info.node.metadata.labels)
+    )
+    return LabelFindings(unmatched, str(suggestion or ""), overlapping)

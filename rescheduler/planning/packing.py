@@ -4,9 +4,10 @@ All methods work inside a trial of the snapshot. The costlier ones end when the 
 counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
 """
 
+import enum
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -34,7 +35,7 @@ class Stuck:
 
     pod: Pod
     why: str
-    alone: bool = False  #: whether no target accepts the pod even if nothing else is placed
+    others: tuple["Stuck", ...] = ()  #: further pods that do not fit
 
 
 @dataclass(slots=True)
@@ -205,10 +206,8 @@ class Packing:
         del self._at[pod.key]
 
 
-def place_or_explain(
-    room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]
-) -> Placed | tuple[Stuck, ...]:
-    """Place all of *pods* by first-fit, the largest first, or return every pod that does not fit.
+def place_or_explain(room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]) -> Placed | Stuck:
+    """Place all of *pods* by first-fit, the largest first, or return the pods that do not fit.
 
     On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons of classes
     that no target accepts regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
@@ -218,13 +217,18 @@ def place_or_explain(
     packing = Packing(room, trial)
     mark = trial.savepoint()
     left = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
-    if not left and not any(never.values()):
+    stuck = tuple(Stuck(pod, why) for pod in by_size if (why := never[pod.cls]) is not None)
+    if left:
+        stuck += _all_stuck(room, left)
+    if not stuck:
         return packing.placed
-    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
-    fits = {pod.key for pod, _ in packing.placed}
     packing.clear(mark)
-    stuck = (pod for pod in by_size if pod.key not in fits)
-    return tuple(Stuck(pod, never[pod.cls] or why[pod.cls], pod.cls not in why) for pod in stuck)
+    return replace(stuck[0], others=stuck[1:])
+
+
+def _all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
+    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
+    return tuple(Stuck(pod, why[pod.cls]) for pod in left)
 
 
 def _why_never(room: Room, pod: PodClass, known: dict[PodClass, str]) -> str | None:
@@ -236,14 +240,28 @@ def _why_never(room: Room, pod: PodClass, known: dict[PodClass, str]) -> str | N
     return why
 
 
+class Reasons(enum.Enum):
+    """For which of the pods that do not fit :func:`pack` computes the reasons, which takes time."""
+
+    NONE = enum.auto()
+    FIRST = enum.auto()
+    ALL = enum.auto()
+
+
 def pack(
-    room: Room, trial: Trial, pods: Sequence[Pod], effort: Effort, ways: int = WAYS, *, with_reasons: bool = True
+    room: Room,
+    trial: Trial,
+    pods: Sequence[Pod],
+    effort: Effort,
+    ways: int = WAYS,
+    *,
+    reasons: Reasons = Reasons.FIRST,
 ) -> Placed | Stuck:
-    """Place all of *pods*, in an order in which the filters accept each, or return one pod that does not fit.
+    """Place all of *pods*, in an order in which the filters accept each, or return the pods that do not fit.
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
-    *trial* is unchanged. Without *with_reasons* the text of the result is empty, which takes less time.
+    *trial* is unchanged. Only with all *reasons* the result has ``others``.
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()
@@ -255,7 +273,7 @@ def pack(
             return stuck
         if not (left := packing.first_fit(order)):
             return packing.placed
-        stuck = stuck or Stuck(left[0], shortage(room, left[0].cls) if with_reasons else "")
+        stuck = stuck or _stuck(room, left, reasons)
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)
@@ -268,6 +286,13 @@ def pack(
             return packing.placed
     assert stuck is not None
     return stuck
+
+
+def _stuck(room: Room, left: Sequence[Pod], reasons: Reasons) -> Stuck:
+    if reasons is Reasons.ALL:
+        first, *others = _all_stuck(room, left)
+        return replace(first, others=tuple(others))
+    return Stuck(left[0], shortage(room, left[0].cls) if reasons is Reasons.FIRST else "")
 
 
 def _arrives(packing: Packing, mark: int) -> bool:

@@ -1,47 +1,15 @@
 """The user's settings for planning, as one value that is filled from the command-line flags."""
 
 import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from rescheduler.errors import UsageError
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.drain_windows import DrainWindow
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
-
-#: The API server's rules for labels, so that a typing error is reported instead of matching no node.
-_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLabel:
-    """A label that identifies a group of nodes: ``key`` or ``key=value``."""
-
-    key: str
-    value: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "NodeLabel":
-        """Parse ``key`` or ``key=value``.
-
-        Raises UsageError if *text* is not a valid label.
-        """
-        key, equals, value = text.partition("=")
-        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
-            raise UsageError(f"node label {text!r}: expected key or key=value in label syntax")
-        return cls(key, value if equals else None)
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether *labels* contain this label."""
-        value = labels.get(self.key)
-        return value is not None if self.value is None else value == self.value
-
-    def __str__(self) -> str:
-        return self.key if self.value is None else f"{self.key}={self.value}"
 
 
 class MoveJobs(enum.StrEnum):
@@ -59,12 +27,18 @@ class MoveJobs(enum.StrEnum):
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
+#: The labels of the original, k8s-spot-rescheduler.
+ON_DEMAND_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/worker")
+SPOT_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/spot-worker")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The settings for planning. Defaults are those of the flags."""
 
-    on_demand_label: NodeLabel = NodeLabel("node-role.kubernetes.io/worker")
-    spot_label: NodeLabel = NodeLabel("node-role.kubernetes.io/spot-worker")  #: a node with both labels is spot
+    on_demand_label: NodeLabels = ON_DEMAND_LABEL
+    #: A node that matches both labels is a spot node.
+    spot_label: NodeLabels = SPOT_LABEL
     delete_non_replicated_pods: bool = False
     skip_nodes_with_local_storage: bool = True
     skip_nodes_with_system_pods: bool = True

@@ -16,7 +16,7 @@ from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.outcome import PodRef
-from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Room, Stuck, pack
+from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
 
 #: For at most this many candidates every subset is tried, as long as effort is left.
 _EXHAUSTIVE_LIMIT: Final = 16
@@ -206,7 +206,7 @@ class Search:
         return None if packing.first_fit(pods) else packing.placed
 
     def _packed(self, pods: Sequence[Pod]) -> Placed | None:
-        placed = pack(self._room, self._trial, pods, self._effort, self._ways, with_reasons=False)
+        placed = pack(self._room, self._trial, pods, self._effort, self._ways, reasons=Reasons.NONE)
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:

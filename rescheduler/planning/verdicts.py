@@ -14,7 +14,7 @@ from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
 from rescheduler.planning.drainability import Fate, fate
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import Effort, Placed, Stuck, pack, place_or_explain
+from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.search import Candidate
 
@@ -43,14 +43,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A node, its pods, and what the rules for pods say about each of them."""
+    """A node and its pods, after the rules for pods."""
 
     node: Node
     pods: Collection[Pod]
-    fates: tuple[tuple[Pod, Fate | Blocker], ...]
-
-    def with_fate(self, wanted: Fate) -> tuple[Pod, ...]:
-        return tuple(sorted((pod for pod, result in self.fates if result is wanted), key=lambda pod: pod.key))
+    movers: tuple[Pod, ...]  #: may be evicted and must move, by name
+    blocked: tuple[tuple[Pod, Blocker], ...]  #: must move or terminate, but block the node
 
 
 def _of_the_node(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
@@ -58,15 +56,15 @@ def _of_the_node(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
 
 
 def _of_its_pods(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
-    return (result for _, result in subject.fates if isinstance(result, Blocker))
+    return (blocker for _, blocker in subject.blocked)
 
 
 def _resource_claims(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
-    return claims(subject.with_fate(Fate.MOVES))
+    return claims(subject.movers)
 
 
 def _unreadable_objects(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.left_out.blockers(subject.node.name, subject.with_fate(Fate.MOVES))
+    return shared.left_out.blockers(subject.node.name, subject.movers)
 
 
 def _minimum(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
@@ -114,13 +112,15 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     node_object = shared.snapshot.nodes.nodes[row]
     assert node_object is not None
     pods = shared.snapshot.pods_on[node].values()
-    subject = _Subject(node_object, pods, tuple((pod, fate(pod, shared.context)) for pod in pods))
+    fates = [(pod, fate(pod, shared.context)) for pod in pods]
+    movers = tuple(sorted((pod for pod, result in fates if result is Fate.MOVES), key=lambda pod: pod.key))
+    blocked = tuple((pod, result) for pod, result in fates if isinstance(result, Blocker))
+    subject = _Subject(node_object, pods, movers, blocked)
     blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
-    movers = subject.with_fate(Fate.MOVES)
-    leaving = tuple(sorted((_ref(pod) for pod in subject.with_fate(Fate.LEAVES)), key=str))
-    blocked = (pod for pod, result in subject.fates if isinstance(result, Blocker) and not pod.cls.terminating)
+    leaving = tuple(sorted((_ref(pod) for pod, result in fates if result is Fate.LEAVES), key=str))
     counts = node in shared.minimum.counted
-    return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *blocked), blockers)
+    others = (pod for pod, _ in blocked if not pod.cls.terminating)
+    return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *others), blockers)
 
 
 def could_go(examined: Examined, attempt: Attempt) -> bool:
@@ -130,8 +130,12 @@ def could_go(examined: Examined, attempt: Attempt) -> bool:
     """
     if examined.blockers or any(blocker for step in SHARED for blocker in step(examined, attempt)):
         return False
-    room = attempt.shared.room
-    return not any(room.filters.never_fits(pod.cls, room.targets) for pod in examined.must_move)
+    return not _hopeless(examined.must_move, attempt.shared.room)
+
+
+def _hopeless(pods: Iterable[Pod], room: Room) -> bool:
+    """Return whether no target accepts one of *pods*, even if nothing else is placed."""
+    return any(room.filters.never_fits(pod.cls, room.targets) for pod in pods)
 
 
 def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
@@ -161,13 +165,15 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     pods = [pod for pod in examined.must_move if pod.key not in without]
     mark = trial.savepoint()
     empty(trial, candidate.row, examined.must_move)
-    placed: Placed | Stuck | tuple[Stuck, ...] = place_or_explain(shared.room, trial, pods, attempt.known)
-    stuck = placed if isinstance(placed, tuple) else ()
-    if stuck and not blockers and attempt.effort.left > 0 and not any(pod.alone for pod in stuck):
-        placed = pack(shared.room, trial, pods, attempt.effort, with_reasons=False)
-    if blockers or not isinstance(placed, list):
+    if blockers or attempt.effort.exhausted or _hopeless(pods, shared.room):
+        placed = place_or_explain(shared.room, trial, pods, attempt.known)
+    else:
+        placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
+    if isinstance(placed, Stuck):
+        blockers += [no_room(stuck, shared.groups) for stuck in (placed, *placed.others)]
+    if blockers or isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
-        return Rejected(candidate.node, (*blockers, *(no_room(pod, shared.groups) for pod in stuck)))
+        return Rejected(candidate.node, tuple(blockers))
     attempt.remaining.reserve(candidate.movers)
     return new_plan(candidate, placed, shared)
 

@@ -98,7 +98,7 @@ REASONS = {
     "od-3": f"pod default/in-memory: local storage data would be lost; {LOCAL}",
     "od-4": f'pod default/bare: no controller would recreate it; {SAFE}: "true" allows eviction',
     "od-5": f'pod default/owned-by-halves: no controller would recreate it; {SAFE}: "true" allows eviction',
-    "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 evictions now, "
+    "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 eviction now, "
     "2 of its pods are on this node",
     "od-7": f'it has the annotation {DISABLED}: "true"',
     "od-8": f'pod default/dear: it has the annotation {SAFE}: "false"',

@@ -50,13 +50,19 @@ def planned(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) 
     return found
 
 
-def test_a_budget_is_used_once_in_a_plan(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
-    [verdict] = planned(capfdbinary, dump)["nodes"]
+@pytest.mark.parametrize("flag", ["--budgets-at-once", "--budgets-in-steps=false"])
+def test_a_budget_is_used_once_in_a_plan_on_request(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flag: str
+) -> None:
+    [verdict] = planned(capfdbinary, dump, flag)["nodes"]
     assert (verdict["drainable"], [one["reason"] for one in verdict["blockers"]]) == (False, ["pod-disruption-budget"])
 
 
-def test_a_budget_allows_evictions_in_steps(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
-    found = planned(capfdbinary, dump, "--budgets-in-steps")
+@pytest.mark.parametrize("flags", [(), ("--budgets-in-steps",), ("--budgets-at-once=false",)])
+def test_a_budget_allows_evictions_in_steps(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]
+) -> None:
+    found = planned(capfdbinary, dump, *flags)
     [verdict] = found["nodes"]
     assert {one["pod"]: one["node"] for one in verdict["placements"]} == {"default/w-1": "s", "default/w-2": "s"}
     assert (verdict["drainable"], found["summary"]["pods_to_move"]) == (True, 2)
@@ -91,7 +97,7 @@ def test_a_pipe_gets_no_colours_and_no_animation_even_if_they_are_forced(
 ) -> None:
     def printed() -> tuple[str, bytes]:
         with pytest.raises(SystemExit):
-            main(["plan", "--snapshot", str(dump)])
+            main(["plan", "--snapshot", str(dump), "--budgets-at-once"])
         found = capfdbinary.readouterr()
         return found.out.decode(), found.err
 

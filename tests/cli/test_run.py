@@ -11,8 +11,9 @@ import pytest
 
 from rescheduler import cli
 from rescheduler.housekeeping import composition
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.original import original_policy
-from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
+from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
@@ -96,9 +97,9 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "labels": (
         "--on-demand-node-label=a/b=c --spot-node-label spot",
         1,
-        Policy(on_demand_label=NodeLabel("a/b", "c"), spot_label=NodeLabel("spot")),
+        Policy(on_demand_label=NodeLabels.parse("a/b=c"), spot_label=NodeLabels.parse("spot")),
     ),
-    "a label with an empty value": ("--spot-node-label=spot=", 1, Policy(spot_label=NodeLabel("spot", ""))),
+    "a label with an empty value": ("--spot-node-label=spot=", 1, Policy(spot_label=NodeLabels.parse("spot="))),
     "guards off": (
         "--skip-nodes-with-local-storage=false --skip-nodes-with-system-pods=false --delete-non-replicated-pods",
         1,
@@ -211,7 +212,7 @@ def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypa
     _, policy, running, logs = given[0]
     assert running.pod_name == "mover-0"
     assert (running.timing.node_drain_delay, running.dry_run, logs) == (timedelta(hours=1), True, Logging(1))
-    assert policy.on_demand_label == NodeLabel("od", "yes")
+    assert policy.on_demand_label == NodeLabels.parse("od=yes")
 
 
 WRONG: dict[str, tuple[str, str]] = {
@@ -237,8 +238,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "fewer moves than none": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
     "moves without end": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),
     "too short a grace": ("--max-graceful-termination=0", "'0': expected at least 1s"),
-    "a label": ("--spot-node-label=a=b=c", "node label 'a=b=c': expected key or key=value"),
-    "an empty label": ("--on-demand-node-label=", "node label '': expected key or key=value"),
+    "a label": (
+        "--spot-node-label=a=b=c",
+        "node label 'a=b=c': expected key, key=value, key!=value or !key in label syntax, or several",
+    ),
+    "an empty label": (
+        "--on-demand-node-label=",
+        "node label '': expected key, key=value, key!=value or !key in label syntax, or several",
+    ),
     "a boolean": ("--dry-run=maybe", "'maybe': expected true or false"),
     "the name of a Lease": ("--lease-name=Ours", "name 'Ours': expected lower-case letters, digits, '-' and '.'"),
     "the name of a Lease, with a namespace": ("--lease-name=a/b", "name 'a/b': expected lower-case letters"),

@@ -248,7 +248,19 @@ def test_a_label_that_no_node_has_is_told_once() -> None:
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
     lines = logged(none, none, some, none, verbosity=0)
-    assert lines == ["WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"]
+    text = "WARNING no node matches the label role=spot: see --on-demand-node-label, --spot-node-label"
+    assert lines == [text]
+    suggestion = "--on-demand-node-label=a --spot-node-label=b (EKS: 1 on-demand, 2 spot nodes)"
+    lines = logged(replace(none, suggestion=suggestion), verbosity=0)
+    assert lines == [f"{text}; these flags match nodes: {suggestion}"]
+
+
+def test_nodes_with_both_labels_are_reported_once() -> None:
+    both = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, overlapping=("a", "b"))
+    lines = logged(both, replace(both, overlapping=()), both, verbosity=0)
+    assert lines == [
+        "WARNING 2 nodes, for example a, match both --on-demand-node-label and --spot-node-label: treated as spot"
+    ]
 
 
 def test_json_lines_have_fields() -> None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from rescheduler.planning.node_info import NodeInfos, node_infos
-from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.policy import Policy
 from tests.planning.builders import ON_DEMAND, SPOT, node, pod, snapshot
 
 OTHER = "node-role.kubernetes.io/other"
@@ -20,7 +21,7 @@ def test_nodes_are_sorted_by_label_and_spot_wins() -> None:
 
 
 def test_labels_with_values() -> None:
-    policy = Policy(on_demand_label=NodeLabel("kind", "a"), spot_label=NodeLabel("kind", "b"))
+    policy = Policy(on_demand_label=NodeLabels.parse("kind=a"), spot_label=NodeLabels.parse("kind=b"))
     nodes = [node(name, OTHER, labels={"kind": kind}) for name, kind in (("x", "a"), ("y", "b"), ("z", "c"))]
     maps = infos(*nodes, policy=policy)
     assert (list(maps.on_demand), list(maps.spot)) == (["x"], ["y"])

@@ -10,9 +10,10 @@ import pytest
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
 from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, NodeLabel, Policy
+from rescheduler.planning.policy import Circumstances, Policy
 from tests.planning.builders import (
     CIRCUMSTANCES,
     NOW,
@@ -231,7 +232,7 @@ def test_the_node_that_this_program_runs_on_is_not_drained() -> None:
 
 
 def test_labels_with_values_and_both_labels() -> None:
-    policy = Policy(on_demand_label=NodeLabel("pool", "od"), spot_label=NodeLabel("pool", "spot"))
+    policy = Policy(on_demand_label=NodeLabels.parse("pool=od"), spot_label=NodeLabels.parse("pool=spot"))
     cluster = snapshot(
         [
             node("o", "x", labels={"pool": "od"}),

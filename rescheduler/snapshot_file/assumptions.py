@@ -1,0 +1,54 @@
+"""What is assumed about the kinds that a file with a cluster does not contain."""
+
+from typing import Final
+
+from predicates.objects import PodClass
+from predicates.snapshot import Snapshot
+
+#: By kind: the sentence for a file without objects of this kind, whatever its pods are.
+_ALWAYS: Final = {
+    "PodDisruptionBudget": (
+        "no PodDisruptionBudget in the file: assumed that there are none; "
+        "evictions that a budget forbids would not be shown"
+    ),
+}
+
+#: The same, for files with pods that use PersistentVolumeClaims.
+_WITH_CLAIMS: Final = {
+    "PersistentVolumeClaim": (
+        "no PersistentVolumeClaim in the file: pods that use one are assumed not to fit on any node"
+    ),
+    "PersistentVolume": (
+        "no PersistentVolume in the file: pods with a bound PersistentVolumeClaim are assumed not to fit on any node"
+    ),
+    "StorageClass": (
+        "no StorageClass in the file: pods with an unbound PersistentVolumeClaim are assumed not to fit on any node"
+    ),
+    "CSINode": "no CSINode in the file: assumed that nodes have no limits for the number of volumes",
+}
+
+#: The same, for files with pods whose pod affinity or anti-affinity selects namespaces by label.
+_WITH_NAMESPACE_SELECTORS: Final = {
+    "Namespace": "no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them",
+}
+
+
+def assumptions(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return a sentence for each kind that is missing in *snapshot* and may matter to a plan.
+
+    It is not known whether the cluster has none of the objects, or whether they were not written to the file.
+    """
+    texts = dict(_ALWAYS)
+    classes = {pod.cls for pod in snapshot.pods.values()}
+    if any(cls.claims for cls in classes):
+        texts |= _WITH_CLAIMS
+    if any(_selects_namespaces(cls) for cls in classes):
+        texts |= _WITH_NAMESPACE_SELECTORS
+    return tuple(text for kind, text in texts.items() if not snapshot.of(kind))
+
+
+def _selects_namespaces(pod: PodClass) -> bool:
+    affinity = pod.spec.affinity
+    groups = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    terms = (term for group in groups if group is not None for term in group.required)
+    return any(term.namespace_selector is not None for term in terms)

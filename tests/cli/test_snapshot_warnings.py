@@ -1,0 +1,98 @@
+"""Tests of ``plan`` and ``explain`` on files that lack some kinds, and with labels that no node or too many have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rescheduler.cli import main
+from tests.planning.builders import ON_DEMAND, SPOT, budget, node, pod
+
+CAPACITY = "eks.amazonaws.com/capacityType"
+EKS = [node("a", "x", labels={CAPACITY: "ON_DEMAND"}), node("b", "x", labels={CAPACITY: "SPOT"})]
+FLAGS = f"--on-demand-node-label={CAPACITY}=ON_DEMAND --spot-node-label={CAPACITY}=SPOT"
+NO_NODES = (
+    "rescheduler: no node matches the label node-role.kubernetes.io/worker or node-role.kubernetes.io/spot-worker "
+    f"(--on-demand-node-label, --spot-node-label); these flags match nodes: {FLAGS} (EKS: 1 on-demand, 1 spot nodes)\n"
+)
+
+
+@pytest.fixture
+def ended(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    """Return a function that runs a command on a file with these objects: exit code, standard output and error."""
+
+    def run(objects: list[Any], *args: str) -> tuple[Any, str, str]:
+        file = tmp_path / "list.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        with pytest.raises(SystemExit) as exit_:
+            main([*args, "--snapshot", str(file)])
+        out, err = capfdbinary.readouterr()
+        return exit_.value.code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_labels_without_nodes_are_exit_code_3_with_a_suggestion(ended: Any, command: str) -> None:
+    code, _, err = ended([*EKS, budget("b", "w", allowed=1)], command)
+    assert (code, err) == (3, NO_NODES)
+
+
+def test_json_is_printed_before_exit_code_3(ended: Any) -> None:
+    code, out, err = ended([*EKS, budget("b", "w", allowed=1)], "plan", "-o", "json")
+    assert (code, json.loads(out)["nodes"], err) == (3, [], NO_NODES)
+
+
+def test_the_suggested_flags_work(ended: Any) -> None:
+    code, out, err = ended([*EKS, budget("b", "w", allowed=1)], "plan", "-o", "json", *FLAGS.split())
+    assert (code, [verdict["node"] for verdict in json.loads(out)["nodes"]], err) == (0, ["a"], "")
+
+
+def test_no_spot_node_is_exit_code_3(ended: Any) -> None:
+    code, _, err = ended([node("od", ON_DEMAND), budget("b", "w", allowed=1)], "plan")
+    assert code == 3
+    assert "no node matches the label node-role.kubernetes.io/spot-worker (" in err
+
+
+def test_nodes_with_both_labels_are_reported(ended: Any) -> None:
+    both = node("both", ON_DEMAND, labels={SPOT: ""})
+    code, _, err = ended([node("od", ON_DEMAND), both, budget("b", "w", allowed=1)], "plan")
+    assert (code, err) == (
+        0,
+        "rescheduler: warning: node both matches both --on-demand-node-label and --spot-node-label: treated as spot\n",
+    )
+
+
+WARNING = "rescheduler: warning: "
+BUDGETS = (
+    f"{WARNING}no PodDisruptionBudget in the file: assumed that there are none; "
+    "evictions that a budget forbids would not be shown\n"
+)
+VOLUMES = (
+    f"{WARNING}no PersistentVolumeClaim in the file: pods that use one are assumed not to fit on any node\n"
+    f"{WARNING}no PersistentVolume in the file: "
+    "pods with a bound PersistentVolumeClaim are assumed not to fit on any node\n"
+    f"{WARNING}no StorageClass in the file: "
+    "pods with an unbound PersistentVolumeClaim are assumed not to fit on any node\n"
+    f"{WARNING}no CSINode in the file: assumed that nodes have no limits for the number of volumes\n"
+)
+NAMESPACES = (
+    f"{WARNING}no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them\n"
+)
+CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+TERM = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+
+FILES: dict[str, tuple[list[Any], str]] = {
+    "nodes and pods only": ([pod("a", "od")], BUDGETS),
+    "with budgets": ([pod("a", "od"), budget("b", "w", allowed=1)], ""),
+    "a pod with a claim": ([pod("a", "od", **CLAIM), budget("b", "w", allowed=1)], VOLUMES),
+    "affinity to pods of selected namespaces": ([pod("a", "od", **APART), budget("b", "w", allowed=1)], NAMESPACES),
+}
+
+
+@pytest.mark.parametrize(("objects", "warnings"), FILES.values(), ids=FILES)
+def test_missing_kinds_are_reported_with_what_was_assumed(ended: Any, objects: list[Any], warnings: str) -> None:
+    code, _, err = ended([node("od", ON_DEMAND), node("s"), *objects], "plan", "-o", "json")
+    assert (code, err) == (0, warnings)

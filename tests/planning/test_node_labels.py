@@ -1,0 +1,166 @@
+"""Tests of label selectors for nodes, and of the suggestions for selectors that match no node."""
+
+import pytest
+
+from rescheduler.errors import UsageError
+from rescheduler.planning.node_info import LabelFindings, label_findings, node_infos
+from rescheduler.planning.node_labels import NodeLabels, suggest_labels
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import CIRCUMSTANCES, node, snapshot
+
+#: The labels of four nodes, by name.
+NODES = {
+    "a": {"pool": "od", "zone": "x"},
+    "b": {"pool": "spot", "zone": "x"},
+    "c": {"pool": "spot", "zone": "y", "old": ""},
+    "d": {"zone": "y"},
+}
+
+SELECTORS = {
+    "pool": "abc",
+    "!pool": "d",
+    "pool=spot": "bc",
+    "pool==spot": "bc",
+    "pool!=spot": "ad",
+    "pool!=absent": "abcd",
+    "pool=absent": "",
+    "old=": "c",
+    "old!=": "abd",
+    "absent": "",
+    "!absent": "abcd",
+    "pool=spot,zone=x": "b",
+    "pool,pool!=spot": "a",
+    "zone=y , !pool": "d",
+    "pool=spot,pool=od": "",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), SELECTORS.items())
+def test_a_selector_matches_the_same_nodes_in_plans_and_for_single_nodes(text: str, expected: str) -> None:
+    cluster = snapshot([node(name, "role", labels=labels) for name, labels in NODES.items()])
+    cluster.delete("Node", "a")  # leaves an unused row
+    policy = Policy(on_demand_label=NodeLabels.parse(text), spot_label=NodeLabels.parse("none"))
+    left = expected.replace("a", "")
+    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(left)
+    assert list(node_infos(cluster, policy).on_demand) == list(left)
+    assert [name for name, labels in NODES.items() if NodeLabels.parse(text).matches(labels)] == list(expected)
+
+
+TEXTS = {"a==b": "a=b", " a = b , !c": "a=b,!c", "a!=b,a!=b": "a!=b", "a/b=": "a/b="}
+
+
+@pytest.mark.parametrize(("text", "shown"), TEXTS.items())
+def test_text_of_a_selector(text: str, shown: str) -> None:
+    assert str(NodeLabels.parse(text)) == shown
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,", "a=b=c", "=x", "!", "!a=b", "a!b", "a in (b)", "a b", "a=!b", "a\n"])
+def test_invalid_selectors(text: str) -> None:
+    with pytest.raises(UsageError, match="expected key, key=value, key!=value or !key in label syntax"):
+        NodeLabels.parse(text.replace("\n", "\n\nb"))
+
+
+def test_the_order_of_requirements_does_not_matter() -> None:
+    first, second = NodeLabels.parse("a,b=c"), NodeLabels.parse("b==c,a")
+    assert (first.same_as(second), first.same_as(NodeLabels.parse("a"))) == (True, False)
+
+
+KARPENTER, EKS = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"
+AKS, GKE = "kubernetes.azure.com/scalesetpriority", "cloud.google.com/gke-"
+KOPS, ROLE = "kops.k8s.io/instancegroup", "node-role.kubernetes.io/"
+
+SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
+    "EKS": (
+        [{EKS: "ON_DEMAND"}, {EKS: "SPOT"}, {EKS: "SPOT"}],
+        f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={EKS}=SPOT (EKS: 1 on-demand, 2 spot nodes)",
+    ),
+    "Karpenter beside a managed group of EKS": (
+        [{EKS: "ON_DEMAND"}, {KARPENTER: "on-demand"}, {KARPENTER: "spot"}],
+        (
+            f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={KARPENTER}=spot "
+            "(Karpenter: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "GKE": (
+        [{f"{GKE}nodepool": "a"}, {f"{GKE}nodepool": "b", f"{GKE}spot": "true"}],
+        (
+            f"--on-demand-node-label='{GKE}nodepool,!{GKE}spot' --spot-node-label={GKE}spot=true "
+            "(GKE: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "GKE, current versions": (
+        [{f"{GKE}provisioning": "standard"}, {f"{GKE}provisioning": "spot"}],
+        (
+            f"--on-demand-node-label={GKE}provisioning=standard --spot-node-label={GKE}provisioning=spot "
+            "(GKE: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "AKS": (
+        [{"kubernetes.azure.com/agentpool": "a"}, {"kubernetes.azure.com/agentpool": "b", AKS: "spot"}],
+        (
+            f"--on-demand-node-label='kubernetes.azure.com/agentpool,{AKS}!=spot' --spot-node-label={AKS}=spot "
+            "(AKS: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "kOps with a role": (
+        [{f"{ROLE}node": ""}, {f"{ROLE}node": "", f"{ROLE}spot-worker": ""}, {f"{ROLE}control-plane": ""}],
+        (
+            f"--on-demand-node-label='{ROLE}node,!{ROLE}spot-worker' --spot-node-label={ROLE}spot-worker "
+            "(kOps: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "kOps with an instance group": (
+        [{f"{ROLE}node": "", KOPS: "nodes"}, {f"{ROLE}node": "", KOPS: "spot-nodes"}, {KOPS: "master-spot"}],
+        (
+            f"--on-demand-node-label='{ROLE}node,{KOPS}!=spot-nodes' --spot-node-label={KOPS}=spot-nodes "
+            "(kOps: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "only spot nodes": ([{EKS: "SPOT"}], None),
+    "only on-demand nodes": ([{"kubernetes.azure.com/agentpool": "a"}], None),
+    "no known label": ([{"pool": "a"}, {"pool": "spot"}], None),
+    "no nodes": ([], None),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), SUGGESTIONS.values(), ids=SUGGESTIONS)
+def test_suggestion(nodes: list[dict[str, str]], expected: str | None) -> None:
+    suggestion = suggest_labels(nodes)
+    assert (str(suggestion) if suggestion else None) == expected
+
+
+def findings(on_demand: str, spot: str) -> LabelFindings:
+    cluster = snapshot([node(name, "role", labels=labels) for name, labels in NODES.items()])
+    policy = Policy(on_demand_label=NodeLabels.parse(on_demand), spot_label=NodeLabels.parse(spot))
+    return label_findings(cluster, policy, node_infos(cluster, policy))
+
+
+FINDINGS = {
+    "nothing unusual": ("pool=od", "pool=spot", "", ""),
+    "no spot node": (
+        "pool=od",
+        "no,!x",
+        "no node matches the label no,!x (--on-demand-node-label, --spot-node-label)",
+        "",
+    ),
+    "neither": ("x=y", "y", "no node matches the label x=y or y (--on-demand-node-label, --spot-node-label)", ""),
+    "one node matches both": (
+        "zone=x",
+        "pool=spot",
+        "",
+        "node b matches both --on-demand-node-label and --spot-node-label: treated as spot",
+    ),
+    "two nodes match both": (
+        "pool",
+        "pool=spot",
+        "",
+        "2 nodes, for example b, match both --on-demand-node-label and --spot-node-label: treated as spot",
+    ),
+}
+
+
+@pytest.mark.parametrize(("on_demand", "spot", "no_nodes", "both"), FINDINGS.values(), ids=FINDINGS)
+def test_unusual_labels(on_demand: str, spot: str, no_nodes: str, both: str) -> None:
+    result = findings(on_demand, spot)
+    assert (result.no_nodes, result.both) == (no_nodes, both)
