@@ -41,6 +41,7 @@ class Reason(enum.StrEnum):
     BUDGET = "pod-disruption-budget"
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
+    PINNED = "pinned-to-on-demand"
     RESOURCE_CLAIM = "resource-claim"
     BUDGET_TOO_SLOW = "budget-too-slow"
     JOB_WOULD_FAIL = "job-would-fail"
