@@ -1,18 +1,20 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import click
 import msgspec
 
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.go_flags import Bool, GoCommand, Option
+from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
+from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
@@ -39,6 +41,13 @@ from rescheduler.settings import ApiServerConnection
     "replacement pods become Ready. The daemon does the same, and waits for the pods. Without this flag a "
     "budget is used once in the whole plan.",
 )
+@Option(
+    "--levers-timeout",
+    DurationType(),
+    default="5s",
+    help="Time limit for the levers: for each thing that keeps pods on on-demand nodes, what the plan would free "
+    "without it. 0: no levers. They are not computed with --independent.",
+)
 @compat_option
 @policy_options
 @connection_options
@@ -47,6 +56,7 @@ def command(
     output: str,
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_in_steps: bool,  # noqa: FBT001
+    levers_timeout: timedelta,
     policy: Policy,
     connection: ApiServerConnection,
 ) -> None:
@@ -57,21 +67,30 @@ def command(
     clock = SystemClock()
     with progress("reading the cluster"):
         cluster = ClusterSource(snapshot, connection).read()
+    policy = replace(policy, budgets_in_steps=budgets_in_steps)
     with progress("planning"):
-        planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps))
+        planner = Planner(cluster, policy)
         circumstances = Circumstances(clock.now())
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
+    prices = PriceList()
+    levers = NO_LEVERS
+    if levers_timeout and not independent:
+        with progress("trying levers"):
+            until = clock.monotonic() + levers_timeout.total_seconds()
+            levers = rank_levers(
+                planning, cluster, planner.filters, policy, circumstances, prices, lambda: clock.monotonic() >= until
+            )
     if output == "json":
-        sys.stdout.buffer.write(msgspec.json.encode(as_json(planning, seconds)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(as_json(planning, seconds, levers)) + b"\n")
     else:
         from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
-        show(overview(planning, cluster, PriceList()), policy)
+        show(overview(planning, cluster, prices, levers.levers, levers_complete=levers.complete), policy)
 
 
-def as_json(planning: Planning, seconds: float) -> dict[str, Any]:
+def as_json(planning: Planning, seconds: float, levers: RankedLevers = NO_LEVERS) -> dict[str, Any]:
     """Return the object for ``-o json``. *seconds* is the duration of planning only."""
     return {
         "nodes": [_node(verdict) for verdict in planning.verdicts],
@@ -84,6 +103,8 @@ def as_json(planning: Planning, seconds: float) -> dict[str, Any]:
             "timed_out": planning.timed_out,
             "upper_bound": planning.upper_bound,
         },
+        "levers": [asdict(lever) for lever in levers.levers],
+        "levers_complete": levers.complete,
     }
 
 

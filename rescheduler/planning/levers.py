@@ -43,6 +43,9 @@ class RankedLevers:
     complete: bool  #: False if there was no time for all trials
 
 
+NO_LEVERS: Final = RankedLevers((), complete=True)
+
+
 def rank_levers(
     planning: Planning,
     snapshot: Snapshot,
@@ -153,11 +156,11 @@ class _Ranking:
         before = sum(node.node in frees for node in own)
         options = {lifted | node.obstacles for node in own if not node.stays and node.node not in frees}
         small = sorted((option for option in options if lifted < option and len(option) <= 1 + _PARTNERS), key=sorted)
-        small.sort(key=len)
         small.sort(
             key=lambda option: self._sum(node.node for node in own if not node.stays and node.obstacles <= option),
             reverse=True,
         )
+        small.sort(key=len)
         for option in small[:_ATTEMPTS]:
             result = self._frees(option)
             if sum(node.node in result for node in own) > before:
