@@ -13,13 +13,16 @@ from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
+from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
 from rescheduler.clock import SystemClock
+from rescheduler.errors import UsageError
 from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if import what_if
 from rescheduler.settings import ApiServerConnection
 
 
@@ -48,6 +51,7 @@ from rescheduler.settings import ApiServerConnection
     help="Time limit for the levers: for each thing that keeps pods on on-demand nodes, what the plan would free "
     "without it. 0: no levers. They are not computed with --independent.",
 )
+@what_if_option
 @compat_option
 @policy_options
 @connection_options
@@ -57,6 +61,7 @@ def command(
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_in_steps: bool,  # noqa: FBT001
     levers_timeout: timedelta,
+    what_if_texts: tuple[str, ...],
     policy: Policy,
     connection: ApiServerConnection,
 ) -> None:
@@ -65,9 +70,12 @@ def command(
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
     clock = SystemClock()
+    policy = replace(policy, budgets_in_steps=budgets_in_steps)
+    if independent and what_if_texts:
+        raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
+    hypotheses = parsed(what_if_texts, policy)
     with progress("reading the cluster"):
         cluster = ClusterSource(snapshot, connection).read()
-    policy = replace(policy, budgets_in_steps=budgets_in_steps)
     with progress("planning"):
         planner = Planner(cluster, policy)
         circumstances = Circumstances(clock.now())
@@ -75,15 +83,28 @@ def command(
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
     prices = PriceList()
+    with progress("planning with the changes"):
+        began = clock.monotonic()
+        outcome = what_if(cluster, policy, circumstances, hypotheses) if hypotheses else None
+        seconds_after = clock.monotonic() - began
     levers = NO_LEVERS
-    if levers_timeout and not independent:
+    if levers_timeout and not independent and (outcome is None or output == "json"):
         with progress("trying levers"):
             until = clock.monotonic() + levers_timeout.total_seconds()
             levers = rank_levers(
                 planning, cluster, planner.filters, policy, circumstances, prices, lambda: clock.monotonic() >= until
             )
     if output == "json":
-        sys.stdout.buffer.write(msgspec.json.encode(as_json(planning, seconds, levers)) + b"\n")
+        result = as_json(planning, seconds, levers)
+        if outcome is not None:
+            summaries = _summary(planning, seconds), _summary(outcome.planning, seconds_after)
+            result["what_if"] = what_if_json(what_if_texts, planning, outcome, summaries)
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+    elif outcome is not None:
+        from rescheduler.cli.what_if_tables import show_comparison  # noqa: PLC0415 - as below
+
+        after = overview(outcome.planning, outcome.snapshot, prices)
+        show_comparison(what_if_texts, overview(planning, cluster, prices), after, outcome.lost)
     else:
         from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
@@ -94,17 +115,21 @@ def as_json(planning: Planning, seconds: float, levers: RankedLevers = NO_LEVERS
     """Return the object for ``-o json``. *seconds* is the duration of planning only."""
     return {
         "nodes": [_node(verdict) for verdict in planning.verdicts],
-        "summary": {
-            "on_demand_nodes": planning.on_demand_nodes,
-            "spot_nodes": planning.spot_nodes,
-            "drainable_nodes": len(planning.plans),
-            "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
-            "seconds": round(seconds, 6),
-            "timed_out": planning.timed_out,
-            "upper_bound": planning.upper_bound,
-        },
+        "summary": _summary(planning, seconds),
         "levers": [asdict(lever) for lever in levers.levers],
         "levers_complete": levers.complete,
+    }
+
+
+def _summary(planning: Planning, seconds: float) -> dict[str, Any]:
+    return {
+        "on_demand_nodes": planning.on_demand_nodes,
+        "spot_nodes": planning.spot_nodes,
+        "drainable_nodes": len(planning.plans),
+        "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
+        "seconds": round(seconds, 6),
+        "timed_out": planning.timed_out,
+        "upper_bound": planning.upper_bound,
     }
 
 
