@@ -9,7 +9,7 @@ from predicates.filters import Filters, Targets
 from predicates.nodes import MISSING
 from predicates.objects import NodeAffinity, NodeSelector, PodClass, PodSpec, Requirement, Taint, Toleration
 from predicates.snapshot import Snapshot
-from predicates.tolerations import HARD_EFFECTS, tolerated
+from predicates.tolerations import HARD_EFFECTS, first_untolerated, tolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,9 @@ class Pins:
         self._snapshot = snapshot
         self._filters = filters
         self._targets = targets
+        numbers = dict.fromkeys(snapshot.nodes.taint_set[targets.rows].tolist())
+        self._taint_sets = [snapshot.nodes.taint_sets[number] for number in numbers]  #: those of the targets
+        self._tolerant: dict[tuple[Toleration, ...], bool] = {}
         self._seen: dict[PodClass, Unpinned | None] = {}
 
     def of(self, cls: PodClass) -> Unpinned | None:
@@ -36,9 +39,19 @@ class Pins:
         """
         if cls not in self._seen:
             fits = self._filters.could_fit
-            changes = () if fits(cls, self._targets) else self._changes(cls)
+            free = self._has_no_rules(cls.spec) or fits(cls, self._targets)
+            changes = () if free else self._changes(cls)
             self._seen[cls] = next((change for change in changes if fits(change.cls, self._targets)), None)
         return self._seen[cls]
+
+    def _has_no_rules(self, spec: PodSpec) -> bool:
+        """Return whether nothing in *spec* can keep its pods off all targets. This is much faster than the filters."""
+        if spec.node_selector or _required(spec) is not None:
+            return False
+        if (tolerant := self._tolerant.get(spec.tolerations)) is None:
+            tolerant = any(first_untolerated(taints, spec.tolerations) is None for taints in self._taint_sets)
+            self._tolerant[spec.tolerations] = tolerant
+        return tolerant
 
     def freed(self, cls: PodClass) -> PodClass:
         """Return the class without the rules that keep it off the targets.
@@ -68,9 +81,7 @@ class Pins:
 
     def _missing_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
         """Return tolerations for the taints of the targets that pods of this class do not tolerate."""
-        table = self._snapshot.nodes
-        numbers = dict.fromkeys(table.taint_set[self._targets.rows].tolist())
-        taints = dict.fromkeys(taint for number in numbers for taint in table.taint_sets[number])
+        taints = dict.fromkeys(taint for taints in self._taint_sets for taint in taints)
         return tuple(
             Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
             for taint in taints
@@ -92,13 +103,16 @@ def _texts(spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...
     """Return what differs between *spec* and the changed rules."""
     dropped = [f"{key}={value}" for key, value in spec.node_selector.items() if key not in selector]
     texts = [f"nodeSelector {', '.join(dropped)}"] if dropped else []
-    required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-    if not affinity and required is not None:
+    if not affinity and (required := _required(spec)) is not None:
         texts.append(f"node affinity {_terms(required)}")
     if added:
         taints = (Taint(key=item.key, value=item.value, effect=item.effect) for item in added)
         texts.append(f"no toleration of {', '.join(_taint(taint) for taint in taints)}")
     return texts
+
+
+def _required(spec: PodSpec) -> NodeSelector | None:
+    return spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
 
 
 def _taint(taint: Taint) -> str:
