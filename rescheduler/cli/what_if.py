@@ -23,6 +23,9 @@ from rescheduler.planning.what_if import Hypothesis, Outcome
 
 _MOST_NODES: Final = 1000
 
+#: The value of ``--scheduler-name`` for all schedulers.
+_ANY: Final = "*"
+
 what_if_option: Final = Option(
     "--what-if",
     to="what_if_texts",
@@ -86,7 +89,9 @@ def _setting(text: str, option: click.Option, value: str, policy: Policy) -> Set
     before = getattr(policy, option.name)
     if isinstance(before, enum.Enum):
         converted = type(before)(converted)
-    return SettingChange(option.name, (converted,) if option.multiple else converted)
+    if option.multiple:
+        converted = () if converted == _ANY else (converted,)
+    return SettingChange(option.name, converted)
 
 
 def _unpin(words: Sequence[str]) -> Hypothesis | None:

@@ -69,26 +69,26 @@ def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]
     old, new = ({plan.node: None for plan in planning.plans} for planning in (before, after))
     more = [node for node in new if node not in old]
     fewer = [node for node in old if node not in new]
-    return [("Can also be drained", more), ("Can no longer be drained", fewer)]
+    return [("Can also be drained:", more), ("Can no longer be drained:", fewer)]
 
 
 def _list(console: Console, title: str, lines: Sequence[str]) -> None:
     if not lines:
         return
-    console.print(Text(f"{title}:"))
+    console.print(Text(title))
     for line in lines[:_LISTED]:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        console.print(Text(f"  {line}"), soft_wrap=" " not in line)  # names are never cut
     if len(lines) > _LISTED:
         console.print(f"  and {len(lines) - _LISTED} more")
 
 
 def _show_lost(console: Console, lost: LostSpot) -> None:
-    nodes = f"{len(lost.nodes)} spot nodes"
-    for when, homeless in (("now", lost.homeless), ("after the drains of the plan", lost.homeless_after_drains)):
-        if not homeless:
-            console.print(f"If {nodes} were lost {when}: all their pods fit on the remaining nodes.")
+    for when, homeless in (("now", lost.homeless), ("after the plan's drains", lost.homeless_after_drains)):
+        start = f"With {_number(len(lost.nodes), 'spot node')} lost {when}"
+        if homeless:
+            _list(console, f"{start}, pods without a place: {len(homeless)}", _grouped(homeless))
         else:
-            _list(console, f"If {nodes} were lost {when}: {len(homeless)} pods without a place", _grouped(homeless))
+            console.print(f"{start}, all their pods find a place.")
 
 
 def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
@@ -96,5 +96,9 @@ def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
     lines = []
     for (priority, controller), group in groupby(homeless, key=lambda pod: (pod.priority, pod.controller)):
         pods = list(group)
-        lines.append(f"priority {priority}, {controller}: {len(pods)} pods ({pods[0].why})")
+        lines.append(f"priority {priority}, {controller}: {_number(len(pods), 'pod')}: {pods[0].why}")
     return lines
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
