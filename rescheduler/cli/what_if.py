@@ -19,7 +19,7 @@ from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lost_spot import HomelessPod, LoseSpot
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if import Hypothesis, Outcome
+from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan
 
 _MOST_NODES: Final = 1000
 
@@ -159,7 +159,10 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
 
 
 def what_if_json(
-    changes: Sequence[str], planning: Planning, outcome: Outcome, summaries: tuple[dict[str, Any], dict[str, Any]]
+    changes: Sequence[str],
+    planning: Planning,
+    outcome: HypotheticalPlan,
+    summaries: tuple[dict[str, Any], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the object for the field ``what_if``. *summaries* are those before and after the changes."""
     before, after = (

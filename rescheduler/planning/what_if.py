@@ -25,7 +25,7 @@ class LostSpot:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HypotheticalPlan:
     """The plan with all hypotheses applied. *snapshot* and *policy* are those that it was made for."""
 
     planning: Planning
@@ -36,7 +36,7 @@ class Outcome:
 
 def what_if(
     snapshot: Snapshot, policy: Policy, circumstances: Circumstances, hypotheses: Sequence[Hypothesis]
-) -> Outcome:
+) -> HypotheticalPlan:
     """Plan with all *hypotheses*, on copies of the snapshot.
 
     If spot nodes are lost, their pods are first placed on the remaining nodes. Raises UsageError if a hypothesis names
@@ -47,11 +47,11 @@ def what_if(
     after, settings = changed(snapshot, policy, changes)
     planning = Planner(after, settings).plan_all(circumstances)
     if not losses:
-        return Outcome(planning, after, settings)
+        return HypotheticalPlan(planning, after, settings)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
     drained = copied(after)
     carry_out(drained, planning.plans)
     homeless_after_drains = lose(drained, settings, names)
     homeless = lose(after, settings, names)
     lost = LostSpot(names, tuple(homeless), tuple(homeless_after_drains))
-    return Outcome(Planner(after, settings).plan_all(circumstances), after, settings, lost)
+    return HypotheticalPlan(Planner(after, settings).plan_all(circumstances), after, settings, lost)

@@ -9,7 +9,7 @@ from rescheduler.planning.added_spot import AddSpot
 from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lost_spot import HomelessPod, LoseSpot, lost_nodes
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if import LostSpot, what_if
+from rescheduler.planning.what_if import Hypothesis, LostSpot, what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, snapshot, summary
 
 NAMES = tuple(f"s-{number}" for number in range(10))
@@ -141,7 +141,7 @@ def test_the_plan_after_a_loss_counts_the_pods_that_moved() -> None:
 
 def test_losses_come_after_all_other_changes() -> None:
     objects: list[dict[str, Any]] = [node("od", ON_DEMAND), node("s", cpu="1"), pod("a", "od", cpu="2")]
-    hypotheses = [LoseSpot(percent=100), AddSpot(2, cpu="4", memory="8Gi")]
+    hypotheses: list[Hypothesis] = [LoseSpot(percent=100), AddSpot(2, cpu="4", memory="8Gi")]
     outcome = what_if(snapshot(objects), Policy(), CIRCUMSTANCES, hypotheses)
     assert outcome.lost is not None
     assert outcome.lost.nodes == ("added-spot-1", "added-spot-2", "s")
