@@ -1,9 +1,12 @@
-"""Objects for programs on standard output: JSON, or the same object as YAML."""
+"""Results on standard output: JSON, the same object as YAML, or a plan as HTML."""
 
 import sys
+from datetime import datetime
 from typing import Any
 
 import msgspec
+
+from rescheduler.planning.overview import Overview
 
 
 def print_json(value: Any) -> None:
@@ -19,3 +22,10 @@ def print_yaml(value: Any) -> None:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=True, width=120)
     sys.stdout.buffer.write(text.encode())
+
+
+def print_html(overview: Overview, at: datetime) -> None:
+    """Print the report of a plan that was made at the time *at*."""
+    from rescheduler.pages.report import as_html  # noqa: PLC0415 - imported on demand
+
+    sys.stdout.buffer.write(as_html(overview, at).encode())

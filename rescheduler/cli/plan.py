@@ -1,6 +1,7 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import click
 
@@ -8,23 +9,26 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
-from rescheduler.cli.output import print_json, print_yaml
+from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.plan_page import page
+from rescheduler.cli.planned import PlannedCluster, levers_option, read_and_plan
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
-from rescheduler.clock import SystemClock
-from rescheduler.planning.overview import overview
-from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.cli.source import ClusterSource, check_labels, plan_output_option, snapshot_option
+from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.errors import UsageError
+from rescheduler.planning.overview import Overview
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan, what_if
 from rescheduler.settings import ApiServerConnection
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
-@output_option
+@plan_output_option
 @Option(
     "--independent",
     Bool(),
@@ -47,6 +51,8 @@ from rescheduler.settings import ApiServerConnection
     hidden=True,
     help="The default; false is the same as --budgets-at-once.",
 )
+@levers_option
+@what_if_option
 @compat_option
 @policy_options
 @price_options
@@ -57,6 +63,8 @@ def command(
     independent: bool,  # noqa: FBT001 - click passes by keyword
     budgets_at_once: bool,  # noqa: FBT001
     budgets_in_steps: bool,  # noqa: FBT001
+    levers_timeout: timedelta,
+    what_if_texts: tuple[str, ...],
     policy: Policy,
     prices: PriceList,
     connection: ApiServerConnection,
@@ -66,20 +74,45 @@ def command(
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
     clock = SystemClock()
-    with progress("reading the cluster"):
-        source = ClusterSource(snapshot, connection)
-        cluster = source.read()
-    with progress("planning"):
-        planner = Planner(cluster, replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once))
-        circumstances = Circumstances(clock.now())
-        began = clock.monotonic()
-        planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
-        seconds = clock.monotonic() - began
-    result = overview(planning, cluster, prices, assumptions=source.assumptions(cluster))
-    if output == "json":
-        print_json(as_json(result, seconds))
-    elif output == "yaml":
-        print_yaml(as_json(result, seconds))
+    policy = replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once)
+    if independent and what_if_texts:
+        raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
+    hypotheses = parsed(what_if_texts, policy)
+    cluster = read_and_plan(ClusterSource(snapshot, connection), policy, clock, independent=independent)
+    levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)
+    overview = cluster.overview(prices, levers)
+    if hypotheses:
+        _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
+    elif output in ("json", "yaml"):
+        (print_json if output == "json" else print_yaml)(as_json(overview, cluster.seconds))
+    elif output == "html":
+        print_html(overview, cluster.circumstances.now)
     else:
-        show(page(result, cluster, policy, circumstances.now, wide=output == "wide"))
-    check_labels(cluster, policy)
+        show(page(overview, cluster.snapshot, policy, cluster.circumstances.now, wide=output == "wide"))
+    check_labels(cluster.snapshot, policy)
+
+
+def _show_comparison(
+    cluster: PlannedCluster,
+    before: Overview,
+    changes: tuple[str, ...],
+    hypotheses: list[Hypothesis],
+    output: str,
+    clock: Clock,
+) -> None:
+    if output == "html":
+        raise UsageError("--what-if: expected -o table, wide, json or yaml")
+    began = clock.monotonic()
+    with progress("planning with the changes"):
+        outcome: HypotheticalPlan = what_if(cluster.snapshot, cluster.policy, cluster.circumstances, hypotheses)
+    seconds = clock.monotonic() - began
+    after = replace(cluster, snapshot=outcome.snapshot, planning=outcome.planning, seconds=seconds)
+    if output in ("json", "yaml"):
+        result = as_json(before, cluster.seconds)
+        summaries = result["summary"], as_json(after.overview(before.prices), seconds)["summary"]
+        result["what_if"] = what_if_json(changes, cluster.planning, outcome, summaries)
+        (print_json if output == "json" else print_yaml)(result)
+    else:
+        from rescheduler.cli.what_if_tables import show_comparison  # noqa: PLC0415 - imports the table library
+
+        show_comparison(changes, before, after.overview(before.prices), outcome.lost)

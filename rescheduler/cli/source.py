@@ -26,14 +26,21 @@ snapshot_option: Final = Option(
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "
     "-A -o json; - is standard input, gzip is supported. Default: the cluster of the kubeconfig.",
 )
-output_option: Final = Option(
-    "--output",
-    click.Choice(["table", "wide", "json", "yaml"]),
-    short="-o",
-    default="table",
-    help="table for people, wide with every pod and node by name; json or yaml for programs. Nothing else is "
-    "printed to standard output.",
-)
+
+
+def _output(*formats: str, more: str = "") -> Option:
+    return Option(
+        "--output",
+        click.Choice(formats),
+        short="-o",
+        default="table",
+        help="table for people, wide with every pod and node by name; json or yaml for programs"
+        f"{more}. Nothing else is printed to standard output.",
+    )
+
+
+output_option: Final = _output("table", "wide", "json", "yaml")
+plan_output_option: Final = _output(*("table", "wide", "json", "yaml", "html"), more="; html for a browser")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ evictions of a plan themselves, because the API's numbers do not know the plan (
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -61,6 +62,12 @@ class Budgets:
     def guards(self, pod: Pod) -> bool:
         """Return whether any budget selects *pod*."""
         return bool(self.of(pod.cls))
+
+    def allowing(self, changes: Mapping[str, int]) -> "Budgets":
+        """Return the same budgets, of which those in *changes* (by key) allow that many evictions now."""
+        changed = copy(self)
+        changed.allowed = {**self.allowed, **changes}
+        return changed
 
     def get(self, key: str) -> PodDisruptionBudget:
         """Return the budget with this key (``namespace/name``)."""

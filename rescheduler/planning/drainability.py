@@ -196,11 +196,10 @@ def _liqo_component(pod: Pod, _: Context) -> RuleResult:
 def _local_storage(pod: Pod, context: Context) -> RuleResult:
     if not context.policy.skip_nodes_with_local_storage:
         return None
-    local = [volume.name for volume in pod.cls.spec.volumes if _is_local(volume)]
-    if not local:
+    if not (local := local_volumes(pod)):
         return None
     allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
-    blocking = [name for name in local if name not in allowed]
+    blocking = [volume.name for volume in local if volume.name not in allowed]
     if not blocking:
         return None
     return Blocker(
@@ -238,6 +237,11 @@ _WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _liqo_component,
     _local_storage,
 )
+
+
+def local_volumes(pod: Pod) -> list[Volume]:
+    """Return the volumes of *pod* whose data is lost when the pod leaves its node."""
+    return [volume for volume in pod.cls.spec.volumes if _is_local(volume)]
 
 
 def _is_local(volume: Volume) -> bool:

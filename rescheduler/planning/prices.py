@@ -81,13 +81,18 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
         name=name,
         spot=spot,
         instance_type=_label(node, _INSTANCE_TYPE),
-        zone=_label(node, _ZONE),
+        zone=zone_of(node),
         cpu=int(table.allocatable[row, CPU]),
         memory=int(table.allocatable[row, MEMORY]),
         requested_cpu=int(table.requested[row, CPU]),
         requested_memory=int(table.requested[row, MEMORY]),
         created=node.metadata.creation_timestamp,
     )
+
+
+def zone_of(node: Node) -> str:
+    """Return the zone of *node*, or "" if no label tells it."""
+    return _label(node, _ZONE)
 
 
 def _label(node: Node, keys: tuple[str, ...]) -> str:

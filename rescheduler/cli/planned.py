@@ -1,0 +1,77 @@
+"""The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from predicates.snapshot import Snapshot
+from rescheduler.cli.go_flags import DurationType, Option
+from rescheduler.cli.progress import progress
+from rescheduler.cli.source import ClusterSource
+from rescheduler.clock import Clock
+from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.overview import Overview, overview
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
+
+levers_option: Final = Option(
+    "--levers-timeout",
+    DurationType(),
+    default="5s",
+    help="Time limit for the levers: for each thing that keeps pods on on-demand nodes, what the plan would free "
+    "without it. 0: no levers. They are not computed with --independent.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCluster:
+    """A cluster and its plan."""
+
+    snapshot: Snapshot
+    policy: Policy
+    circumstances: Circumstances
+    planner: Planner
+    planning: Planning
+    seconds: float  #: duration of the planning alone
+    assumptions: tuple[str, ...]
+
+    def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
+        """Return the sums of the plan."""
+        return overview(
+            self.planning,
+            self.snapshot,
+            prices,
+            levers.levers,
+            levers_complete=levers.complete,
+            assumptions=self.assumptions,
+        )
+
+    def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
+        """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""
+        if not timeout:
+            return NO_LEVERS
+        with progress("trying levers"):
+            until = clock.monotonic() + timeout.total_seconds()
+            return rank_levers(
+                self.planning,
+                self.snapshot,
+                self.planner.filters,
+                self.policy,
+                self.circumstances,
+                prices,
+                lambda: clock.monotonic() >= until,
+            )
+
+
+def read_and_plan(source: ClusterSource, policy: Policy, clock: Clock, *, independent: bool = False) -> PlannedCluster:
+    """Read the cluster and plan all drains, each by itself if *independent*. Raises the errors of the source."""
+    with progress("reading the cluster"):
+        snapshot = source.read()
+    with progress("planning"):
+        planner, circumstances = Planner(snapshot, policy), Circumstances(clock.now())
+        began = clock.monotonic()
+        planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
+        seconds = clock.monotonic() - began
+    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, source.assumptions(snapshot))

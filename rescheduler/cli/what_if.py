@@ -1,0 +1,186 @@
+"""The option ``--what-if`` of ``rescheduler plan``: its forms, and its field in the JSON output."""
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+import click
+
+from predicates.quantity import QuantityError
+from predicates.quantity import parse as parse_quantity
+from rescheduler.cli.go_flags import Option
+from rescheduler.errors import UsageError
+from rescheduler.planning.added_spot import AddSpot
+from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin
+from rescheduler.planning.controller_names import ControllerName
+from rescheduler.planning.lost_spot import HomelessPod, LoseSpot
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan
+
+_MOST_NODES: Final = 1000
+
+#: The value of ``--scheduler-name`` for all schedulers.
+_ANY: Final = "*"
+
+what_if_option: Final = Option(
+    "--what-if",
+    to="what_if_texts",
+    multiple=True,
+    metavar="CHANGE",
+    help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
+    "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); "
+    "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
+    "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
+    "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
+)
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NUMBER_OR_PERCENT: Final = re.compile(r"[0-9]{1,9}|[0-9]{1,3}%")
+_Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
+
+
+def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
+    """Parse the values of the option, within the command that has it. Raises UsageError with the expected form."""
+    params = click.get_current_context().command.params
+    return [parse(text, policy, params) for text in texts]
+
+
+def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypothesis:
+    """Parse one value of ``--what-if``. *params* are the options of the command, for settings.
+
+    Raises UsageError with the expected form.
+    """
+    words = text.split()
+    form, read = _FORMS.get(words[0] if words else "", ("", None))
+    if read is not None:
+        if (change := read(words[1:])) is None:
+            raise UsageError(f"--what-if {text!r}: expected {form}")
+        return change
+    name, equals, value = text.strip().partition("=")
+    settings = _settings(policy, params)
+    if not equals or name.removeprefix("--") not in settings:
+        raise UsageError(
+            f"--what-if {text!r}: expected SETTING=VALUE, {', '.join(form for form, _ in _FORMS.values())}; "
+            f"settings: {', '.join(settings)}"
+        )
+    return _setting(text, settings[name.removeprefix("--")], value, policy)
+
+
+def _settings(policy: Policy, params: Sequence[click.Parameter]) -> dict[str, click.Option]:
+    """Return the options that set a field of the policy, by name."""
+    names = {field.name for field in fields(policy)}
+    options = (param for param in params if isinstance(param, click.Option) and param.name in names)
+    return {option.opts[0].removeprefix("--"): option for option in options}
+
+
+def _setting(text: str, option: click.Option, value: str, policy: Policy) -> SettingChange:
+    assert option.name is not None
+    try:
+        converted = option.type.convert(value, option, None)
+    except click.UsageError as error:
+        raise UsageError(f"--what-if {text!r}: {error.message}") from None
+    if isinstance(converted, timedelta):
+        converted = converted.total_seconds()
+    before = getattr(policy, option.name)
+    if isinstance(before, enum.Enum):
+        converted = type(before)(converted)
+    if option.multiple:
+        converted = () if converted == _ANY else (converted,)
+    return SettingChange(option.name, converted)
+
+
+def _unpin(words: Sequence[str]) -> Hypothesis | None:
+    parts = words[0].split("/") if len(words) == 1 else ()
+    if len(parts) != 3 or not all(parts):  # noqa: PLR2004
+        return None
+    namespace, kind, name = parts
+    return Unpin(ControllerName(namespace, kind, name))
+
+
+def _budget(words: Sequence[str]) -> Hypothesis | None:
+    if len(words) != 2 or not re.fullmatch("[^/]+/[^/]+", words[0]):  # noqa: PLR2004
+        return None
+    field, _, value = words[1].partition("=")
+    if field not in ("maxUnavailable", "minAvailable") or not _NUMBER_OR_PERCENT.fullmatch(value):
+        return None
+    return BudgetChange(words[0], field, value if value.endswith("%") else int(value))
+
+
+def _add_spot(words: Sequence[str]) -> Hypothesis | None:
+    if not words or not _NUMBER.fullmatch(words[0]) or not 0 < int(words[0]) <= _MOST_NODES:
+        return None
+    if words[1:2] == ["like"] and len(words) == 3:  # noqa: PLR2004
+        return AddSpot(int(words[0]), like=words[2])
+    amounts = _amounts(words[1]) if len(words) == 2 else None  # noqa: PLR2004
+    if amounts is None or not {"cpu", "memory"} <= amounts.keys() <= {"cpu", "memory", "pods"}:
+        return None
+    pods = amounts.get("pods", "110")
+    if not _NUMBER.fullmatch(pods):
+        return None
+    return AddSpot(int(words[0]), cpu=amounts["cpu"], memory=amounts["memory"], pods=int(pods))
+
+
+def _amounts(text: str) -> dict[str, str] | None:
+    pairs = [part.partition("=") for part in text.split(",")]
+    amounts = {name: amount for name, _, amount in pairs}
+    try:
+        positive = all(parse_quantity(amount).millis > 0 for amount in amounts.values())
+    except QuantityError:
+        return None
+    return amounts if positive and len(amounts) == len(pairs) else None
+
+
+def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
+    if len(words) != 1:
+        return None
+    name, _, value = words[0].partition("=")
+    if value and name in ("zone", "node"):
+        return LoseSpot(zone=value) if name == "zone" else LoseSpot(node=value)
+    percent = words[0].removesuffix("%")
+    if percent == words[0] or not _NUMBER.fullmatch(percent) or not 0 < int(percent) <= 100:  # noqa: PLR2004
+        return None
+    return LoseSpot(percent=int(percent))
+
+
+_FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
+    "unpin": ("unpin NAMESPACE/KIND/NAME", _unpin),
+    "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),
+    "add-spot": (
+        f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",
+        _add_spot,
+    ),
+    "lose-spot": ("lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%", _lose_spot),
+}
+
+
+def what_if_json(
+    changes: Sequence[str],
+    planning: Planning,
+    outcome: HypotheticalPlan,
+    summaries: tuple[dict[str, Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the object for the field ``what_if``. *summaries* are those before and after the changes."""
+    before, after = (
+        {**summary, "drainable": [plan.node for plan in planned.plans]}
+        for summary, planned in zip(summaries, (planning, outcome.planning), strict=True)
+    )
+    result: dict[str, Any] = {"changes": list(changes), "before": before, "after": after}
+    if outcome.lost is not None:
+        result["lost"] = {
+            "nodes": outcome.lost.nodes,
+            "without_place": _pods(outcome.lost.homeless),
+            "without_place_after_drains": _pods(outcome.lost.homeless_after_drains),
+        }
+    return result
+
+
+def _pods(homeless: Iterable[HomelessPod]) -> list[dict[str, Any]]:
+    return [
+        {"pod": pod.pod, "controller": str(pod.controller), "priority": pod.priority, "why": pod.why}
+        for pod in homeless
+    ]

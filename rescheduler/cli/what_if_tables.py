@@ -1,0 +1,104 @@
+"""The plans before and after ``--what-if``, side by side."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import groupby
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rescheduler.cli.console import table_console
+from rescheduler.planning.lost_spot import HomelessPod
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.overview import Overview
+from rescheduler.planning.what_if import LostSpot
+
+_GIB: Final = 1 << 30
+
+#: At most this many nodes, or controllers, are listed.
+_LISTED: Final = 20
+
+
+def show_comparison(changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None) -> None:
+    """Print the comparison on standard output."""
+    console = table_console()
+    console.print(Text(f"What if: {'; '.join(changes)}", style="bold"))
+    console.print(_comparison(before, after))
+    for title, names in _differences(before.planning, after.planning):
+        _list(console, title, names)
+    if lost is not None:
+        _show_lost(console, lost)
+
+
+def _comparison(before: Overview, after: Overview) -> Table:
+    table = Table()
+    table.add_column("")
+    for title in ("before", "after", "difference"):
+        table.add_column(title, justify="right")
+    for title, old, new, places in _rows(before, after):
+        difference = "" if old is None or new is None or old == new else f"{new - old:+,.{places}f}"
+        table.add_row(title, *("" if amount is None else f"{amount:,.{places}f}" for amount in (old, new)), difference)
+    return table
+
+
+def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | None, Decimal | None, int]]:
+    """Yield a title, the amounts before and after, and the decimal places to show."""
+
+    def row(title: str, old: float, new: float, places: int = 0) -> tuple[str, Decimal, Decimal, int]:
+        return title, Decimal(old), Decimal(new), places
+
+    old, new = before.planning, after.planning
+    yield row("on-demand nodes", old.on_demand_nodes, new.on_demand_nodes)
+    yield row("spot nodes", old.spot_nodes, new.spot_nodes)
+    yield row("nodes that can be drained", len(old.plans), len(new.plans))
+    yield row("pods that move", _moves(old), _moves(new))
+    yield row("vCPU freed", before.freed.cpu / 1000, after.freed.cpu / 1000, 1)
+    yield row("memory freed (GiB)", before.freed.memory / _GIB, after.freed.memory / _GIB, 1)
+    if not before.prices.empty:
+        currency = f" ({before.prices.currency})" if before.prices.currency else ""
+        yield f"saved per month{currency}", before.freed.per_month, after.freed.per_month, 2
+
+
+def _moves(planning: Planning) -> int:
+    return sum(len(plan.placements) for plan in planning.plans)
+
+
+def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]]]:
+    old, new = ({plan.node: None for plan in planning.plans} for planning in (before, after))
+    more = [node for node in new if node not in old]
+    fewer = [node for node in old if node not in new]
+    return [("Can also be drained:", more), ("Can no longer be drained:", fewer)]
+
+
+def _list(console: Console, title: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    console.print(Text(title))
+    for line in lines[:_LISTED]:
+        console.print(Text(f"  {line}"), soft_wrap=" " not in line)  # names are never cut
+    if len(lines) > _LISTED:
+        console.print(f"  and {len(lines) - _LISTED} more")
+
+
+def _show_lost(console: Console, lost: LostSpot) -> None:
+    for when, homeless in (("now", lost.homeless), ("after the plan's drains", lost.homeless_after_drains)):
+        start = f"With {_number(len(lost.nodes), 'spot node')} lost {when}"
+        if homeless:
+            _list(console, f"{start}, pods without a place: {len(homeless)}", _grouped(homeless))
+        else:
+            console.print(f"{start}, all their pods find a place.")
+
+
+def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
+    """Return a line for each priority and controller. *homeless* is sorted by both."""
+    lines = []
+    for (priority, controller), group in groupby(homeless, key=lambda pod: (pod.priority, pod.controller)):
+        pods = list(group)
+        lines.append(f"priority {priority}, {controller}: {_number(len(pods), 'pod')}: {pods[0].why}")
+    return lines
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

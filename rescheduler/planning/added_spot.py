@@ -1,0 +1,101 @@
+"""Spot nodes that do not exist yet, for plans that ask what they would change."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from predicates.objects import CSINode, Node, NodeSpec, NodeStatus, ObjectMeta, QuantityText, Taint
+from predicates.snapshot import Snapshot
+from rescheduler.errors import UsageError
+from rescheduler.planning.candidates import groups, why_not_target
+from rescheduler.planning.drainability import belongs_to_node
+from rescheduler.planning.policy import Policy
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_ZONE: Final = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class AddSpot:
+    """Add *count* spot nodes: like the node *like*, or of the given size and otherwise like all spot nodes."""
+
+    count: int
+    like: str = ""
+    cpu: str = ""  #: allocatable, as a Kubernetes quantity
+    memory: str = ""  #: allocatable, as a Kubernetes quantity
+    pods: int = 110
+
+
+def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
+    """Add the nodes to *snapshot*, with the pods of DaemonSets that run on the node that they resemble.
+
+    Raises UsageError if there is no node of that name, or if it is not known which labels make a node a spot node.
+    """
+    table = snapshot.nodes
+    spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
+    spot = [node for node in spot if why_not_target(node) is None]
+    model = _model(snapshot, change, spot)
+    labels, taints = _common_labels(spot), _common_taints(spot)
+    if change.like:
+        labels |= model.metadata.labels
+        taints = model.spec.taints if model in spot else taints
+    if not policy.spot_label.matches(labels):
+        labels |= _labels_in(str(policy.spot_label))
+    if not policy.spot_label.matches(labels):
+        raise UsageError(f"add-spot: expected a spot node in the cluster, to know the labels for {policy.spot_label}")
+    zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
+    for number, name in enumerate(_free_names(snapshot, change.count)):
+        zone = {_ZONE: zones[number % len(zones)]} if zones else {}
+        meta = ObjectMeta(name=name, labels={**labels, **zone, _HOSTNAME: name})
+        allocatable = model.status.allocatable if change.like else _allocatable(change)
+        status = NodeStatus(allocatable=allocatable, images=model.status.images)
+        snapshot.upsert("Node", Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
+        _copy_belongings(snapshot, model.name, name)
+
+
+def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
+    """Return the node that new nodes resemble. Without one, the result has no pods."""
+    if not change.like:
+        return spot[0] if spot else Node(metadata=ObjectMeta())
+    row = snapshot.nodes.row.get(change.like)
+    node = None if row is None else snapshot.nodes.nodes[row]
+    if node is None:
+        raise UsageError(f"add-spot: there is no node {change.like}")
+    return node
+
+
+def _allocatable(change: AddSpot) -> dict[str, QuantityText]:
+    return {"cpu": change.cpu, "memory": change.memory, "pods": str(change.pods)}
+
+
+def _common_labels(nodes: Iterable[Node]) -> dict[str, str]:
+    shared = [set(node.metadata.labels.items()) for node in nodes]
+    return dict(sorted(set.intersection(*shared))) if shared else {}
+
+
+def _common_taints(nodes: Iterable[Node]) -> tuple[Taint, ...]:
+    shared = [{replace(taint, time_added=None) for taint in node.spec.taints} for node in nodes]
+    return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
+
+
+def _labels_in(selector: str) -> dict[str, str]:
+    """Return the labels that *selector* (``key``, ``key=value``, several separated by commas) asks for."""
+    parts = (part.partition("=") for part in selector.split(",") if "!" not in part)
+    return {key: value for key, _, value in parts}
+
+
+def _free_names(snapshot: Snapshot, count: int) -> list[str]:
+    names = (f"added-spot-{number}" for number in itertools.count(1))
+    return list(itertools.islice((name for name in names if name not in snapshot.nodes.row), count))
+
+
+def _copy_belongings(snapshot: Snapshot, model: str, name: str) -> None:
+    """Copy the volume limits of *model*, and its pods that belong to the node: those of DaemonSets, and mirror pods."""
+    if isinstance(drivers := snapshot.of("CSINode").get(model), CSINode):
+        snapshot.upsert("CSINode", replace(drivers, metadata=ObjectMeta(name=name)))
+    for pod in [pod for pod in snapshot.pods_on[model].values() if belongs_to_node(pod)] if model else []:
+        copy = f"{pod.name}-{name}"
+        snapshot.upsert("Pod", replace(pod, name=copy, uid=f"{pod.uid}-{name}", node_name=name))

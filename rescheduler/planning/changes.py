@@ -1,0 +1,141 @@
+"""Changes to a cluster or to the settings, as values, and their application to a copy of a snapshot."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace as replaced
+
+from predicates.filters import Filters
+from predicates.objects import Pod, PodDisruptionBudget
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot
+from rescheduler.errors import UsageError
+from rescheduler.planning.added_spot import AddSpot, add_spot
+from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.candidates import groups
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.lifting import lifted
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.pinning import Pins
+from rescheduler.planning.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin:
+    """Remove what keeps the pods of a controller off the spot nodes.
+
+    That is the smallest change to nodeSelector, required node affinity and tolerations after which a spot node could
+    take the pod. If one could take it before, all rules about nodes are removed.
+    """
+
+    controller: ControllerName
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """Allow the eviction of the pods of a controller in spite of *reason*, one of ``lifting.LIFTABLE``."""
+
+    controller: ControllerName
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """Set ``maxUnavailable`` or ``minAvailable`` of a PodDisruptionBudget."""
+
+    budget: str  #: ``namespace/name``
+    field: str  #: ``maxUnavailable`` or ``minAvailable``
+    value: int | str  #: a number, or a percentage such as ``30%``
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """Set a field of the policy."""
+
+    field: str
+    value: Any
+
+
+#: The changes that :func:`changed` applies.
+Change: TypeAlias = Unpin | Lift | BudgetChange | SettingChange | AddSpot
+
+
+def copied(snapshot: Snapshot) -> Snapshot:
+    """Return an independent snapshot with the same objects."""
+    copy = Snapshot()
+    copy.replace("Node", snapshot.nodes)
+    for kind, objects in snapshot.objects.items():
+        copy.replace(kind, objects.values())
+    copy.replace("Pod", snapshot.pods.values())
+    copy.unreadable = snapshot.unreadable
+    return copy
+
+
+def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tuple[Snapshot, Policy]:
+    """Return the snapshot and the policy after *changes*, applied in order. The originals are not changed.
+
+    Raises UsageError if a change names a controller, budget or node that does not exist.
+    """
+    copy = copied(snapshot)
+    for change in changes:
+        match change:
+            case Unpin():
+                _unpin(copy, policy, change.controller)
+            case Lift():
+                for pod in _pods_of(copy, change.controller):
+                    copy.upsert("Pod", lifted(pod, change.reason, policy))
+            case BudgetChange():
+                copy.upsert("PodDisruptionBudget", _with_budget(copy, change))
+            case SettingChange():
+                policy = replace(policy, **{change.field: change.value})
+            case AddSpot():
+                add_spot(copy, policy, change)
+    return copy, policy
+
+
+def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
+    """Return the pods of *controller*, whose kind may be in lower case."""
+    wanted = controller.path
+    pods = [pod for pod in snapshot.pods.values() if controller_of(pod).path == wanted]
+    if not pods:
+        raise UsageError(f"no pod of {wanted}: expected namespace/kind/name, such as shop/deployment/cart")
+    return pods
+
+
+def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
+    pods = _pods_of(snapshot, controller)
+    pins = Pins(snapshot, Filters(snapshot, DEFAULT), groups(snapshot, policy).spot)
+    classes = {pod.cls: pins.freed(pod.cls) for pod in pods}
+    for pod in pods:
+        cls = classes[pod.cls]
+        load = cls.requests if pod.load is pod.cls.requests else pod.load
+        snapshot.upsert("Pod", replaced(pod, cls=cls, load=load))
+
+
+def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudget:
+    """Return the changed budget with the status that the disruption controller would compute for it."""
+    budget = snapshot.of("PodDisruptionBudget").get(change.budget)
+    if not isinstance(budget, PodDisruptionBudget):
+        raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name")
+    budgets = Budgets(snapshot)
+    pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod.cls)]
+    status = budget.status
+    expected = status.expected_pods or len(pods)
+    amount = _scaled(change.value, expected)
+    is_max = change.field == "maxUnavailable"
+    desired = max(0, expected - amount) if is_max else amount
+    healthy = status.current_healthy
+    allowed = max(0, healthy - desired) if expected else 0
+    spec = replaced(
+        budget.spec,
+        max_unavailable=change.value if is_max else None,
+        min_available=None if is_max else change.value,
+    )
+    return replaced(budget, spec=spec, status=replaced(status, desired_healthy=desired, disruptions_allowed=allowed))
+
+
+def _scaled(value: int | str, expected: int) -> int:
+    """Return a number of pods, from a number or a percentage of *expected*, rounded up as by Kubernetes."""
+    return value if isinstance(value, int) else ceil(int(value.removesuffix("%")) * expected / 100)

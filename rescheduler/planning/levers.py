@@ -1,0 +1,210 @@
+"""Which single changes would let a plan free more nodes: trials without one obstacle, and without several of them.
+
+Each trial starts from the finished plan, so that it never frees fewer nodes. It also drains the nodes that are
+otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from predicates.filters import Filters
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.kept_nodes import KeptNode, KeptNodes
+from rescheduler.planning.lifting import Obstacle
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.overview import Lever
+from rescheduler.planning.packing import Effort, Stuck, pack
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList, node_facts
+
+#: Filter evaluations beyond first-fit for each node of a trial.
+_EFFORT: Final = 1_000
+
+#: At most this many further obstacles are lifted together with one.
+_PARTNERS: Final = 3
+
+#: At most this many sets of further obstacles are tried at each step of a combination.
+_ATTEMPTS: Final = 3
+
+Obstacles: TypeAlias = frozenset[Obstacle]
+
+#: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
+_Worth: TypeAlias = tuple[Decimal, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLevers:
+    """Levers, the most useful first."""
+
+    levers: tuple[Lever, ...]
+    complete: bool  #: False if there was no time for all trials
+
+
+NO_LEVERS: Final = RankedLevers((), complete=True)
+
+
+def rank_levers(
+    planning: Planning,
+    snapshot: Snapshot,
+    filters: Filters,
+    policy: Policy,
+    circumstances: Circumstances,
+    prices: PriceList,
+    over: Callable[[], bool],
+) -> RankedLevers:
+    """Return what each obstacle costs. *planning* must be a plan of all nodes in sequence for the other arguments.
+
+    *over* is asked before each node of a trial; once it is true, the result is what is known by then. The snapshot
+    is not changed.
+    """
+    nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
+    kept = tuple(nodes.each(planning.rejected))
+    worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
+    with snapshot.trial() as trial:
+        for row, placed in nodes.planned:
+            trial.evict(*(pod for pod, _ in placed))
+            trial.drain(row)
+            for pod, target in placed:
+                trial.place(pod.cls, target)
+        trial.keep()
+        # The results that the trials start from are computed before any of them changes a row.
+        filters.refresh(pod.cls for node in kept for pod in node.lifted)
+        return _Ranking(nodes, kept, worth, trial, over).run()
+
+
+def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
+    facts = node_facts(snapshot, name, spot=False)
+    return prices.per_hour(facts) or Decimal(0), 1, facts.cpu
+
+
+class _Ranking:
+    """The trials of all obstacles. *trial* has the state after the plan, and has it again at the end."""
+
+    def __init__(
+        self,
+        nodes: KeptNodes,
+        kept: Sequence[KeptNode],
+        worth: Mapping[str, _Worth],
+        trial: Trial,
+        over: Callable[[], bool],
+    ) -> None:
+        self._nodes = nodes
+        self._order = {node.node: number for number, node in enumerate(kept)}
+        self._worth = worth
+        self._trial = trial
+        self._over = over
+        self._complete = True
+        self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
+        for node in kept:
+            for obstacle in node.obstacles:
+                self._with[obstacle].append(node)
+
+    def run(self) -> RankedLevers:
+        """Try each obstacle alone, then in combination: in both cases the one that may free most comes first."""
+        alone = {
+            obstacle: self._frees(frozenset({obstacle}))
+            for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
+        }
+        levers = [self._lever(obstacle, alone[obstacle]) for obstacle in self._sorted(self._with.__getitem__)]
+        return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
+
+    def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
+        by_name = sorted(self._with)
+        return sorted(by_name, key=lambda obstacle: self._sum(node.node for node in nodes(obstacle)), reverse=True)
+
+    def _only(self, lifted: Obstacles) -> list[KeptNode]:
+        """Return the nodes without other obstacles than *lifted*: no trial can free more."""
+        nodes = {
+            node.node: node
+            for obstacle in lifted
+            for node in self._with[obstacle]
+            if node.obstacles <= lifted and not node.stays
+        }
+        return sorted(nodes.values(), key=lambda node: self._order[node.node])
+
+    def _lever(self, obstacle: Obstacle, frees: tuple[str, ...]) -> Lever:
+        partners, together = self._combined(obstacle, frees)
+        return Lever(
+            controller=str(obstacle.controller),
+            reason=obstacle.reason,
+            obstacle=obstacle.what,
+            nodes=tuple(node.node for node in self._with[obstacle]),
+            frees=frees,
+            together_with=tuple(map(str, partners)),
+            frees_together=together,
+        )
+
+    def _combined(self, obstacle: Obstacle, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
+        """Add further obstacles greedily. Return them, and what is freed without all of them."""
+        lifted, best = frozenset({obstacle}), frees
+        while (extended := self._extended(obstacle, lifted, best)) is not None:
+            lifted, best = extended
+        partners = tuple(sorted(lifted - {obstacle}))
+        return partners, best if partners else ()
+
+    def _extended(
+        self, obstacle: Obstacle, lifted: Obstacles, frees: tuple[str, ...]
+    ) -> tuple[Obstacles, tuple[str, ...]] | None:
+        """Return *lifted* with more obstacles that free more of the nodes with *obstacle*, or None."""
+        if self._over():
+            self._complete = False
+            return None
+        own = self._with[obstacle]
+        before = sum(node.node in frees for node in own)
+        options = {lifted | node.obstacles for node in own if not node.stays and node.node not in frees}
+        small = sorted((option for option in options if lifted < option and len(option) <= 1 + _PARTNERS), key=sorted)
+        small.sort(
+            key=lambda option: self._sum(node.node for node in own if not node.stays and node.obstacles <= option),
+            reverse=True,
+        )
+        small.sort(key=len)
+        for option in small[:_ATTEMPTS]:
+            result = self._frees(option)
+            if sum(node.node in result for node in own) > before:
+                return option, result
+        return None
+
+    def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
+        """Return the nodes that can also be drained without the obstacles *lifted*."""
+        if not (nodes := self._only(lifted)):
+            return ()
+        mark = self._trial.savepoint()
+        remaining, spare = self._nodes.remaining(lifted), self._nodes.spare
+        drained: list[KeptNode] = []
+        for node in nodes:
+            if self._over():
+                self._complete = False
+                break
+            if node.counts and spare <= 0:
+                continue
+            tentative = remaining.copy()
+            if not tentative.reserve(node.movers) and self._drained(node):
+                remaining = tentative
+                spare -= node.counts
+                drained.append(node)
+        self._trial.revert(mark)
+        for node in drained:
+            self._trial.undrain(node.row)
+        return tuple(node.node for node in drained)
+
+    def _drained(self, node: KeptNode) -> bool:
+        """Drain *node* within the trial. Return whether all of its pods found room; if not, the trial is unchanged."""
+        mark = self._trial.savepoint()
+        self._trial.evict(*node.movers)
+        self._trial.drain(node.row)
+        if not isinstance(pack(self._nodes.room, self._trial, node.lifted, Effort(_EFFORT)), Stuck):
+            return True
+        self._trial.revert(mark)
+        self._trial.undrain(node.row)
+        return False
+
+    def _sum(self, nodes: Iterable[str]) -> _Worth:
+        worths = [self._worth[node] for node in nodes]
+        money = sum((money for money, *_ in worths), Decimal(0))
+        return money, len(worths), sum(cpu for *_, cpu in worths)
+
+    def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
+        return self._sum(lever.frees), self._sum(lever.frees_together), self._sum(lever.nodes)

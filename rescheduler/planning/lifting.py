@@ -1,0 +1,108 @@
+"""Obstacles of pods that their owners can remove, and the pods without them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from predicates.objects import Pod
+from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.drainability import (
+    DO_NOT_DISRUPT,
+    SAFE_LOCAL_VOLUMES,
+    SAFE_TO_EVICT,
+    Context,
+    Fate,
+    fate,
+    local_volumes,
+)
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Obstacle:
+    """One thing that its owner can change so that nodes can be drained."""
+
+    controller: ControllerName
+    reason: Reason
+    what: str  #: what to change, such as ``emptyDir cache``
+
+    def __str__(self) -> str:
+        return f"{self.controller}: {self.what}"
+
+
+#: Returns a pod without the obstacle, and what to change.
+_Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
+
+
+def _without_annotation(key: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        others = {name: value for name, value in pod.annotations.items() if name != key}
+        return replace(pod, annotations=others), f"annotation {key}: {pod.annotations.get(key, '')}"
+
+    return lift
+
+
+def _safe(what: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), what
+
+    return lift
+
+
+def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
+    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
+    volumes = local_volumes(pod)
+    names = ",".join(volume.name for volume in volumes)
+    blocking = [volume for volume in volumes if volume.name not in allowed]
+    what = ", ".join(f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking)
+    return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), what
+
+
+def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    spec = pod.cls.spec
+    cls = replace(pod.cls, spec=replace(spec, scheduler_name=policy.scheduler_names[0]))
+    return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_SCHEDULER}"
+
+
+_LIFTS: Final[Mapping[Reason, _Lift]] = {
+    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
+    Reason.DO_NOT_DISRUPT: _without_annotation(DO_NOT_DISRUPT),
+    Reason.NO_CONTROLLER: _safe("no controller"),
+    Reason.KUBE_SYSTEM: _safe("a kube-system pod without a PodDisruptionBudget"),
+    Reason.LIQO_COMPONENT: _safe("Liqo component"),
+    Reason.LOCAL_STORAGE: _local_storage,
+    Reason.OTHER_SCHEDULER: _other_scheduler,
+}
+
+#: Reasons about nodes that lifting removes, with the annotation.
+NODE_ANNOTATIONS: Final[Mapping[Reason, str]] = {
+    Reason.SCALE_DOWN_DISABLED: SCALE_DOWN_DISABLED,
+    Reason.DO_NOT_DISRUPT_NODE: DO_NOT_DISRUPT,
+}
+
+#: Reasons about pods that :func:`lifted` removes.
+LIFTABLE: Final = frozenset(_LIFTS)
+
+
+def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
+    """Return *pod* without the obstacle *reason*, which must be one of :data:`LIFTABLE`."""
+    return _LIFTS[reason](pod, policy)[0]
+
+
+def lift_all(pod: Pod, context: Context) -> tuple[Pod, frozenset[Obstacle], Fate | None]:
+    """Return *pod* without any obstacle to its eviction, the obstacles, and its fate without them.
+
+    The fate is None if no change to the pod would allow its eviction.
+    """
+    obstacles = set[Obstacle]()
+    while isinstance(result := fate(pod, context), Blocker):
+        lift = _LIFTS.get(result.reason)
+        if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
+            return pod, frozenset(obstacles), None
+        pod, what = lift(pod, context.policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, what))
+    return pod, frozenset(obstacles), result

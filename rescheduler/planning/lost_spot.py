@@ -1,0 +1,132 @@
+"""Spot nodes that disappear at once: which of their pods would be without a place."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from predicates.filters import Filters, Targets
+from predicates.objects import Pod
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot
+from rescheduler.errors import UsageError
+from rescheduler.planning.candidates import groups, why_not_target
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.drainability import belongs_to_node
+from rescheduler.planning.outcome import Plan
+from rescheduler.planning.packing import (
+    QUESTIONS_PER_SECOND,
+    Effort,
+    Packing,
+    Placed,
+    Room,
+    Sizes,
+    Stuck,
+    pack,
+    shortage,
+)
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import zone_of
+
+
+@dataclass(frozen=True, slots=True)
+class LoseSpot:
+    """Lose spot nodes: all of a *zone*, a *percent* of them, or one *node*.
+
+    A zone is named completely, or by the end of its name if no zone has that name: ``b`` for ``eu-west-1b``. A
+    percentage is rounded up to whole nodes, which are spread evenly over the spot nodes sorted by name.
+    """
+
+    zone: str = ""
+    percent: int = 0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HomelessPod:
+    """A pod that no remaining node accepts."""
+
+    pod: str  #: ``namespace/name``
+    controller: ControllerName
+    priority: int
+    why: str
+
+
+def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
+    """Return the names of the spot nodes that *loss* means. Raises UsageError if there are none."""
+    table = snapshot.nodes
+    spot = [table.names[row] for row in groups(snapshot, policy).spot_rows]
+    if loss.node:
+        if loss.node not in spot:
+            raise UsageError(f"lose-spot: there is no spot node {loss.node}")
+        return [loss.node]
+    if loss.zone:
+        zones = {name: zone_of(node) for name in spot if (node := table.nodes[table.row[name]]) is not None}
+        names = [name for name in spot if zones[name] == loss.zone]
+        names = names or [name for name in spot if zones[name].endswith(loss.zone)]
+        if not names:
+            known = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
+            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {known}")
+        return names
+    count, total = -(-len(spot) * loss.percent // 100), len(spot)
+    return [name for i, name in enumerate(spot) if (i + 1) * count // total > i * count // total]
+
+
+def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
+    """Change *snapshot* to the state after *plans*: their pods run on their targets, their nodes are gone."""
+    for plan in plans:
+        for placement in plan.placements:
+            pod = snapshot.pods[str(placement.pod)]
+            snapshot.upsert("Pod", replace(pod, node_name=placement.node, load=pod.cls.requests))
+        for pod in list(snapshot.pods_on[plan.node].values()):
+            snapshot.delete("Pod", pod.key)
+        snapshot.delete("Node", plan.node)
+
+
+def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[HomelessPod]:
+    """Remove the nodes *names* from *snapshot* and place their pods on the remaining nodes, where that is possible.
+
+    Pods of the highest priority come first, then the largest. Spot nodes are tried before on-demand nodes. Pods
+    without a place stay pending in the snapshot; return them, highest priority first.
+    """
+    displaced: list[Pod] = []
+    for name in names:
+        pods = list(snapshot.pods_on[name].values())
+        displaced += (pod for pod in pods if not belongs_to_node(pod) and not pod.cls.terminating)
+        for pod in pods:
+            snapshot.delete("Pod", pod.key)
+        snapshot.delete("Node", name)
+    alone = [pod for pod in displaced if pod.owner is None]
+    placed, left = _placed(snapshot, policy, [pod for pod in displaced if pod.owner is not None])
+    for pod, row in placed:
+        target = snapshot.nodes.names[row]
+        snapshot.upsert("Pod", replace(pod, node_name=target, load=pod.cls.requests))
+    for pod, _ in left:
+        snapshot.upsert("Pod", replace(pod, node_name="", load=pod.cls.requests))
+    homeless = [*((pod, "no controller would recreate it") for pod in alone), *left]
+    result = [HomelessPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in homeless]
+    return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
+
+
+def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
+    """Return the pods with their rows, and those without a place with the reason."""
+    room = _room(snapshot, policy)
+    ordered = sorted(pods, key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
+    with snapshot.trial() as trial:
+        packing = Packing(room, trial)
+        left = packing.first_fit(ordered)
+        placed, why = packing.placed, [(pod, shortage(room, pod.cls)) for pod in left]
+    if left:
+        with snapshot.trial() as trial:
+            result = pack(room, trial, ordered, Effort(int(policy.planning_timeout * QUESTIONS_PER_SECOND)))
+        if not isinstance(result, Stuck):
+            return result, []
+    return placed, why
+
+
+def _room(snapshot: Snapshot, policy: Policy) -> Room:
+    node_groups, table = groups(snapshot, policy), snapshot.nodes
+    on_demand = (table.nodes[table.row[name]] for name in node_groups.on_demand)
+    rows = [table.row[node.name] for node in on_demand if node is not None and why_not_target(node) is None]
+    targets = Targets([*node_groups.spot.rows.tolist(), *rows])
+    return Room(snapshot, Filters(snapshot, DEFAULT), targets, Sizes(snapshot, targets), "remaining nodes")

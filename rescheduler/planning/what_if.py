@@ -1,0 +1,57 @@
+"""The plan before and after changes, and what would happen to pods if spot nodes were lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from predicates.snapshot import Snapshot
+from rescheduler.planning.changes import Change, changed, copied
+from rescheduler.planning.lost_spot import HomelessPod, LoseSpot, carry_out, lose, lost_nodes
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+
+#: A change, or a loss of spot nodes, which comes after all changes.
+Hypothesis: TypeAlias = Change | LoseSpot
+
+
+@dataclass(frozen=True, slots=True)
+class LostSpot:
+    """The answer to "would everything still fit if these spot nodes were lost?"."""
+
+    nodes: tuple[str, ...]
+    homeless: tuple[HomelessPod, ...]  #: if they were lost now
+    homeless_after_drains: tuple[HomelessPod, ...]  #: if they were lost after the drains of the plan
+
+
+@dataclass(frozen=True, slots=True)
+class HypotheticalPlan:
+    """The plan with all hypotheses applied. *snapshot* and *policy* are those that it was made for."""
+
+    planning: Planning
+    snapshot: Snapshot
+    policy: Policy
+    lost: LostSpot | None = None  #: None if no spot nodes are lost
+
+
+def what_if(
+    snapshot: Snapshot, policy: Policy, circumstances: Circumstances, hypotheses: Sequence[Hypothesis]
+) -> HypotheticalPlan:
+    """Plan with all *hypotheses*, on copies of the snapshot.
+
+    If spot nodes are lost, their pods are first placed on the remaining nodes. Raises UsageError if a hypothesis names
+    something that does not exist.
+    """
+    changes = [change for change in hypotheses if not isinstance(change, LoseSpot)]
+    losses = [change for change in hypotheses if isinstance(change, LoseSpot)]
+    after, settings = changed(snapshot, policy, changes)
+    planning = Planner(after, settings).plan_all(circumstances)
+    if not losses:
+        return HypotheticalPlan(planning, after, settings)
+    names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
+    drained = copied(after)
+    carry_out(drained, planning.plans)
+    homeless_after_drains = lose(drained, settings, names)
+    homeless = lose(after, settings, names)
+    lost = LostSpot(names, tuple(homeless), tuple(homeless_after_drains))
+    return HypotheticalPlan(Planner(after, settings).plan_all(circumstances), after, settings, lost)

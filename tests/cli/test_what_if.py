@@ -1,0 +1,241 @@
+"""Tests of ``plan --what-if`` on a snapshot file: the forms of changes, their errors, the table and the JSON output."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rescheduler.cli import main
+from tests.planning.builders import ON_DEMAND, budget, node, pod
+
+CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+
+CLUSTER = [
+    node("od-1", ON_DEMAND, cpu="3"),
+    node("od-2", ON_DEMAND, cpu="3"),
+    node("s-a", cpu="2", zone="eu-1a"),
+    node("s-b", cpu="2", zone="eu-1b"),
+    pod("store-1", "od-1", **CACHE),
+    pod("cache-1", "od-2", cpu="1500m", nodeSelector={ON_DEMAND: ""}),
+    pod("web-1", "s-b", cpu="1500m", priority=10),
+    budget("store", "store", allowed=0),
+]
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    return file
+
+
+def run(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) -> tuple[int | str | None, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--snapshot", str(dump), *flags])
+    out, err = capfdbinary.readouterr()
+    return ended.value.code, out.decode(), err.decode()
+
+
+def answer(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *changes: str) -> dict[str, Any]:
+    flags = [flag for change in changes for flag in ("--what-if", change)]
+    code, out, err = run(capfdbinary, dump, "-o", "json", *flags)
+    assert (code, err) in ((0, ""), (None, ""))
+    result: dict[str, Any] = json.loads(out)["what_if"]
+    assert result["changes"] == list(changes)
+    return result
+
+
+#: Each form of the option, and the nodes that can be drained after it.
+FORMS: dict[tuple[str, ...], list[str]] = {
+    ("skip-nodes-with-local-storage=false",): [],
+    ("skip-nodes-with-local-storage=false", "budget default/store maxUnavailable=1"): ["od-1"],
+    ("--skip-nodes-with-local-storage=false", "budget default/store minAvailable=0"): ["od-1"],
+    ("unpin default/replicaset/cache",): ["od-2"],
+    ("unpin default/replicaset/cache", "min-on-demand-nodes=2"): [],
+    ("spot-node-label=none",): [],
+    ("move-jobs=never", "planning-timeout=1s", "scheduler-name=*"): [],
+    ("unpin default/ReplicaSet/cache", "lose-spot zone=a"): [],
+    ("unpin default/replicaset/cache", "lose-spot zone=a", "add-spot 1 like s-b"): ["od-2"],
+    ("unpin default/replicaset/cache", "lose-spot node=s-a", "add-spot 2 cpu=1500m,memory=4Gi,pods=5"): ["od-2"],
+    ("lose-spot 50%",): [],
+}
+
+
+@pytest.mark.parametrize("changes", FORMS, ids=" + ".join)
+def test_every_form_changes_the_plan(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
+) -> None:
+    result = answer(capfdbinary, dump, *changes)
+    assert (result["before"]["drainable"], result["after"]["drainable"]) == ([], FORMS[changes])
+    assert result["after"]["drainable_nodes"] == len(FORMS[changes])
+
+
+FORM_OF = {
+    "unpin": "expected unpin NAMESPACE/KIND/NAME",
+    "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
+    "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
+    "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
+}
+
+#: Wrong values, and the end of the error line.
+WRONG: dict[str, str] = {
+    **{
+        text: f"--what-if '{text}': {FORM_OF[text.split()[0]]}"
+        for text in (
+            "unpin",
+            "unpin cache",
+            "unpin default/cache",
+            "unpin default//cache",
+            "unpin a/b/c d",
+            "budget default/store",
+            "budget store maxUnavailable=1",
+            "budget default/store maxUnavailable=x",
+            "budget default/store maxUnavailable=-1",
+            "budget default/store replicas=1",
+            "add-spot",
+            "add-spot 0 like s-a",
+            "add-spot 1001 like s-a",
+            "add-spot 5 s-a",
+            "add-spot 5 cpu=8",
+            "add-spot 5 cpu=8,memory=x",
+            "add-spot 5 cpu=0,memory=8Gi",
+            "add-spot 5 cpu=1,cpu=2,memory=8Gi",
+            "add-spot 5 cpu=8,memory=8Gi,gpu=1",
+            "add-spot 5 cpu=8,memory=8Gi,pods=1.5",
+            "lose-spot",
+            "lose-spot zone",
+            "lose-spot zone=",
+            "lose-spot 30",
+            "lose-spot 0%",
+            "lose-spot 101%",
+            "lose-spot 30% 40%",
+        )
+    },
+    "min-on-demand-nodes=x": "'min-on-demand-nodes=x': 'x' is not a valid integer range.",
+    "skip-nodes-with-local-storage=x": "'skip-nodes-with-local-storage=x': 'x': expected true or false",
+    "min-on-demand-nodes=-1": "'min-on-demand-nodes=-1': -1 is not in the range x>=0.",
+    "unpin default/deployment/cache": "no pod of default/deployment/cache: expected namespace/kind/name, such as "
+    "shop/deployment/cart",
+    "budget default/other maxUnavailable=1": "no PodDisruptionBudget default/other: expected namespace/name",
+    "add-spot 5 like nowhere": "add-spot: there is no node nowhere",
+    "lose-spot node=od-1": "lose-spot: there is no spot node od-1",
+    "lose-spot zone=x": "lose-spot: no spot node is in zone x; zones of the spot nodes: eu-1a, eu-1b",
+}
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str) -> None:
+    code, out, err = run(capfdbinary, dump, "--what-if", change)
+    assert (code, out) == (2, "")
+    assert err.rstrip("\n").endswith(WRONG[change])
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("change", ["", "=", "unknown=1", "kubeconfig=x", "output=json", "nonsense"])
+def test_an_unknown_setting_is_answered_with_all_forms(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
+) -> None:
+    code, out, err = run(capfdbinary, dump, "--what-if", change)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"--what-if {change!r}: expected SETTING=VALUE, unpin NAMESPACE/KIND/NAME, " in err
+    assert ", on-demand-node-label, spot-node-label, delete-non-replicated-pods, " in err
+
+
+def test_what_if_is_not_for_independent_plans(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    code, _, err = run(capfdbinary, dump, "--independent", "--what-if", "lose-spot 30%")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--what-if compares plans of all nodes in sequence: expected no --independent" in err
+
+
+def test_pods_without_a_place_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    result = answer(capfdbinary, dump, "unpin default/replicaset/cache", "lose-spot 100%")
+    why = "0/1 remaining nodes are available: 1 Insufficient cpu"
+    cache = {"pod": "default/cache-1", "controller": "ReplicaSet default/cache", "priority": 0, "why": why}
+    assert result["lost"] == {"nodes": ["s-a", "s-b"], "without_place": [], "without_place_after_drains": [cache]}
+
+
+#: The plan drains od-2 before the loss, so od-1 is the only node that remains.
+TABLE = """\
+What if: unpin default/replicaset/cache; lose-spot 100%
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┓
+┃                           ┃ before ┃ after ┃ difference ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━┩
+│ on-demand nodes           │      2 │     2 │            │
+│ spot nodes                │      2 │     0 │         -2 │
+│ nodes that can be drained │      0 │     0 │            │
+│ pods that move            │      0 │     0 │            │
+│ vCPU freed                │    0.0 │   0.0 │            │
+│ memory freed (GiB)        │    0.0 │   0.0 │            │
+└───────────────────────────┴────────┴───────┴────────────┘
+With 2 spot nodes lost now, all their pods find a place.
+With 2 spot nodes lost after the plan's drains, pods without a place: 1
+  priority 0, ReplicaSet default/cache: 1 pod: 0/1 remaining nodes are available: 1 Insufficient cpu
+"""
+
+
+def test_the_table(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    changes = ("--what-if", "unpin default/replicaset/cache", "--what-if", "lose-spot 100%")
+    code, out, err = run(capfdbinary, dump, *changes)
+    assert (code in (0, None), out, err) == (True, TABLE, "")
+
+
+def test_the_table_names_the_nodes_that_differ(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    _, more, _ = run(capfdbinary, dump, "--what-if", "unpin default/replicaset/cache")
+    _, fewer, _ = run(
+        capfdbinary, dump, "--skip-nodes-with-local-storage=false", "--what-if", "budget default/store maxUnavailable=1"
+    )
+    assert more.endswith("Can also be drained:\n  od-2\n")
+    assert fewer.endswith("Can also be drained:\n  od-1\n")
+
+
+def test_the_table_names_the_nodes_that_stay_after_the_change(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path
+) -> None:
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], pod("x-1", "od-1")]}))
+    _, out, _ = run(capfdbinary, dump, "--what-if", "min-on-demand-nodes=1")
+    assert out.endswith("Can no longer be drained:\n  od-1\n")
+
+
+def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    _, out, _ = run(capfdbinary, dump, "-o", "json")
+    result = json.loads(out)
+    budgets = "PodDisruptionBudget default/store"
+    obstacle, what = "it allows 0 evictions now", "emptyDir cache"
+    assert result["levers_complete"] is True
+    assert result["levers"] == [
+        {
+            "controller": "ReplicaSet default/cache",
+            "reason": "pinned-to-on-demand",
+            "obstacle": f"nodeSelector {ON_DEMAND}=",
+            "nodes": ["od-2"],
+            "frees": ["od-2"],
+            "together_with": [],
+            "frees_together": [],
+        },
+        {
+            "controller": budgets,
+            "reason": "pod-disruption-budget",
+            "obstacle": obstacle,
+            "nodes": ["od-1"],
+            "frees": [],
+            "together_with": [f"ReplicaSet default/store: {what}"],
+            "frees_together": ["od-1"],
+        },
+        {
+            "controller": "ReplicaSet default/store",
+            "reason": "local-storage",
+            "obstacle": what,
+            "nodes": ["od-1"],
+            "frees": [],
+            "together_with": [f"{budgets}: {obstacle}"],
+            "frees_together": ["od-1"],
+        },
+    ]
+
+
+@pytest.mark.parametrize("flags", [("--levers-timeout=0",), ("--independent",)])
+def test_no_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]) -> None:
+    _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
+    result = json.loads(out)
+    assert (result["levers"], result["levers_complete"]) == ([], True)

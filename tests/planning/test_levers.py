@@ -1,0 +1,299 @@
+"""Tests of levers: obstacles that the owners of pods can remove, and the nodes that a plan then frees as well."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from rescheduler.planning.levers import RankedLevers, rank_levers
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.overview import Lever
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def ranked(
+    objects: list[Manifest],
+    policy: Policy | None = None,
+    prices: PriceList | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> RankedLevers:
+    cluster, policy = snapshot(objects), policy or Policy(budgets_in_steps=True)
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    return rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, prices or PriceList(), over)
+
+
+def deployed(name: str, on: str, **more: Any) -> Manifest:
+    """Return a pod of the Deployment *name* (``namespace/name``) on node *on*, with the fields of real ones."""
+    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **more)
+    manifest["metadata"]["labels"]["pod-template-hash"] = "6d4cf56db6"
+    [owner] = manifest["metadata"]["ownerReferences"]
+    owner["name"] = f"{name.partition('/')[2]}-6d4cf56db6"
+    return manifest
+
+
+CI: dict[str, Any] = {"nodeSelector": {"pool": "ci"}}
+CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+
+#: Eight nodes that ci-cache pins. Two of them also have an emptyDir of data/api, five have a pod with devices.
+PINNED = [
+    *(node(f"od-{n}", ON_DEMAND, labels={"pool": "ci", TYPE: "m5.2xlarge"}) for n in range(8)),
+    node("spot-1"),
+    *(deployed("ci/ci-cache", f"od-{n}", **CI) for n in range(8)),
+    *(deployed("data/api", f"od-{n}", cpu="100m", **CACHE) for n in (1, 2)),
+    *(deployed("data/db", f"od-{n}", resourceClaims=[{"name": "gpu"}]) for n in range(3, 8)),
+]
+
+
+def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
+    prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")})
+    assert ranked(PINNED, prices=prices) == RankedLevers(
+        (
+            Lever(
+                controller="Deployment ci/ci-cache",
+                reason=Reason.PINNED,
+                obstacle="nodeSelector pool=ci",
+                nodes=tuple(f"od-{n}" for n in range(8)),
+                frees=("od-0",),
+                together_with=("Deployment data/api: emptyDir cache",),
+                frees_together=("od-0", "od-1", "od-2"),
+            ),
+            Lever(
+                controller="Deployment data/api",
+                reason=Reason.LOCAL_STORAGE,
+                obstacle="emptyDir cache",
+                nodes=("od-1", "od-2"),
+                together_with=("Deployment ci/ci-cache: nodeSelector pool=ci",),
+                frees_together=("od-0", "od-1", "od-2"),
+            ),
+        ),
+        complete=True,
+    )
+
+
+#: By obstacle: the objects besides od and a spot node, and the only lever: its owner, reason, and what to change.
+SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
+    "node affinity": (
+        [
+            pod(
+                "a",
+                "od",
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["ci", "cd"]}]},
+                                {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+                            ]
+                        }
+                    }
+                },
+            )
+        ],
+        Policy(),
+        ("ReplicaSet default/a", Reason.PINNED, "node affinity pool In (ci, cd) or gpu Exists"),
+    ),
+    "only the label that no spot node has is named": (
+        [pod("a", "od", nodeSelector={ON_DEMAND: "", "topology.kubernetes.io/zone": "a"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.PINNED, f"nodeSelector {ON_DEMAND}="),
+    ),
+    "safe-to-evict": (
+        [pod("a", "od", annotations={SAFE_TO_EVICT: "false"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.NOT_SAFE_TO_EVICT, f"annotation {SAFE_TO_EVICT}: false"),
+    ),
+    "do-not-disrupt": (
+        [pod("a", "od", owner="apps/v1/StatefulSet", annotations={DO_NOT_DISRUPT: "true"})],
+        Policy(),
+        ("StatefulSet default/a", Reason.DO_NOT_DISRUPT, f"annotation {DO_NOT_DISRUPT}: true"),
+    ),
+    "no controller": (
+        [pod("a", "od", owner=None)],
+        Policy(),
+        ("Pod default/a", Reason.NO_CONTROLLER, "no controller"),
+    ),
+    "kube-system": (
+        [pod("kube-system/a", "od")],
+        Policy(),
+        ("ReplicaSet kube-system/a", Reason.KUBE_SYSTEM, "a kube-system pod without a PodDisruptionBudget"),
+    ),
+    "scheduler": (
+        [pod("a", "od", schedulerName="volcano")],
+        Policy(),
+        ("ReplicaSet default/a", Reason.OTHER_SCHEDULER, "schedulerName volcano"),
+    ),
+    "local volumes of which one is allowed": (
+        [
+            pod(
+                "a",
+                "od",
+                annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "tmp"},
+                volumes=[
+                    {"name": "tmp", "emptyDir": {}},
+                    {"name": "data", "emptyDir": {}},
+                    {"name": "logs", "hostPath": {"path": "/var/log"}},
+                ],
+            )
+        ],
+        Policy(),
+        ("ReplicaSet default/a", Reason.LOCAL_STORAGE, "emptyDir data, hostPath logs"),
+    ),
+    "a budget": (
+        [pod("a", "od"), budget("b", "a", allowed=0)],
+        Policy(budgets_in_steps=True),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 0 evictions now"),
+    ),
+    "a budget of which two evictions are needed at once": (
+        [pod("a-1", "od"), pod("a-2", "od"), budget("b", "a", allowed=1)],
+        Policy(budgets_in_steps=False),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+    ),
+    "a budget that is too slow": (
+        [
+            pod("a-1", "od", terminationGracePeriodSeconds=100),
+            pod("a-2", "od", terminationGracePeriodSeconds=100),
+            budget("b", "a", allowed=1),
+        ],
+        Policy(budgets_in_steps=True),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SINGLE)
+def test_an_obstacle_is_lifted(case: str) -> None:
+    objects, policy, (owner, reason, what) = SINGLE[case]
+    expected = Lever(owner, reason, what, nodes=("od",), frees=("od",))
+    assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
+
+
+@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT])
+def test_an_annotation_of_a_node_is_a_lever(annotation: str) -> None:
+    kept = node("od", ON_DEMAND, annotations={annotation: "true"})
+    [lever] = ranked([kept, node("s"), pod("a", "od")]).levers
+    assert (lever.controller, lever.obstacle, lever.frees) == ("Node od", f"annotation {annotation}", ("od",))
+
+
+def test_a_taint_of_the_spot_nodes_is_a_lever() -> None:
+    tainted = node("s", taints=[{"key": "spot", "value": "true", "effect": "NoSchedule"}])
+    [lever] = ranked([node("od", ON_DEMAND), tainted, pod("a", "od")]).levers
+    assert (lever.reason, lever.obstacle, lever.frees) == (
+        Reason.PINNED,
+        "no toleration of spot=true:NoSchedule",
+        ("od",),
+    )
+
+
+#: By case: the objects, and for each lever its owner, the nodes with its obstacle, and those freed without it.
+TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[str, ...]]]]] = {
+    "the plan's own moves take room from the trial": (
+        [
+            *(node(name, ON_DEMAND) for name in ("od-1", "od-2")),
+            node("s", cpu="4"),
+            pod("free", "od-1", cpu="3"),
+            pod("a", "od-2", cpu="3500m", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-2",), ())],
+    ),
+    "each trial starts from the plan, not from the trial before": (
+        [
+            *(node(name, ON_DEMAND) for name in ("od-1", "od-2")),
+            node("s", cpu="4"),
+            pod("a", "od-1", cpu="3", **CACHE),
+            pod("b", "od-2", cpu="3500m", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-1",), ("od-1",)), ("ReplicaSet default/b", ("od-2",), ("od-2",))],
+    ),
+    "a node with another blocker has the obstacle, but is not freed": (
+        [
+            node("od-1", ON_DEMAND),
+            node("od-2", ON_DEMAND, ready="False"),
+            node("s"),
+            pod("a-1", "od-1", **CACHE),
+            pod("a-2", "od-2", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-1", "od-2"), ("od-1",))],
+    ),
+    "a pod that is too large for every spot node is no lever": (
+        [node("od", ON_DEMAND, cpu="16"), node("s"), pod("a", "od", cpu="8", nodeSelector={ON_DEMAND: ""})],
+        [],
+    ),
+    "a pod of a DaemonSet is no obstacle": (
+        [
+            node("od", ON_DEMAND, ready="False"),
+            node("s"),
+            pod("a", "od", owner="DaemonSet", nodeSelector={ON_DEMAND: ""}),
+        ],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRIALS)
+def test_what_a_trial_frees(case: str) -> None:
+    objects, expected = TRIALS[case]
+    assert [(lever.controller, lever.nodes, lever.frees) for lever in ranked(objects).levers] == expected
+
+
+def test_the_minimum_limits_what_a_lever_frees() -> None:
+    nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")]
+    pods = [pod("free", "od-1"), pod("a-2", "od-2", **CACHE), pod("a-3", "od-3", **CACHE)]
+    [lever] = ranked([*nodes, node("s"), *pods], Policy(min_on_demand_nodes=1)).levers
+    assert (lever.nodes, lever.frees) == (("od-2", "od-3"), ("od-2",))
+
+
+def test_a_pod_with_two_obstacles_needs_both_lifted() -> None:
+    stubborn = pod("a", "od", annotations={DO_NOT_DISRUPT: "true"}, **CACHE)
+    levers = ranked([node("od", ON_DEMAND), node("s"), stubborn]).levers
+    assert [(lever.obstacle, lever.frees, lever.together_with, lever.frees_together) for lever in levers] == [
+        (f"annotation {DO_NOT_DISRUPT}: true", (), ("ReplicaSet default/a: emptyDir cache",), ("od",)),
+        ("emptyDir cache", (), (f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true",), ("od",)),
+    ]
+
+
+def test_levers_are_ranked_by_money_and_without_prices_by_nodes() -> None:
+    cheap, dear = {TYPE: "small"}, {TYPE: "large"}
+    objects = [
+        *(node(f"od-{n}", ON_DEMAND, labels=cheap) for n in range(2)),
+        node("od-2", ON_DEMAND, labels=dear),
+        node("s"),
+        *(pod(f"a-{n}", f"od-{n}", **CACHE) for n in range(2)),
+        pod("b-1", "od-2", **CACHE),
+    ]
+    prices = PriceList({("small", "", False): Decimal("0.1"), ("large", "", False): Decimal(1)})
+    assert [
+        [lever.controller for lever in ranked(objects, prices=listed).levers] for listed in (PriceList(), prices)
+    ] == [
+        ["ReplicaSet default/a", "ReplicaSet default/b"],
+        ["ReplicaSet default/b", "ReplicaSet default/a"],
+    ]
+
+
+def test_without_time_the_levers_are_named_without_trials() -> None:
+    levers = ranked(PINNED, over=lambda: True)
+    assert (levers.complete, [(len(lever.nodes), lever.frees, lever.frees_together) for lever in levers.levers]) == (
+        False,
+        [(8, (), ()), (2, (), ())],
+    )
+
+
+def test_the_snapshot_is_unchanged() -> None:
+    cluster, policy = snapshot(PINNED), Policy()
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    free, pods = cluster.nodes.free.copy(), dict(cluster.pods)
+    rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    assert (cluster.nodes.free == free).all()
+    assert (cluster.pods, cluster.draining_rows) == (pods, {})
+    again = Planner(cluster, policy).plan_all(CIRCUMSTANCES)
+    assert again == planning
