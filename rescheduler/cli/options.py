@@ -18,7 +18,17 @@ from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
 from rescheduler.providers import BACKENDS
-from rescheduler.settings import JSON, MEMORY_NAME, PROTOBUF, ApiServerConnection, LogFormat, Logging, Provider
+from rescheduler.settings import (
+    JSON,
+    MEMORY_NAME,
+    PROTOBUF,
+    SAVINGS_NAME,
+    ApiServerConnection,
+    LogFormat,
+    Logging,
+    Provider,
+    object_name,
+)
 
 Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -224,6 +234,14 @@ memory_name_option: Final = Option(
     metavar="NAME",
     help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "
     "replacement pods, and how often pods were moved. The chart derives the name from the release.",
+)
+
+savings_name_option: Final = Option(
+    "--savings-name",
+    Parsed(object_name, "name", UsageError),
+    default=SAVINGS_NAME,
+    metavar="NAME",
+    help="The ConfigMap with the ledger of savings. The chart derives the name from the release.",
 )
 
 connection_options = group(

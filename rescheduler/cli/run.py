@@ -18,10 +18,13 @@ from rescheduler.cli.options import (
     node_name_option,
     policy_options,
     provider_options,
+    savings_name_option,
     soft_taint_option,
 )
+from rescheduler.cli.prices import price_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import (
     LEASE,
     ApiServerConnection,
@@ -182,6 +185,7 @@ def ignored_options(command: Any) -> Any:
 @timing_options
 @soft_taint_option
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
+@price_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -201,6 +205,7 @@ def ignored_options(command: Any) -> Any:
 )
 @namespace_option
 @memory_name_option
+@savings_name_option
 @Option(
     "--lease-name",
     NAME,
@@ -238,6 +243,7 @@ def command(
     logs: Logging,
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
     provider: Provider,
+    prices: PriceList,
     listen_address: ListenAddress,
     **more: Any,
 ) -> int:
@@ -268,4 +274,5 @@ def command(
             **more,
         ),
         logs,
+        prices,
     )

@@ -33,6 +33,7 @@ from rescheduler.observe.events import (
     ProcessEvent,
     RemovalPostponed,
     RoundEnded,
+    SavingsCounted,
     Started,
     Swept,
     Tainted,
@@ -113,7 +114,7 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -141,8 +142,8 @@ class Logs:
                 _log(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
             case LeadershipChanged(leading):
                 _log(NOTICE, "this replica is the leader" if leading else "this replica is not the leader: waiting")
-            case WatchAges():
-                pass  # shown by a metric; a stale watch is also a reason to wait
+            case WatchAges() | SavingsCounted():
+                pass  # shown by metrics; a stale watch is also a reason to wait
             case KeptByGuards(nodes, complete):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
                 count = f"{'' if complete else 'at least '}{sum(nodes.values())}"

@@ -36,6 +36,7 @@ from rescheduler.observe.events import (
     ProcessEvent,
     RemovalPostponed,
     RoundEnded,
+    SavingsCounted,
     Started,
     Swept,
     Tainted,
@@ -43,6 +44,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.observe.savings_metrics import SavingsSeries
 
 PREFIX: Final = "spot_rescheduler_"
 
@@ -59,11 +61,14 @@ _CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", Evic
 class Metrics:
     """A listener that registers all metrics in *registry*."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, currency: str = "") -> None:
+        """*currency* is that of the savings, as given by the user."""
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self._nodes = _Nodes()
         registry.register(self._nodes)
+        self._savings = SavingsSeries(PREFIX, currency)
+        registry.register(self._savings)
         ProcessCollector(registry=registry)
         self._make_gauges()
         self._make_counters()
@@ -122,7 +127,7 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -154,6 +159,8 @@ class Metrics:
                     self._owed.set(0)  # only the leader reports it
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
+            case SavingsCounted(total):
+                self._savings.show(total)
             case KeptByGuards():
                 pass  # only logged, once
 

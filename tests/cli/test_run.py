@@ -13,6 +13,7 @@ from rescheduler import cli
 from rescheduler.housekeeping import composition
 from rescheduler.planning.original import original_policy
 from rescheduler.planning.policy import MoveJobs, NodeLabel, Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
@@ -25,7 +26,7 @@ from rescheduler.settings import (
     Timing,
 )
 
-Given = tuple[ApiServerConnection, Policy, Running, Logging]
+Given = tuple[ApiServerConnection, Policy, Running, Logging, PriceList]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def status(*arguments: str) -> int:
     return int(caught.value.code or 0)
 
 
-DEFAULT: Given = (ApiServerConnection(in_cluster=True), Policy(), Running(), Logging())
+DEFAULT: Given = (ApiServerConnection(in_cluster=True), Policy(), Running(), Logging(), PriceList())
 
 
 def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
@@ -314,7 +315,13 @@ COMPAT = Policy(
     scheduler_names=(),
 )
 COMPAT_TIMING = Timing(return_wait=timedelta(), max_moves_per_pod_per_day=0)
-COMPATIBLE: Given = (ApiServerConnection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
+COMPATIBLE: Given = (
+    ApiServerConnection(in_cluster=True),
+    COMPAT,
+    Running(timing=COMPAT_TIMING),
+    Logging(),
+    PriceList(),
+)
 
 
 def test_no_argument_starts_the_daemon(given: list[Given]) -> None:
