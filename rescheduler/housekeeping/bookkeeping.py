@@ -120,8 +120,8 @@ class Bookkeeping(NoBookkeeping):
         """Store the changes at the end of a round. Errors are reported and not raised."""
         if not self._leading() or not self._readable or self._clock.monotonic() < self._retry_at:
             return
-        self.ledger = bounded(self.ledger)
         if self.ledger != self._base:
+            self.ledger = bounded(self.ledger)
             self._attempt(self._write, ErrorKind.WRITE)
 
     def forget(self) -> None:

@@ -6,7 +6,7 @@ on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defi
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
@@ -129,8 +129,7 @@ def observed(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     ledger = _ended(_expired(ledger, now), nodes, now)
     if not any(receipt.is_open or receipt.gone_at is None for receipt in ledger.receipts):
         ledger = msgspec.structs.replace(ledger, level=0)
-    midnight = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
-    return _forgotten(_counted(ledger, midnight), now)
+    return _forgotten(_counted(ledger, _midnight(now)), now)
 
 
 def merged(ours: Ledger, theirs: Ledger, base: Ledger) -> Ledger:
@@ -190,8 +189,8 @@ def _ended(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     for kind, created in added:
         latest[kind] = max(created, latest.get(kind, created))
     running.sort(key=lambda receipt: (latest.get(receipt.instance_type, since) <= receipt.drained_at, _gone(receipt)))
-    ending = max(latest.values(), default=now)
-    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, min(ending, now), "replaced")
+    ago = max(now - max(latest.values(), default=now), timedelta())
+    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - ago, "replaced")
 
 
 def _closed(ledger: Ledger, uids: Iterable[str], at: datetime, ending: Ending) -> Ledger:
@@ -234,9 +233,9 @@ def _by_day(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, S
     """Return what *receipt* saves from *begin* to *end*, by day."""
     shares = {}
     while begin < end:
-        midnight = datetime.combine(begin.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
-        stop = min(end, midnight)
-        shares[begin.astimezone(UTC).date()] = saved(receipt, stop - begin)
+        today = _midnight(begin)
+        stop = min(end, today + timedelta(days=1))
+        shares[today.date()] = saved(receipt, stop - begin)
         begin = stop
     return shares
 
@@ -251,10 +250,9 @@ def saved(receipt: Receipt, duration: timedelta) -> Savings:
 
 def _forgotten(ledger: Ledger, now: datetime) -> Ledger:
     """Sum up days before KEPT, and drop receipts that ended before."""
-    first = now.astimezone(UTC).date() - KEPT
-    old = [day for day in ledger.days if day < first]
-    limit = datetime.combine(first, time(), UTC)
-    receipts = tuple(each for each in ledger.receipts if each.ended_at is None or each.ended_at >= limit)
+    first = _midnight(now) - KEPT
+    old = [day for day in ledger.days if day < first.date()]
+    receipts = tuple(each for each in ledger.receipts if each.ended_at is None or each.ended_at >= first)
     if not old and len(receipts) == len(ledger.receipts):
         return ledger
     return msgspec.structs.replace(
@@ -263,6 +261,11 @@ def _forgotten(ledger: Ledger, now: datetime) -> Ledger:
         days={day: sums for day, sums in ledger.days.items() if day not in old},
         earlier=_sum([ledger.earlier, *(ledger.days[day] for day in old)]),
     )
+
+
+def _midnight(moment: datetime) -> datetime:
+    """Return the begin of the day (UTC) of *moment*."""
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _gone(receipt: Receipt) -> datetime:

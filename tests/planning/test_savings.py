@@ -191,7 +191,7 @@ class TestDays:
         ]  # fmt: skip
 
     def test_the_total_never_falls(self) -> None:
-        story = Story().drained("a", price=Decimal("0.0123457")).gone("a").at(0.1)
+        story = Story().drained("a", price=Decimal("0.0623457")).gone("a").at(0.1)
         totals = []
         for step in range(200):
             if step == 150:
