@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "run": ("rescheduler.cli.run", "Run the daemon: drain on-demand nodes round by round."),
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
+    "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts per day."),
     "resume": ("rescheduler.cli.resume", "Resume drains although an earlier drain still owes replacement pods."),
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),

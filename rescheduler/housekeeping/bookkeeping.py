@@ -23,7 +23,7 @@ from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Troubl
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_type
-from rescheduler.planning.savings import Ledger, LiveNodes, Receipt, merged, observed
+from rescheduler.planning.savings import LiveNodes, Receipt, SavingsLedger, merged, observed
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
@@ -78,14 +78,14 @@ class Bookkeeping(NoBookkeeping):
         leading: Callable[[], bool],
     ) -> None:
         """*leading* returns whether this replica may write at present."""
-        self.ledger = Ledger()
+        self.ledger = SavingsLedger()
         self._store = store
         self._view = view
         self._pricing = pricing
         self._clock = clock
         self._report = report
         self._leading = leading
-        self._base = Ledger()  # as it was when it was last read or written
+        self._base = SavingsLedger()  # as it was when it was last read or written
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._readable = False
         self._retry_at = clock.monotonic()  # not before this time, the ConfigMap is read or written
@@ -126,7 +126,7 @@ class Bookkeeping(NoBookkeeping):
 
     def forget(self) -> None:
         """Discard the ledger because another replica leads."""
-        self.ledger = self._base = Ledger()
+        self.ledger = self._base = SavingsLedger()
         self._version, self._readable, self._drained = "", False, {}
 
     def _attempt(self, act: Callable[[], None], kind: ErrorKind) -> None:
@@ -150,7 +150,7 @@ class Bookkeeping(NoBookkeeping):
                 self.ledger = merged(self.ledger, theirs, self._base)
                 self._base, self._version = theirs, version
             case Absent():
-                self._base, self._version = Ledger(), ""
+                self._base, self._version = SavingsLedger(), ""
             case UnreadableMemory(why):
                 raise InputError(why)
         self._readable = True

@@ -90,7 +90,7 @@ class Savings(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All receipts, and the sums by day (UTC)."""
 
     receipts: tuple[Receipt, ...] = ()
@@ -99,7 +99,7 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     days: dict[date, Savings] = msgspec.field(default_factory=dict)
     earlier: Savings = Savings()  #: the sum of all days before those
 
-    def recorded(self, receipt: Receipt) -> "Ledger":
+    def recorded(self, receipt: Receipt) -> "SavingsLedger":
         """Return the ledger with a drained node. The drain of a node that is in the ledger is recorded once only."""
         if any(known.uid == receipt.uid for known in self.receipts):
             return self
@@ -123,7 +123,7 @@ class LiveNodes:
     on_demand: tuple[tuple[str, datetime | None], ...]  #: instance type and creation time of each on-demand node
 
 
-def observed(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
+def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Return *ledger* after an observation of the cluster: savings begin and end, and whole days are summed up."""
     ledger = _opened(_waited(ledger, nodes, now), nodes, now)
     ledger = _ended(_expired(ledger, now), nodes, now)
@@ -132,7 +132,7 @@ def observed(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     return _forgotten(_counted(ledger, _midnight(now)), now)
 
 
-def merged(ours: Ledger, theirs: Ledger, base: Ledger) -> Ledger:
+def merged(ours: SavingsLedger, theirs: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
     """Return *theirs* with the drains that *ours* added to *base*. Those are counted again from their beginning."""
     known = {receipt.uid for receipt in base.receipts}
     for receipt in ours.receipts:
@@ -141,7 +141,7 @@ def merged(ours: Ledger, theirs: Ledger, base: Ledger) -> Ledger:
     return msgspec.structs.replace(theirs, level=max(ours.level, theirs.level))
 
 
-def _waited(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
+def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Drop drained nodes that run pods again, or that exist for too long after their drain."""
     kept = tuple(
         receipt
@@ -153,7 +153,7 @@ def _waited(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     return msgspec.structs.replace(ledger, receipts=kept) if len(kept) < len(ledger.receipts) else ledger
 
 
-def _opened(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
+def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Begin the savings of drained nodes that are gone."""
     gone = {receipt.uid for receipt in ledger.receipts if receipt.gone_at is None and receipt.uid not in nodes.uids}
     if not gone:
@@ -167,7 +167,7 @@ def _opened(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     return msgspec.structs.replace(ledger, receipts=receipts, level=max(ledger.level, min(before, count)))
 
 
-def _expired(ledger: Ledger, now: datetime) -> Ledger:
+def _expired(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
     """End savings after LONGEST. Each lowers the level: a new node then ends another saving."""
     late = {
         receipt.uid
@@ -177,7 +177,7 @@ def _expired(ledger: Ledger, now: datetime) -> Ledger:
     return msgspec.structs.replace(_closed(ledger, late, now, "expired"), level=max(ledger.level - len(late), 0))
 
 
-def _ended(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
+def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """End as many savings as on-demand nodes were added. The oldest ones end first, of the added types if possible."""
     running = [receipt for receipt in ledger.receipts if receipt.is_open]
     excess = len(nodes.on_demand) + len(running) - ledger.level
@@ -193,7 +193,7 @@ def _ended(ledger: Ledger, nodes: LiveNodes, now: datetime) -> Ledger:
     return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - ago, "replaced")
 
 
-def _closed(ledger: Ledger, uids: Iterable[str], at: datetime, ending: Ending) -> Ledger:
+def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
     """End savings *at* a time, but not before they began, nor before what is counted already."""
     closed = frozenset(uids)
     if not closed:
@@ -209,7 +209,7 @@ def _with_end(receipt: Receipt, at: datetime, ending: Ending) -> Receipt:
     )
 
 
-def _counted(ledger: Ledger, until: datetime) -> Ledger:
+def _counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
     """Add savings up to *until* to the days; those that have ended, up to their end."""
     days, counted = dict(ledger.days), {}
     for receipt in ledger.receipts:
@@ -218,7 +218,7 @@ def _counted(ledger: Ledger, until: datetime) -> Ledger:
         begin, end = receipt.counted or receipt.gone_at, receipt.ended_at or receipt.until(until)
         if begin < end:
             counted[receipt.uid] = end
-        for day, share in _by_day(receipt, begin, end).items():
+        for day, share in shares(receipt, begin, end).items():
             days[day] = days.get(day, Savings()).plus(share)
     if not counted:
         return ledger
@@ -229,15 +229,15 @@ def _counted(ledger: Ledger, until: datetime) -> Ledger:
     return msgspec.structs.replace(ledger, receipts=receipts, days=days)
 
 
-def _by_day(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Savings]:
+def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Savings]:
     """Return what *receipt* saves from *begin* to *end*, by day."""
-    shares = {}
+    by_day = {}
     while begin < end:
         today = _midnight(begin)
         stop = min(end, today + timedelta(days=1))
-        shares[today.date()] = saved(receipt, stop - begin)
+        by_day[today.date()] = saved(receipt, stop - begin)
         begin = stop
-    return shares
+    return by_day
 
 
 def saved(receipt: Receipt, duration: timedelta) -> Savings:
@@ -248,7 +248,7 @@ def saved(receipt: Receipt, duration: timedelta) -> Savings:
     return Savings(seconds, seconds * receipt.cpu, seconds * (receipt.memory >> 20), money)
 
 
-def _forgotten(ledger: Ledger, now: datetime) -> Ledger:
+def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
     """Sum up days before KEPT, and drop receipts that ended before."""
     first = _midnight(now) - KEPT
     old = [day for day in ledger.days if day < first.date()]

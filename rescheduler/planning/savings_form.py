@@ -9,7 +9,7 @@ import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
-from rescheduler.planning.savings import Ledger, Receipt
+from rescheduler.planning.savings import Receipt, SavingsLedger
 
 #: Version of the stored form. It is raised when older versions of this program cannot use the new form.
 VERSION: Final = 1
@@ -21,7 +21,7 @@ _MOST: Final = Decimal(10) ** 15
 
 class _LedgerDocument(msgspec.Struct):
     version: Annotated[int, msgspec.Meta(ge=1)]
-    savings: Ledger
+    savings: SavingsLedger
 
 
 #: Created once, at import: see :mod:`rescheduler.decoding`.
@@ -29,7 +29,7 @@ _DECODER: Final = msgspec.json.Decoder(_LedgerDocument)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def load_ledger(content: bytes) -> Ledger:
+def load_ledger(content: bytes) -> SavingsLedger:
     """Decode the output of :func:`dump_ledger`. Fields that newer versions added are ignored.
 
     Raises InputError with the reason if *content* is not valid.
@@ -45,13 +45,13 @@ def load_ledger(content: bytes) -> Ledger:
     return ledger
 
 
-def dump_ledger(ledger: Ledger) -> bytes:
+def dump_ledger(ledger: SavingsLedger) -> bytes:
     """Encode *ledger* as gzip-compressed JSON. Equal ledgers give equal bytes. See :func:`bounded`."""
     in_order = msgspec.structs.replace(ledger, days=dict(sorted(ledger.days.items())))
     return pack(_ENCODER.encode(_LedgerDocument(VERSION, in_order)))
 
 
-def bounded(ledger: Ledger, limit: int = LIMIT) -> Ledger:
+def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
     """Return *ledger* with as many receipts as fit into *limit* bytes; the daily sums stay as they are.
 
     The receipts of savings that have ended are dropped first, the oldest before the others.
@@ -63,7 +63,7 @@ def bounded(ledger: Ledger, limit: int = LIMIT) -> Ledger:
     return load_ledger(kept)
 
 
-def summary(ledger: Ledger, now: datetime) -> str:
+def summary(ledger: SavingsLedger, now: datetime) -> str:
     """Return a few lines for a person who reads the ConfigMap."""
     total = ledger.total(now)
     money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
@@ -77,20 +77,20 @@ def summary(ledger: Ledger, now: datetime) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _without(ledger: Ledger, receipts: list[Receipt]) -> Ledger:
+def _without(ledger: SavingsLedger, receipts: list[Receipt]) -> SavingsLedger:
     dropped = {receipt.uid for receipt in receipts}
     kept = tuple(receipt for receipt in ledger.receipts if receipt.uid not in dropped)
     return msgspec.structs.replace(ledger, receipts=kept)
 
 
-def _amounts(ledger: Ledger) -> Iterator[Decimal]:
+def _amounts(ledger: SavingsLedger) -> Iterator[Decimal]:
     for receipt in ledger.receipts:
         yield from (amount for amount in (receipt.price, receipt.spot_cost) if amount is not None)
     for savings in (ledger.earlier, *ledger.days.values()):
         yield from savings.money.values()
 
 
-def _moments(ledger: Ledger) -> Iterator[datetime]:
+def _moments(ledger: SavingsLedger) -> Iterator[datetime]:
     for receipt in ledger.receipts:
         moments = (receipt.drained_at, receipt.gone_at, receipt.ended_at, receipt.counted)
         yield from (moment for moment in moments if moment is not None)

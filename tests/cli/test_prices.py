@@ -49,7 +49,7 @@ def test_no_options() -> None:
 
 def test_the_daemon_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
-    monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[4]) or 0)
+    monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[4]))
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", "--price-per-vcpu=0.03", "--currency=EUR"])
     assert ended.value.code == 0

@@ -12,7 +12,7 @@ from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import ErrorKind, SavingsCounted, Trouble
 from rescheduler.planning.prices import PriceList
-from rescheduler.planning.savings import Ledger, Receipt
+from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import dump_ledger, load_ledger
 from rescheduler.providers.base import Deleted, NodeRef, NotSupported
 from rescheduler.providers.none import NoProvider
@@ -32,7 +32,7 @@ PRICES = PriceList(by_type={("m5", "", False): Decimal("0.20"), ("c5", "", True)
 FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", retryable=False)
 
 
-def ledger(here: LoopWorld) -> Ledger:
+def ledger(here: LoopWorld) -> SavingsLedger:
     """Return what is stored."""
     assert here.savings_map.stored is not None
     return load_ledger(here.savings_map.stored.content)
@@ -215,7 +215,7 @@ class TestStored:
             loop = here.loop(prices=PRICES)
             other = Receipt(node="od-9", uid="uid-od-9", drained_at=START, nodes_before=3, gone_at=START)
             here.stop_at(3600)
-            here.at(1, lambda: here.savings_map.put(dump_ledger(Ledger(receipts=(other,), level=3))))
+            here.at(1, lambda: here.savings_map.put(dump_ledger(SavingsLedger(receipts=(other,), level=3))))
             loop.round()
             assert [receipt.node for receipt in receipts(here)] == ["od-9", "od-1"]
             assert troubles(here) == []

@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from rescheduler.planning.savings import Ledger, LiveNodes, Receipt, Savings, merged, observed, saved
+from rescheduler.planning.savings import LiveNodes, Receipt, Savings, SavingsLedger, merged, observed, saved
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -29,7 +29,7 @@ class Story:
     nodes: dict[str, tuple[str, datetime | None]] = field(
         default_factory=lambda: dict.fromkeys(("a", "b", "c"), ("m5", START - DAY))
     )
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: SavingsLedger = field(default_factory=SavingsLedger)
     hours: float = 0.0
     busy: set[str] = field(default_factory=set)
 
@@ -231,4 +231,4 @@ class TestMerged:
 
     def test_what_they_dropped_stays_dropped(self) -> None:
         base = Story().drained("a").gone("a").at(1).ledger
-        assert merged(base, Ledger(), base).receipts == ()
+        assert merged(base, SavingsLedger(), base).receipts == ()

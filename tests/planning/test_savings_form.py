@@ -8,7 +8,7 @@ import pytest
 
 from rescheduler.errors import InputError
 from rescheduler.planning.packed import LIMIT, pack, unpack
-from rescheduler.planning.savings import Ledger, Receipt, Savings
+from rescheduler.planning.savings import Receipt, Savings, SavingsLedger
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ def receipt(number: int, *, ended: bool = False) -> Receipt:
     )
 
 
-FULL = Ledger(
+FULL = SavingsLedger(
     receipts=(receipt(0), receipt(1, ended=True), msgspec.structs.replace(receipt(2), gone_at=None)),
     level=9,
     days={date(2026, 1, 1): Savings(3600, 7200, 8192, {"USD": Decimal("0.077"), "": Decimal(1)})},
@@ -42,8 +42,8 @@ FULL = Ledger(
 )
 
 
-@pytest.mark.parametrize("ledger", [Ledger(), FULL], ids=["empty", "full"])
-def test_round_trip(ledger: Ledger) -> None:
+@pytest.mark.parametrize("ledger", [SavingsLedger(), FULL], ids=["empty", "full"])
+def test_round_trip(ledger: SavingsLedger) -> None:
     assert load_ledger(dump_ledger(ledger)) == ledger
     assert dump_ledger(load_ledger(dump_ledger(ledger))) == dump_ledger(ledger)
 
@@ -85,7 +85,9 @@ def test_a_ledger_that_fits_is_kept() -> None:
 
 
 def test_the_oldest_ended_receipts_are_dropped_first() -> None:
-    large = Ledger(receipts=tuple(receipt(number, ended=number % 2 == 0) for number in range(1000)), days=FULL.days)
+    large = SavingsLedger(
+        receipts=tuple(receipt(number, ended=number % 2 == 0) for number in range(1000)), days=FULL.days
+    )
     limit = len(dump_ledger(large)) * 4 // 5
     smaller = bounded(large, limit)
     assert len(dump_ledger(smaller)) <= limit
@@ -98,7 +100,7 @@ def test_the_oldest_ended_receipts_are_dropped_first() -> None:
 
 def test_years_of_many_drains_fit() -> None:
     days = {date(2025, 1, 1) + timedelta(days=number): FULL.days[date(2026, 1, 1)] for number in range(400)}
-    many = Ledger(receipts=tuple(receipt(number, ended=True) for number in range(9000)), days=days)
+    many = SavingsLedger(receipts=tuple(receipt(number, ended=True) for number in range(9000)), days=days)
     smaller = bounded(many)
     assert (len(dump_ledger(smaller)) <= LIMIT, smaller.days) == (True, days)
     assert len(smaller.receipts) > 1000
@@ -112,4 +114,4 @@ def test_summary() -> None:
         "drained nodes that still exist: 1\n"
         "receipts: rescheduler savings\n"
     )
-    assert "money saved: unknown, because no prices are known" in summary(Ledger(), NOW)
+    assert "money saved: unknown, because no prices are known" in summary(SavingsLedger(), NOW)
