@@ -14,6 +14,7 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 JSON: Final = "application/json"
 
 MEMORY_NAME: Final = "spot-rescheduler-memory"
+SAVINGS_NAME: Final = "spot-rescheduler-savings"
 #: The Lease by which the replicas of an installation elect their leader.
 LEASE: Final = "k8s-spot-rescheduler"
 
@@ -117,6 +118,7 @@ class Running:
 
     namespace: str = "kube-system"  #: of the Lease, the memory and our own pod
     memory_name: str = MEMORY_NAME  #: name of the ConfigMap that stores the memory
+    savings_name: str = SAVINGS_NAME  #: name of the ConfigMap that stores the ledger of savings
     lease_name: str = LEASE
     pod_name: str = ""  #: the pod of this process; "" if unknown
     node_name: str = ""  #: the node of this process; "" if unknown

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
     "report": ("rescheduler.cli.report", "Write the plan as an HTML file: sums, pictures, nodes."),
+    "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts per day."),
     "pause": ("rescheduler.cli.pause", "Pause drains until resume, or for a time."),
     "resume": ("rescheduler.cli.resume", "End a pause, or drop what an earlier drain still owes."),
     "status": (

@@ -24,6 +24,7 @@ from rescheduler.settings import (
     LEASE,
     MEMORY_NAME,
     PROTOBUF,
+    SAVINGS_NAME,
     ApiServerConnection,
     LogFormat,
     Logging,
@@ -244,6 +245,14 @@ memory_name_option: Final = Option(
     metavar="NAME",
     help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "
     "replacement pods, and how often pods were moved. The chart derives the name from the release.",
+)
+
+savings_name_option: Final = Option(
+    "--savings-name",
+    Parsed(object_name, "name", UsageError),
+    default=SAVINGS_NAME,
+    metavar="NAME",
+    help="The ConfigMap with the ledger of savings. The chart derives the name from the release.",
 )
 
 connection_options = group(

@@ -17,6 +17,7 @@ from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, check_labels, plan_output_option, snapshot_option
 from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
+from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.overview import Overview
@@ -113,6 +114,4 @@ def _show_comparison(
         result["what_if"] = what_if_json(changes, cluster.planning, outcome, summaries)
         (print_json if output == "json" else print_yaml)(result)
     else:
-        from rescheduler.cli.what_if_tables import show_comparison  # noqa: PLC0415 - imports the table library
-
-        show_comparison(changes, before, after.overview(before.prices), outcome.lost)
+        show(comparison(changes, before, after.overview(before.prices), outcome.lost))

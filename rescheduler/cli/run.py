@@ -20,11 +20,14 @@ from rescheduler.cli.options import (
     node_name_option,
     policy_options,
     provider_options,
+    savings_name_option,
     soft_taint_option,
 )
+from rescheduler.cli.prices import price_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.drain_windows import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
@@ -191,6 +194,7 @@ def ignored_options(command: Any) -> Any:
     help="When drains may start: [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm', or "
     "'22:00-06:00' (every day, UTC). Repeatable. A drain that has started is finished. Default: always.",
 )
+@price_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -210,6 +214,7 @@ def ignored_options(command: Any) -> Any:
 )
 @namespace_option
 @memory_name_option
+@savings_name_option
 @lease_name_option
 @Option(
     "--pod-name",
@@ -241,6 +246,7 @@ def command(
     logs: Logging,
     running_in_cluster: bool,  # noqa: FBT001 - click passes by keyword
     provider: Provider,
+    prices: PriceList,
     listen_address: ListenAddress,
     drain_windows: tuple[DrainWindow, ...],
     **more: Any,
@@ -272,4 +278,5 @@ def command(
             **more,
         ),
         logs,
+        prices,
     )

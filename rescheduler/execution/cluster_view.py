@@ -25,6 +25,7 @@ from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import NodeFacts, node_facts
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -122,6 +123,12 @@ class ClusterView:
         table = self._state.snapshot().nodes
         row = table.row.get(name)
         return None if row is None else table.nodes[row]
+
+    def facts(self, name: str) -> NodeFacts | None:
+        """Return what the price of the node *name* depends on, or None if it does not exist."""
+        if self.node(name) is None:
+            return None
+        return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
 
     def nodes(self) -> dict[str, Node]:
         return {node.name: node for node in self._state.snapshot().nodes}

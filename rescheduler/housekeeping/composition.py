@@ -3,13 +3,16 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from predicates.objects import Node
 from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
@@ -21,7 +24,9 @@ from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
+from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.execution.watched_state import unfit
+from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
@@ -35,7 +40,7 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.guard import ReadOnly
 from rescheduler.kube.lease_object import LeaseNotes, LeaseReader
-from rescheduler.kube.memory import MemoryStore
+from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
 from rescheduler.kube.rights import (
     AccessRight,
     RightsReview,
@@ -55,6 +60,7 @@ from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
 from rescheduler.planning.pauses import manual_pause
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, Logging, Provider, Running, Timing
@@ -127,7 +133,7 @@ def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -
     return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
 
 
-def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging) -> int:
+def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging, prices: PriceList) -> int:
     """Run the daemon and return its exit code. Raises UsageError or ReschedulerError if it cannot start."""
     log_lines.configure(logs)
     clock = SystemClock()
@@ -137,7 +143,8 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
         provider = _provider(running.provider, SteadyClock(clock))
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
-        loop = _assemble(parts, connect(connection, clock), provider, run_state, connection, policy, running, clock)
+        client = connect(connection, clock)
+        loop = _assemble(parts, client, provider, run_state, connection, policy, prices, running, clock)
         if not running.once:
             loop.run()
             return 0
@@ -170,6 +177,7 @@ def _assemble(
     run_state: DaemonState,
     connection: ApiServerConnection,
     policy: Policy,
+    prices: PriceList,
     running: Running,
     clock: Clock,
 ) -> Loop:
@@ -187,7 +195,8 @@ def _assemble(
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector or _lease_reader(client, run_state, running, clock))
     writer = _writer(client, elector, running)
-    report = tee(Logs(), Metrics(registry, provider.name), status, *_events(parts, writer, running, clock))
+    metrics = Metrics(registry, provider.name, prices.currency)
+    report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))
@@ -209,6 +218,7 @@ def _assemble(
         Landings(view, controllers, history, report),
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or _lease_unread(run_state),
+        _bookkeeping(writer, view, Pricing(prices, partial(_ask, provider, clock)), report, run_state, running, clock),
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
     return Loop(view, actors, knowledge, run_state, mode, clock, report)
@@ -219,6 +229,26 @@ def _history(writer: Client, report: Report, run_state: DaemonState, running: Ru
     lease = running.lease_name if run_state.elector is not None else ""
     store = MemoryStore(writer, running.namespace, running.memory_name, lease)
     return DrainHistory(store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run)
+
+
+def _bookkeeping(
+    writer: Client,
+    view: ClusterView,
+    pricing: Pricing,
+    report: Report,
+    run_state: DaemonState,
+    running: Running,
+    clock: Clock,
+) -> NoBookkeeping:
+    """Return the ledger of savings, which is stored in a ConfigMap of its own. A dry run has none."""
+    if running.dry_run:
+        return NoBookkeeping()
+    store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
+    return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
+
+
+def _ask(provider: CloudProvider, clock: Clock, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
+    return provider_prices(provider, nodes, clock)
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:
@@ -261,7 +291,8 @@ def _rights(running: Running) -> tuple[AccessRight, ...]:
         return rights_of_a_dry_run()
     lease = running.lease_name if running.leader_elect else ""
     removes = running.provider.name != "none"
-    return rights_of_the_daemon(running.namespace, running.memory_name, lease, removes_nodes=removes)
+    names = (running.memory_name, lease)
+    return rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
 
 
 def _elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:

@@ -9,7 +9,7 @@ starts after every drain that evicted a pod or requested the termination of a ma
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import Drainer, ProviderSilent
 from rescheduler.execution.landings import Landings
+from rescheduler.housekeeping.bookkeeping import NoBookkeeping
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
@@ -136,6 +137,7 @@ class Knowledge:
     landings: Landings
     spot_watch: SpotWatch
     missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
+    savings: NoBookkeeping = field(default_factory=NoBookkeeping)
 
 
 class Loop:
@@ -161,6 +163,7 @@ class Loop:
         self._landings = knowledge.landings
         self._spot_watch = knowledge.spot_watch
         self._missing_rights = knowledge.missing_rights
+        self._savings = knowledge.savings
         self._run_state = run_state
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -227,11 +230,13 @@ class Loop:
             return self._lead()
         finally:
             self._history.save()
+            self._savings.save()
 
     def _lead(self) -> RoundOutcome:
         """Run the round of the leader, after the memory was read."""
         self._observe()
         paused = self._look_at_pause()
+        self._savings.look()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
             if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
@@ -255,6 +260,7 @@ class Loop:
             self._report(LeadershipChanged(leading))
         if not leading:
             self._history.forget()
+            self._savings.forget()
         if missing:
             return Held(Waiting.NOT_SYNCED, missing)
         if not leading:
@@ -384,6 +390,7 @@ class Loop:
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
+        self._savings.begins(plan)
         drain = self._drainer.drain(plan)
         if drain is None:
             return RoundOutcome.HELD  # the node was deleted while it was planned
@@ -399,6 +406,7 @@ class Loop:
     def _record_end(self, drain: Drain, began: datetime) -> None:
         self._landings.evicted(drain.evicted)
         self._records.record_end(drain, began)
+        self._savings.ends(drain)
 
     def _pause(self, outcome: RoundOutcome) -> timedelta:
         interval = self._timing.housekeeping_interval

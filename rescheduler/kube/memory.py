@@ -1,6 +1,6 @@
-"""The ConfigMap that stores the memory across restarts and changes of the leader.
+"""A ConfigMap that stores a value, such as the memory, across restarts and changes of the leader.
 
-This module does not interpret the memory: it stores bytes, a summary for people, and the waived controllers.
+This module does not interpret the value: it stores bytes, a summary for people, and the waived controllers.
 """
 
 import base64
@@ -20,7 +20,10 @@ _T = TypeVar("_T")
 #: Annotation of the Lease with the name of the created ConfigMap. Without it, a missing ConfigMap was never created.
 ANNOTATION: Final = "spot-rescheduler/memory"
 
-_CONTENT: Final = "memory"
+#: Keys of ``binaryData``.
+MEMORY_KEY: Final = "memory"
+SAVINGS_KEY: Final = "savings"
+
 _SUMMARY: Final = "summary"
 _WAIVED: Final = "waived"
 
@@ -67,9 +70,13 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 class MemoryStore:
     """The ConfigMap, and the annotation of the Lease about it. For one thread."""
 
-    def __init__(self, client: Client, namespace: str, name: str, lease: str = "") -> None:
-        """*lease* is the name of the Lease; "" without leader election."""
+    def __init__(self, client: Client, namespace: str, name: str, lease: str = "", *, key: str = MEMORY_KEY) -> None:
+        """*lease* is the name of the Lease that records that the ConfigMap was created; "" for none.
+
+        *key* is the key of the content in ``binaryData``.
+        """
         self._client = client
+        self._key = key
         self._namespace = namespace
         self._name = name
         self._lease = lease
@@ -89,9 +96,9 @@ class MemoryStore:
             return Absent()
         except Unauthorized as error:
             return UnreadableMemory(str(error))
-        content = (config_map.binary_data or {}).get(_CONTENT)
+        content = (config_map.binary_data or {}).get(self._key)
         if content is None:
-            return UnreadableMemory(f"{self} has no binaryData.{_CONTENT}")
+            return UnreadableMemory(f"{self} has no binaryData.{self._key}")
         waived = (config_map.data or {}).get(_WAIVED, "").split()
         return Stored(content, config_map.metadata.resource_version, tuple(waived))
 
@@ -101,7 +108,7 @@ class MemoryStore:
         The waivers are removed, because the caller has read them with *version*. Raises Conflict, NotFound (the
         ConfigMap or its namespace was deleted), Unauthorized, Retryable.
         """
-        binary = {_CONTENT: base64.b64encode(content).decode()}
+        binary = {self._key: base64.b64encode(content).decode()}
         if version:
             return self._patch(version, {"binaryData": binary, "data": {_SUMMARY: summary, _WAIVED: None}})
         metadata = {"namespace": self._namespace, "name": self._name}

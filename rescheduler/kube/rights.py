@@ -92,20 +92,22 @@ def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
 
 
 def rights_of_the_daemon(
-    namespace: str, memory: str, lease: str = "", *, removes_nodes: bool
+    namespace: str, memory: str, lease: str = "", *, removes_nodes: bool, savings: str = ""
 ) -> tuple[AccessRight, ...]:
     """Return the permissions of the daemon.
 
+    *memory* and *savings* are the names of ConfigMaps; without the right to *savings*, only the ledger is missing.
     *lease* is the name of the Lease, "" without leader election. *removes_nodes*: a provider removes machines.
     """
-    kept = [("configmaps", "", memory), *([("leases", "coordination.k8s.io", lease)] if lease else [])]
+    stored = [("configmaps", "", name) for name in (memory, savings) if name]
+    kept = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
     own = [
         AccessRight(verb, resource, group, namespace, "" if verb == "create" else name)
         for resource, group, name in kept
         for verb in ("create", "get", "patch")
     ]
     removal = (AccessRight("delete", "nodes"),) if removes_nodes else ()
-    return (*_READING, *_CONTROLLERS, *_DRAINING, *own, *removal)
+    return (*_READING, *_CONTROLLERS, *_DRAINING, *dict.fromkeys(own), *removal)
 
 
 def describe_missing(missing: Collection[AccessRight]) -> str:
@@ -138,7 +140,8 @@ class RightsReview:
     def why(self) -> str:
         """Return a message with the missing rights, or "". May send requests.
 
-        Rights to the memory are left out: a memory that cannot be read or stored has its own reason.
+        Rights to ConfigMaps are left out: a memory that cannot be read or stored has its own reason, and without the
+        ledger of savings the daemon works.
         """
         if self._clock.monotonic() >= self._ask_at and (self.missing or self._refused()):
             self._review()

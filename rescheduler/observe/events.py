@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
+from rescheduler.planning.savings import Savings
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,13 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class SavingsCounted:
+    """The ledger of savings at the start of a round."""
+
+    total: Savings  #: of all drains in the ledger, up to now
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEnded:
     """A round has ended."""
 
@@ -280,7 +288,7 @@ class RoundEnded:
 
 
 #: Events of the process, of rounds and of single nodes.
-ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards
+ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards | SavingsCounted
 RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
 NodeEvent: TypeAlias = (
     DrainStarted

@@ -34,6 +34,7 @@ from rescheduler.observe.events import (
     ProcessEvent,
     RemovalPostponed,
     RoundEnded,
+    SavingsCounted,
     Started,
     Swept,
     Tainted,
@@ -116,7 +117,7 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -146,8 +147,8 @@ class Logs:
                 _log(NOTICE, "this replica is the leader" if leading else "this replica is not the leader: waiting")
             case PauseChanged(paused=paused):
                 _log(NOTICE, paused or "drains are no longer paused", reason="paused" if paused else "")
-            case WatchAges():
-                pass  # shown by a metric; a stale watch is also a reason to wait
+            case WatchAges() | SavingsCounted():
+                pass  # shown by metrics; a stale watch is also a reason to wait
             case KeptByGuards(nodes, complete):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
                 count = f"{'' if complete else 'at least '}{sum(nodes.values())}"

@@ -39,6 +39,7 @@ from rescheduler.observe.events import (
     ProcessEvent,
     RemovalPostponed,
     RoundEnded,
+    SavingsCounted,
     Started,
     Swept,
     Tainted,
@@ -48,6 +49,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.observe.label_values import FAILURE, REMOVAL_RESULTS, SUCCESS, all_eviction_labels, eviction_labels
 from rescheduler.observe.node_metrics import NodeCounts
+from rescheduler.observe.savings_metrics import SavingsSeries
 from rescheduler.planning.landing import LandingOutcome
 
 PREFIX: Final = "spot_rescheduler_"
@@ -62,11 +64,14 @@ _SLOW: Final = (5, 15, 30, 60, 120, 180, 300, 600, 1200)
 class Metrics:
     """A listener that registers all metrics in *registry*. *backend* is the name of the cloud provider, if any."""
 
-    def __init__(self, registry: CollectorRegistry, backend: str = "") -> None:
+    def __init__(self, registry: CollectorRegistry, backend: str = "", currency: str = "") -> None:
+        """*currency* is that of the savings, as given by the user."""
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self._nodes = NodeCounts(PREFIX)
         registry.register(self._nodes)
+        self._savings = SavingsSeries(PREFIX, currency)
+        registry.register(self._savings)
         ProcessCollector(registry=registry)
         self._make_gauges()
         self._make_counters()
@@ -143,7 +148,7 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -177,6 +182,8 @@ class Metrics:
                 _set_all(self._watch_age, seconds)
             case PauseChanged():
                 pass  # shown as the reason why nothing is drained
+            case SavingsCounted(total):
+                self._savings.show(total)
             case KeptByGuards():
                 pass  # only logged, once
 

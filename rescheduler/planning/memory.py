@@ -1,6 +1,5 @@
 """The state that must survive restarts and leader changes, as one value, and its stored form."""
 
-import zlib
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias
@@ -11,21 +10,11 @@ from rescheduler.errors import InputError
 from rescheduler.planning.cooldowns import Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
+from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.waits import Moment, Pause, Waits
 
 #: Version of the stored form. It is raised when older versions of this program cannot use the new form.
 VERSION: Final = 1
-
-#: Maximum size of the stored form in bytes. With base64 encoding and the summary, the ConfigMap stays below 256 KiB.
-LIMIT: Final = 180 * 1024
-
-#: Maximum size of the decompressed form in bytes.
-_UNPACKED: Final = 64 << 20
-
-_GZIP: Final = 31  #: zlib's ``wbits`` value for the gzip format
-
-#: The number of entries to drop is found to a precision of one part in this many of all entries.
-_FINENESS: Final = 64
 
 #: The summary lists at most this many debts.
 _NAMED: Final = 20
@@ -121,15 +110,8 @@ def load(content: bytes) -> Memory:
 
     Raises InputError with the reason if *content* is not valid.
     """
-    unpacker = zlib.decompressobj(_GZIP)
     try:
-        text = unpacker.decompress(content, _UNPACKED)
-    except zlib.error as error:
-        raise InputError(f"expected gzip: {error}") from error
-    if not unpacker.eof or unpacker.unused_data:
-        raise InputError(f"expected one whole gzip member of at most {_UNPACKED >> 20} MiB")
-    try:
-        return _DECODER.decode(text).memory
+        return _DECODER.decode(unpack(content)).memory
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"expected the memory as JSON: {error}") from error
 
@@ -139,25 +121,14 @@ def dump(memory: Memory, limit: int = LIMIT) -> bytes:
 
     If the result is too large, the oldest cooldowns and moves are dropped, then the oldest debts.
     """
-    whole = _packed(memory)
-    if len(whole) <= limit:
-        return whole
     entries = _by_age(memory)
-    low, high = 0, len(entries)  # dropping `low` entries is too few, dropping `high` is enough
-    best = _packed(_without(memory, entries))
-    while high - low > max(1, len(entries) // _FINENESS):
-        middle = (low + high) // 2
-        packed = _packed(_without(memory, entries[:middle]))
-        if len(packed) <= limit:
-            high, best = middle, packed
-        else:
-            low = middle
-    return best
+    return packed_within(
+        limit, len(entries), lambda drop: _packed(_without(memory, entries[:drop]) if drop else memory)
+    )
 
 
 def _packed(memory: Memory) -> bytes:
-    packer = zlib.compressobj(wbits=_GZIP)
-    return packer.compress(_ENCODER.encode(_Document(VERSION, memory))) + packer.flush()
+    return pack(_ENCODER.encode(_Document(VERSION, memory)))
 
 
 _Entry: TypeAlias = tuple[bool, datetime, str, str]

@@ -80,7 +80,7 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
     return NodeFacts(
         name=name,
         spot=spot,
-        instance_type=_label(node, _INSTANCE_TYPE),
+        instance_type=instance_type(node),
         zone=zone_of(node),
         cpu=int(table.allocatable[row, CPU]),
         memory=int(table.allocatable[row, MEMORY]),
@@ -93,6 +93,23 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
 def zone_of(node: Node) -> str:
     """Return the zone of *node*, or "" if no label tells it."""
     return _label(node, _ZONE)
+
+
+def instance_type(node: Node) -> str:
+    """Return the instance type of *node*, "" if no label tells it."""
+    return _label(node, _INSTANCE_TYPE)
+
+
+def cost_on(node: NodeFacts, cpu: int, memory: int, prices: PriceList) -> Decimal | None:
+    """Return the price per hour of a pod's part of *node*, None if the price of the node is not known.
+
+    *cpu* (millicores) and *memory* (bytes) are the pod's requests. The larger of their two shares of the node counts.
+    """
+    price = prices.per_hour(node)
+    if price is None:
+        return None
+    shares = [Decimal(asked) / total for asked, total in ((cpu, node.cpu), (memory, node.memory)) if total > 0]
+    return price * min(max(shares, default=Decimal(0)), Decimal(1))
 
 
 def _label(node: Node, keys: tuple[str, ...]) -> str:

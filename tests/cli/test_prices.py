@@ -3,12 +3,14 @@
 import os
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from rescheduler import cli
 from rescheduler.cli.prices import price_options
+from rescheduler.housekeeping import composition
 from rescheduler.planning.prices import PriceList
 
 PRICES = "instance_type,capacity_type,price\nm5.large,spot,0.04\n"
@@ -45,6 +47,15 @@ def test_no_options() -> None:
     assert given() == PriceList()
 
 
+def test_the_daemon_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Any] = []
+    monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[4]))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "--price-per-vcpu=0.03", "--currency=EUR"])
+    assert ended.value.code == 0
+    assert received == [PriceList(per_vcpu=Decimal("0.03"), currency="EUR")]
+
+
 WRONG = {
     "a negative price": ("--price-per-vcpu=-1", "'-1': expected a price per hour such as 0.0832"),
     "no number": ("--spot-price-per-gib=nan", "'nan': expected a price per hour such as 0.0832"),
@@ -56,10 +67,10 @@ WRONG = {
 }
 
 
-def refused(option: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """Return the error of ``rescheduler plan`` with *option*."""
+def refused(option: str, capfd: pytest.CaptureFixture[str], command: str = "plan") -> str:
+    """Return the error of a command with *option*."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["plan", option])
+        cli.main([command, option])
     out, error = capfd.readouterr()
     assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
     return error
@@ -82,6 +93,10 @@ def test_a_wrong_file_is_named(content: bytes, told: str, tmp_path: Path, capfd:
     file = tmp_path / "prices.csv"
     file.write_bytes(content)
     assert f"--prices {file}: {told}" in refused(f"--prices={file}", capfd)
+
+
+def test_the_daemon_does_not_start_with_a_wrong_file(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "No such file or directory" in refused("--prices=/no/such/file", capfd, "run")
 
 
 def test_a_fifo_does_not_block(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

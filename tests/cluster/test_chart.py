@@ -10,11 +10,16 @@ import yaml
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.providers import BACKENDS
-from rescheduler.settings import MEMORY_NAME
+from rescheduler.settings import MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, only_of_kind
 
+#: Environment variables that only the chart sets: the names of ConfigMaps, which depend on the release.
+NAMES = ("RESCHEDULER_MEMORY_NAME", "RESCHEDULER_SAVINGS_NAME")
+
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+PRICES = "instance_type,capacity_type,price\nm5.large,on-demand,0.107\n"
 EVERYTHING: Json = {
+    "prices": PRICES,
     "cloudProvider": {"name": "cloudpool", "config": "pools: []\n", "secretName": "cloudpool"},
     "options": {"nodes": ["1:3:a", "0:2:b"], "node-drain-delay": "5m"},
     "image": {"repository": "registry.example/rescheduler", "digest": f"sha256:{'0' * 64}"},
@@ -55,7 +60,7 @@ def without_names(pod: Json) -> Json:
         for each in pod["topologySpreadConstraints"]
     ]
     plain = {key: value for key, value in only.items() if key not in {"args", "imagePullPolicy"}}
-    plain["env"] = [each for each in plain["env"] if each["name"] != "RESCHEDULER_MEMORY_NAME"]
+    plain["env"] = [each for each in plain["env"] if each["name"] not in NAMES]
     return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
 
 
@@ -84,14 +89,16 @@ def test_flags_and_their_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "release", "name"),
+    ("values", "release", "names"),
     [
-        pytest.param({}, "spot-rescheduler", MEMORY_NAME, id="the default"),
-        pytest.param({}, "blue", "blue-spot-rescheduler-memory", id="another release"),
-        pytest.param({"options": {"memory-name": "mine"}}, "blue", "mine", id="by option"),
+        pytest.param({}, "spot-rescheduler", [MEMORY_NAME, SAVINGS_NAME], id="the default"),
+        pytest.param(
+            {}, "blue", ["blue-spot-rescheduler-memory", "blue-spot-rescheduler-savings"], id="another release"
+        ),
+        pytest.param({"options": {"memory-name": "a", "savings-name": "b"}}, "blue", ["a", "b"], id="by option"),
     ],
 )
-def test_the_memory_is_named_after_the_release(values: Json, release: str, name: str) -> None:
+def test_the_config_maps_are_named_after_the_release(values: Json, release: str, names: list[str]) -> None:
     objects = chart(values, release)
     env = {each["name"]: each.get("value") for each in container(objects)["env"]}
     [rule] = [
@@ -99,7 +106,22 @@ def test_the_memory_is_named_after_the_release(values: Json, release: str, name:
         for each in only_of_kind(objects, "Role")["rules"]
         if each["resources"] == ["configmaps"] and "get" in each["verbs"]
     ]
-    assert (env["RESCHEDULER_MEMORY_NAME"], rule["resourceNames"]) == (name, [name])
+    assert ([env[name] for name in NAMES], rule["resourceNames"]) == (names, names)
+
+
+def test_prices_are_mounted_and_changed_prices_make_new_pods() -> None:
+    objects = chart({"prices": PRICES, "options": {"currency": "EUR"}})
+    assert {"--prices=/etc/spot-rescheduler/prices", "--currency=EUR"} <= set(container(objects)["args"])
+    config = only_of_kind(objects, "ConfigMap")
+    assert config["data"] == {"prices": PRICES}
+    pod = only_of_kind(objects, "Deployment")["spec"]["template"]
+    assert pod["spec"]["volumes"] == [{"name": "prices", "configMap": {"name": config["metadata"]["name"]}}]
+    assert container(objects)["volumeMounts"] == [
+        {"name": "prices", "mountPath": "/etc/spot-rescheduler/prices", "subPath": "prices", "readOnly": True}
+    ]
+    others = only_of_kind(chart({"prices": PRICES + "m5,spot,2\n"}), "Deployment")["spec"]["template"]
+    sums = [each["metadata"]["annotations"]["checksum/prices"] for each in (pod, others)]
+    assert sums[0] != sums[1]
 
 
 def test_options_of_the_old_chart_take_precedence() -> None:
@@ -120,7 +142,8 @@ def test_a_cloud_provider_gets_its_configuration_its_secrets_and_the_right_to_de
     config = next(each for each in objects if each["kind"] == "ConfigMap" and "cloud-config" in each["data"])
     assert config["data"]["cloud-config"] == "pools: []\n"
     mounts = {each["mountPath"] for each in container(objects)["volumeMounts"]}
-    assert mounts == {"/etc/spot-rescheduler/cloud-config", "/etc/spot-rescheduler/secrets", "/more"}
+    folder = "/etc/spot-rescheduler"
+    assert mounts == {f"{folder}/cloud-config", f"{folder}/prices", f"{folder}/secrets", "/more"}
 
 
 def test_a_changed_configuration_makes_new_pods() -> None:

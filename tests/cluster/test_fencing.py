@@ -33,7 +33,8 @@ LAYERS: Final[dict[str, Json]] = {
             {
                 "target": {"kind": "Role"},
                 "patch": '[{"op": "replace", "path": "/rules/1/resourceNames/0", "value": "mover"},'
-                ' {"op": "replace", "path": "/rules/3/resourceNames/0", "value": "mover-memory"}]',
+                ' {"op": "replace", "path": "/rules/3/resourceNames/0", "value": "mover-memory"},'
+                ' {"op": "replace", "path": "/rules/3/resourceNames/1", "value": "mover-savings"}]',
             }
         ],
     },
@@ -42,7 +43,7 @@ LAYERS: Final[dict[str, Json]] = {
 RELEASE: Final[Json] = {
     "fencing": {"enabled": True},
     "cloudProvider": {"name": "cloudpool"},
-    "options": {"lease-name": "mover", "memory-name": "mover-memory"},
+    "options": {"lease-name": "mover", "memory-name": "mover-memory", "savings-name": "mover-savings"},
 }
 NODE: Final = "/api/v1/nodes/n1"
 MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory"
@@ -215,7 +216,7 @@ def fence(objects: list[Json]) -> Json:
     assert lease["namespace"] == account["namespace"]
     role, rules = only_of_kind(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
     assert role[1]["resourceNames"] == [lease["name"]]
-    assert role[3]["resourceNames"] == rules[2]["resourceNames"][:1]
+    assert role[3]["resourceNames"] == rules[2]["resourceNames"]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
 
 

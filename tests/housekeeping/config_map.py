@@ -7,7 +7,8 @@ from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 class ConfigMap:
     """An in-memory :class:`rescheduler.kube.memory.MemoryStore`, including the annotation of the Lease."""
 
-    def __init__(self, *, elected: bool = True) -> None:
+    def __init__(self, name: str = "spot-rescheduler-memory", *, elected: bool = True) -> None:
+        self.name = name
         self.stored: Stored | None = None
         self.summary = ""
         self.created = False  # the annotation of the Lease
@@ -19,7 +20,7 @@ class ConfigMap:
         self._version = 0
 
     def __str__(self) -> str:
-        return "ConfigMap kube-system/spot-rescheduler-memory"
+        return f"ConfigMap kube-system/{self.name}"
 
     def read(self) -> Reading:
         if self.unreadable:

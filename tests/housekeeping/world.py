@@ -31,6 +31,8 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
+from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
@@ -45,6 +47,7 @@ from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.outcome import Blocker, Rejected
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
@@ -99,6 +102,7 @@ class LoopWorld:
         self.intents: list[tuple[float, Intent]] = []  # as they were written
         self.appointments: list[tuple[float, Callable[[], object]]] = []
         self.config_map = ConfigMap()
+        self.savings_map = ConfigMap("spot-rescheduler-savings")
         self.on_taint: Callable[[], object] = lambda: None
         self.on_read: Callable[[], object] = lambda: None  # before a consistent read
         self.on_release: Callable[[], object] = lambda: None  # before the marks are removed
@@ -317,7 +321,9 @@ class LoopWorld:
         soft_taint: bool = False,
         limits: Limits = LIMITS,
         windows: tuple[DrainWindow, ...] = (),
+        prices: PriceList | None = None,
     ) -> Loop:
+        """Return a daemon. It keeps a ledger of savings if *prices* is given."""
         timing = timing or Timing()
         history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
         policy = Policy(budgets_in_steps=True)
@@ -329,11 +335,16 @@ class LoopWorld:
         threads = Threads(Inline(), Inline())
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
+        savings = NoBookkeeping()
+        if prices is not None:
+            pricing = Pricing(prices, lambda nodes: provider_prices(access.provider, nodes, self.clock))
+            savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
         knowledge = Knowledge(
             history,
             Candidates(view, self, history, policy, self.clock, drainer.refusal),
             Landings(view, self, history, self.report),
             SpotWatch(timing.spot_settle),
+            savings=savings,
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)

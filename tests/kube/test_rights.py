@@ -99,7 +99,8 @@ def needed(*rights: AccessRight) -> set[tuple[str, str, str, str]]:
 
 
 def test_the_manifests_grant_the_required_rights() -> None:
-    asked = rights_of_the_daemon("kube-system", "spot-rescheduler-memory", "k8s-spot-rescheduler", removes_nodes=False)
+    names = ("kube-system", "spot-rescheduler-memory", "k8s-spot-rescheduler")
+    asked = rights_of_the_daemon(*names, removes_nodes=False, savings="spot-rescheduler-savings")
     assert needed(*asked) <= shipped("ClusterRole") | shipped("Role")
     assert needed(*rights_of_a_dry_run()) <= needed(*asked)
     assert shipped("Role") <= needed(*asked)

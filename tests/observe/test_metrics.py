@@ -1,6 +1,7 @@
 """Tests of metrics: each event is counted under the documented names."""
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,6 +21,7 @@ from rescheduler.observe.events import (
     MachineAnswered,
     OwedChanged,
     RoundEnded,
+    SavingsCounted,
     Started,
     Trouble,
     Waiting,
@@ -29,6 +31,7 @@ from rescheduler.observe.label_values import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.landing import LandingOutcome
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.savings import Savings
 from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 
@@ -48,6 +51,8 @@ def after(*events: Event) -> CollectorRegistry:
 def samples(registry: CollectorRegistry, name: str) -> list[Sample]:
     return [sample for metric in registry.collect() if metric.name == P + name for sample in metric.samples]
 
+
+SAVED = SavingsCounted(Savings(7200, money={"USD": Decimal("1.5")}))
 
 CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "nodes": (observed("a", "b"), "nodes_count", {"node_type": WORKER}, 2),
@@ -93,10 +98,28 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "pods that are owed": (OwedChanged(3), "owed_replacements", {}, 3),
     "nothing is owed": (OwedChanged(0), "owed_replacements", {}, 0),
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
+    "money saved": (SAVED, "savings_money_total", {"currency": "USD"}, 1.5),
+    "money in another currency": (SAVED, "savings_money_total", {"currency": ""}, 0),
+    "node-hours saved": (SAVED, "savings_node_hours_total", {}, 2.0),
     "a machine": (
         MachineAnswered(OD, "pool", "deleted", ""), "node_removals_total", {"backend": "pool", "result": "deleted"}, 1,
     ),
 }  # fmt: skip
+
+
+def test_savings_are_zero_before_the_ledger_is_known() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry, currency="USD")
+    assert registry.get_sample_value(P + "savings_money_total", {"currency": "USD"}) == 0
+    assert registry.get_sample_value(P + "savings_node_hours_total") == 0
+
+
+def test_savings_never_fall() -> None:
+    less = SavingsCounted(Savings(3600, money={"USD": Decimal(1), "EUR": Decimal(2)}))
+    registry = after(SAVED, less)
+    money = {sample.labels["currency"]: sample.value for sample in samples(registry, "savings_money")}
+    assert money == {"": 0, "EUR": 2, "USD": 1.5}
+    assert registry.get_sample_value(P + "savings_node_hours_total") == 2
 
 
 @pytest.mark.parametrize("waiting", Waiting)

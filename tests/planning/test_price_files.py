@@ -18,7 +18,7 @@ PRICES: dict[PriceKey, Decimal] = {
 
 SAME = {
     "CSV": HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n",
-    "columns in another order": "price,capacity_type,instance_type,zone\n0.107,on-demand,m5.large,a\n0.04,spot,m5.large,\n",
+    "another order": "price,capacity_type,instance_type,zone\n0.107,on-demand,m5.large,a\n0.04,spot,m5.large,\n",
     "CRLF": (HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n").replace("\n", "\r\n"),
     "a byte order mark": "\ufeff" + HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04",
     "spaces and empty lines": "\n" + HEADER + "\n m5.large , a , on-demand , 0.107 \n,,,\nm5.large,,spot,0.04\n",
@@ -28,7 +28,7 @@ SAME = {
         {"instance_type": "m5.large", "zone": "a", "capacity_type": "on-demand", "price": 0.107},
         {"instance_type": "m5.large", "capacity_type": "spot", "price": "0.04"}
     ]""",
-}  # fmt: skip
+}
 
 WRONG = {
     "an empty file": ("", "it has no prices"),
@@ -40,7 +40,7 @@ WRONG = {
     "a column twice": ("price,price\n", f"line 1: column price occurs twice: {EXPECTED}"),
     "too few columns": (HEADER + "m5.large,spot,1\n", "line 2: 3 columns: expected 4, as in the header"),
     "too many columns": (HEADER + "m5,a,spot,1,5\n", "line 2: 5 columns: expected 4, as in the header"),
-    "a comma in the price": (HEADER + "m5,a,spot,\"1,5\"\n", "line 2: price: '1,5': expected a price per hour"),
+    "a comma in the price": (HEADER + 'm5,a,spot,"1,5"\n', "line 2: price: '1,5': expected a price per hour"),
     "a negative price": (HEADER + "m5,a,spot,-1\n", "line 2: price: '-1': expected a price per hour such as 0.0832"),
     "NaN": (HEADER + "m5,a,spot,NaN\n", "line 2: price: 'NaN': expected a price per hour"),
     "infinity": (HEADER + "m5,a,spot,inf\n", "line 2: price: 'inf': expected a price per hour"),
@@ -50,7 +50,8 @@ WRONG = {
     "no type": (HEADER + ",a,spot,1\n", "line 2: instance_type: expected a name such as m5.xlarge"),
     "a capacity type": (HEADER + "m5,a,reserved,1\n", "line 2: capacity_type: 'reserved': expected on-demand or spot"),
     "another price": (
-        HEADER + "m5,a,spot,1\nm5,a,on-demand,1\nm5,a,spot,2\n", "line 4: m5 in zone a (spot) already has another price, 1",
+        HEADER + "m5,a,spot,1\nm5,a,on-demand,1\nm5,a,spot,2\n",
+        "line 4: m5 in zone a (spot) already has another price, 1",
     ),
     "an open quote": (HEADER + 'm5,a,spot,"1\n', "line 2: expected CSV: unexpected end of data"),
     "no JSON": ("[{]", "line 1: expected JSON: Expecting property name enclosed in double quotes in column 3"),
@@ -59,11 +60,23 @@ WRONG = {
     "no objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
     "an unknown key": ('[{"type": "m5"}]', "entry 1: unknown column 'type'"),
     "a missing key": ('[{"instance_type": "m5", "price": 1}]', "entry 1: no column capacity_type"),
-    "another type": ('[{"instance_type": null, "capacity_type": "spot", "price": 1}]', "entry 1: instance_type: expected a text"),
-    "a price as a list": ('[{"instance_type": "m5", "capacity_type": "spot", "price": []}]', "entry 1: price: expected a number"),
-    "NaN in JSON": ('[{"instance_type": "m5", "capacity_type": "spot", "price": NaN}]', "entry 1: price: 'NaN': expected a price"),
-    "a negative number": ('[{"instance_type": "m5", "capacity_type": "spot", "price": -1}]', "entry 1: price: '-1': expected"),
-}  # fmt: skip
+    "another type": (
+        '[{"instance_type": null, "capacity_type": "spot", "price": 1}]',
+        "entry 1: instance_type: expected a text",
+    ),
+    "a price as a list": (
+        '[{"instance_type": "m5", "capacity_type": "spot", "price": []}]',
+        "entry 1: price: expected a number",
+    ),
+    "NaN in JSON": (
+        '[{"instance_type": "m5", "capacity_type": "spot", "price": NaN}]',
+        "entry 1: price: 'NaN': expected a price",
+    ),
+    "a negative number": (
+        '[{"instance_type": "m5", "capacity_type": "spot", "price": -1}]',
+        "entry 1: price: '-1': expected",
+    ),
+}
 
 
 @pytest.mark.parametrize("text", SAME.values(), ids=SAME)

@@ -47,7 +47,7 @@ def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon gets the arguments of the page; other tests cover the drain itself."""
     taken: list[Running] = []
 
-    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+    def run(_connection: object, _policy: object, running: Running, *_: object) -> int:
         taken.append(running)
         return 0
 
@@ -133,7 +133,7 @@ def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.append((settings.provider.name, settings.address.port, settings.listen))
         return 0
 
-    def run(_connection: object, _policy: object, running: Running, _logs: object) -> int:
+    def run(_connection: object, _policy: object, running: Running, *_: object) -> int:
         taken.append((running.provider.name, running.provider.config))
         return 0
 

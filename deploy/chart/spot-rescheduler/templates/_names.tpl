@@ -19,6 +19,12 @@
 {{- get $options "memory-name" | default (printf "%s-memory" (include "fullname" .)) -}}
 {{- end -}}
 
+{{- /* The ConfigMap with the ledger of savings. */ -}}
+{{- define "savings" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- get $options "savings-name" | default (printf "%s-savings" (include "fullname" .)) -}}
+{{- end -}}
+
 {{- define "lease" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
 {{- get $options "lease-name" | default "k8s-spot-rescheduler" -}}
@@ -57,6 +63,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.cloudProvider.config -}}
 {{- $_ := set $options "cloud-config" "/etc/spot-rescheduler/cloud-config" -}}
 {{- end -}}
+{{- end -}}
+{{- if .Values.prices -}}
+{{- $_ := set $options "prices" "/etc/spot-rescheduler/prices" -}}
 {{- end -}}
 {{- range $flag, $value := $options }}
 {{- $dashes := eq (len $flag) 1 | ternary "-" "--" }}

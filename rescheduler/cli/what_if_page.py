@@ -5,14 +5,11 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from rescheduler.cli.console import table_console
+from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.planning.lost_spot import HomelessPod
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview
+from rescheduler.planning.units import count
 from rescheduler.planning.what_if import LostSpot
 
 _GIB: Final = 1 << 30
@@ -20,27 +17,28 @@ _GIB: Final = 1 << 30
 #: At most this many nodes, or controllers, are listed.
 _LISTED: Final = 20
 
-
-def show_comparison(changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None) -> None:
-    """Print the comparison on standard output."""
-    console = table_console()
-    console.print(Text(f"What if: {'; '.join(changes)}", style="bold"))
-    console.print(_comparison(before, after))
-    for title, names in _differences(before.planning, after.planning):
-        _list(console, title, names)
-    if lost is not None:
-        _show_lost(console, lost)
+#: Widths of the columns of amounts, and of the titles before them.
+_TITLE: Final = 26
+_AMOUNT: Final = 16
 
 
-def _comparison(before: Overview, after: Overview) -> Table:
-    table = Table()
-    table.add_column("")
-    for title in ("before", "after", "difference"):
-        table.add_column(title, justify="right")
+def comparison(changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None) -> Iterator[Line]:
+    """Yield the lines of the page that compares the plans *before* and *after* the *changes*."""
+    yield styled(f"What if: {'; '.join(changes)}", HEADING)
+    yield BLANK
+    yield styled(_row("", ("before", "after", "difference")), HEADING)
     for title, old, new, places in _rows(before, after):
         difference = "" if old is None or new is None or old == new else f"{new - old:+,.{places}f}"
-        table.add_row(title, *("" if amount is None else f"{amount:,.{places}f}" for amount in (old, new)), difference)
-    return table
+        amounts = ("" if amount is None else f"{amount:,.{places}f}" for amount in (old, new))
+        yield Line(_row(title, (*amounts, difference)))
+    for title, names in _differences(before.planning, after.planning):
+        yield from _listed(title, names)
+    if lost is not None:
+        yield from _lost(lost)
+
+
+def _row(title: str, amounts: Iterable[str]) -> str:
+    return (f"{title:{_TITLE}}" + "".join(f"{amount:>{_AMOUNT}}" for amount in amounts)).rstrip()
 
 
 def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | None, Decimal | None, int]]:
@@ -72,23 +70,24 @@ def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]
     return [("Can also be drained:", more), ("Can no longer be drained:", fewer)]
 
 
-def _list(console: Console, title: str, lines: Sequence[str]) -> None:
+def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
     if not lines:
         return
-    console.print(Text(title))
-    for line in lines[:_LISTED]:
-        console.print(Text(f"  {line}"), soft_wrap=" " not in line)  # names are never cut
+    yield BLANK
+    yield Line(title)
+    yield from (Line(line, 1) for line in lines[:_LISTED])
     if len(lines) > _LISTED:
-        console.print(f"  and {len(lines) - _LISTED} more")
+        yield Line(f"and {len(lines) - _LISTED} more", 1)
 
 
-def _show_lost(console: Console, lost: LostSpot) -> None:
+def _lost(lost: LostSpot) -> Iterator[Line]:
     for when, homeless in (("now", lost.homeless), ("after the plan's drains", lost.homeless_after_drains)):
-        start = f"With {_number(len(lost.nodes), 'spot node')} lost {when}"
+        start = f"With {count(len(lost.nodes), 'spot node')} lost {when}"
         if homeless:
-            _list(console, f"{start}, pods without a place: {len(homeless)}", _grouped(homeless))
+            yield from _listed(f"{start}, pods without a place: {len(homeless)}", _grouped(homeless))
         else:
-            console.print(f"{start}, all their pods find a place.")
+            yield BLANK
+            yield Line(f"{start}, all their pods find a place.")
 
 
 def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
@@ -96,9 +95,5 @@ def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
     lines = []
     for (priority, controller), group in groupby(homeless, key=lambda pod: (pod.priority, pod.controller)):
         pods = list(group)
-        lines.append(f"priority {priority}, {controller}: {_number(len(pods), 'pod')}: {pods[0].why}")
+        lines.append(f"priority {priority}, {controller}: {count(len(pods), 'pod')}: {pods[0].why}")
     return lines
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

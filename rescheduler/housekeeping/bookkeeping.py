@@ -1,0 +1,230 @@
+"""The ledger of savings of a process, and its copy in a ConfigMap.
+
+Drains never wait for the ledger: without it, or without the right to its ConfigMap, only the savings are not known.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from predicates.objects import Node
+from rescheduler.clock import Clock
+from rescheduler.draining.state import Drain
+from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
+from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
+from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
+from rescheduler.planning.drainability import belongs_to_node, instant
+from rescheduler.planning.outcome import Plan
+from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_type
+from rescheduler.planning.savings import LiveNodes, Receipt, SavingsLedger, merged, observed
+from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
+
+#: Seconds until a ConfigMap that could not be read or written is tried again.
+RETRY_SECONDS: Final = 60.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """The prices of the user, and a question to the cloud provider for nodes that they lack."""
+
+    prices: PriceList
+    ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name
+
+    def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
+        """Return the prices with those that the provider has for *nodes*."""
+        listed = PriceList(by_type=self.prices.by_type)
+        lacking = [node for node, facts in nodes if listed.per_hour(facts) is None]
+        return replace(self.prices, by_node=self.ask(lacking)) if lacking else self.prices
+
+
+class NoBookkeeping:
+    """Keeps no ledger: a dry run saves nothing."""
+
+    def look(self) -> None:
+        pass
+
+    def begins(self, plan: Plan) -> None:
+        pass
+
+    def ends(self, drain: Drain) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+
+class Bookkeeping(NoBookkeeping):
+    """The ledger. For the loop's thread."""
+
+    def __init__(
+        self,
+        store: MemoryStorage,
+        view: ClusterView,
+        pricing: Pricing,
+        clock: Clock,
+        report: Report,
+        leading: Callable[[], bool],
+    ) -> None:
+        """*leading* returns whether this replica may write at present."""
+        self.ledger = SavingsLedger()
+        self._store = store
+        self._view = view
+        self._pricing = pricing
+        self._clock = clock
+        self._report = report
+        self._leading = leading
+        self._base = SavingsLedger()  # as it was when it was last read or written
+        self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
+        self._readable = False
+        self._retry_at = clock.monotonic()  # not before this time, the ConfigMap is read or written
+        self._trouble = ""  # the last error; each is reported once
+        self._drained: dict[str, Receipt] = {}  # by node name: nodes whose drain may end in this round
+
+    def look(self) -> None:
+        """Read the ledger if necessary, and observe the nodes, at the start of a round."""
+        if not self._readable and self._clock.monotonic() >= self._retry_at:
+            self._attempt(self._read, ErrorKind.READ)
+        now = self._now()
+        self.ledger = observed(self.ledger, self._live_nodes(), now)
+        self._report(SavingsCounted(self.ledger.total(now)))
+        marked = {node.name: self._receipt(node, None) for node in self._view.marked() if self._view.is_on_demand(node)}
+        self._drained = {name: receipt for name, receipt in marked.items() if receipt is not None}
+
+    def begins(self, plan: Plan) -> None:
+        """Note the price of a node, and the cost of its pods on spot nodes, before its drain."""
+        node = self._view.node(plan.node)
+        receipt = self._receipt(node, plan) if node is not None else None
+        if receipt is not None:
+            self._drained[plan.node] = receipt
+
+    def ends(self, drain: Drain) -> None:
+        """Record a drain that emptied its node. The saving begins when the Node is gone."""
+        receipt = self._drained.pop(drain.node, None)
+        if receipt is None or drain.failure is not None or drain.rolled_back or drain.unshrunk:
+            return
+        self.ledger = self.ledger.recorded(msgspec.structs.replace(receipt, drained_at=self._now()))
+
+    def save(self) -> None:
+        """Store the changes at the end of a round. Errors are reported and not raised."""
+        if not self._leading() or not self._readable or self._clock.monotonic() < self._retry_at:
+            return
+        if self.ledger != self._base:
+            self.ledger = bounded(self.ledger)
+            self._attempt(self._write, ErrorKind.WRITE)
+
+    def forget(self) -> None:
+        """Discard the ledger because another replica leads."""
+        self.ledger = self._base = SavingsLedger()
+        self._version, self._readable, self._drained = "", False, {}
+
+    def _attempt(self, act: Callable[[], None], kind: ErrorKind) -> None:
+        try:
+            act()
+        except ReschedulerError as error:
+            self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+            if str(error) != self._trouble and self._leading():
+                self._trouble = str(error)
+                self._report(Trouble(kind, f"the ledger of savings is not {_done(kind)}: {error}; drains continue"))
+        else:
+            self._trouble = ""
+
+    def _read(self) -> None:
+        match self._store.read():
+            case Stored(content, version):
+                try:
+                    theirs = load_ledger(content)
+                except InputError as error:
+                    raise InputError(f"{self._store}: {error}; to start with an empty ledger, delete it") from error
+                self.ledger = merged(self.ledger, theirs, self._base)
+                self._base, self._version = theirs, version
+            case Absent():
+                self._base, self._version = SavingsLedger(), ""
+            case UnreadableMemory(why):
+                raise InputError(why)
+        self._readable = True
+
+    def _write(self) -> None:
+        refused: ReschedulerError | None = None
+        for _ in range(ATTEMPTS):
+            text = summary(self.ledger, self._now())
+            try:
+                self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
+            except (Conflict, NotFound) as error:
+                refused = error
+                self._read()
+                continue
+            self._base = self.ledger
+            return
+        raise Conflict(f"{refused} (tried {ATTEMPTS} times)")
+
+    def _live_nodes(self) -> LiveNodes:
+        """Return the nodes, or nothing if no entry of the ledger depends on them."""
+        if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
+            return LiveNodes(frozenset(), frozenset(), ())
+        nodes = self._view.nodes()
+        emptied = {receipt.uid for receipt in self.ledger.receipts if receipt.gone_at is None}
+        busy = {node.metadata.uid for node in nodes.values() if node.metadata.uid in emptied and self._is_busy(node)}
+        on_demand = [node for node in nodes.values() if self._view.is_on_demand(node)]
+        return LiveNodes(
+            frozenset(node.metadata.uid for node in nodes.values()),
+            frozenset(busy),
+            tuple((instance_type(node), instant(node.metadata.creation_timestamp)) for node in on_demand),
+        )
+
+    def _is_busy(self, node: Node) -> bool:
+        pods = self._view.pods_of(node.name)
+        return any(not belongs_to_node(pod) and pod.deletion_timestamp is None for pod in pods)
+
+    def _receipt(self, node: Node, plan: Plan | None) -> Receipt | None:
+        """Return the receipt of a drain. Without a plan, another process began it, and its pods are not known."""
+        facts = self._view.facts(node.name)
+        if facts is None:
+            return None
+        targets = {placement.node for placement in plan.placements} if plan is not None else set[str]()
+        known = [(target, self._view.facts(target.name)) for target in map(self._view.node, sorted(targets)) if target]
+        spot = {each.name: each for _, each in known if each is not None}
+        prices = self._pricing.of([(node, facts), *((target, each) for target, each in known if each is not None)])
+        return Receipt(
+            node=node.name,
+            uid=node.metadata.uid,
+            instance_type=facts.instance_type,
+            zone=facts.zone,
+            cpu=facts.cpu,
+            memory=facts.memory,
+            drained_at=self._now(),
+            nodes_before=sum(map(self._view.is_on_demand, self._view.nodes().values())),
+            price=prices.per_hour(facts),
+            spot_cost=self._spot_cost(plan, spot, prices) if plan is not None else None,
+            currency=prices.currency,
+        )
+
+    def _spot_cost(self, plan: Plan, spot: Mapping[str, NodeFacts], prices: PriceList) -> Decimal | None:
+        """Return the cost per hour of the moved pods on their forecast nodes. None if a price is not known."""
+        pods, total = self._view.pods(), Decimal(0)
+        for placement in plan.placements:
+            pod, target = pods.get(str(placement.pod)), spot.get(placement.node)
+            requests = dict(pod.cls.requests) if pod is not None else {}
+            cost = cost_on(target, requests.get("cpu", 0), requests.get("memory", 0), prices) if target else None
+            if cost is None:
+                return None
+            total += cost
+        return total
+
+    def _now(self) -> datetime:
+        return self._clock.now().replace(microsecond=0)
+
+
+def _done(kind: ErrorKind) -> str:
+    return "read" if kind is ErrorKind.READ else "stored"

@@ -1,0 +1,21 @@
+"""Reading the ledger of savings that a daemon keeps."""
+
+from rescheduler.errors import InputError
+from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
+from rescheduler.planning.savings import SavingsLedger
+from rescheduler.planning.savings_form import load_ledger
+
+
+def stored_ledger(store: MemoryStore) -> SavingsLedger:
+    """Return the ledger in *store*. Raises InputError if it is missing or unreadable, Retryable."""
+    match store.read():
+        case Stored(content):
+            try:
+                return load_ledger(content)
+            except InputError as error:
+                raise InputError(f"{store}: {error}") from error
+        case Absent():
+            advice = "the daemon creates it after its first drain; see --namespace and --savings-name"
+            raise InputError(f"{store}: not found: {advice}")
+        case UnreadableMemory(why):
+            raise InputError(why)

@@ -1,0 +1,68 @@
+"""What ``rescheduler savings`` shows: sums, and the receipts of each day."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from rescheduler.planning.savings import LONGEST, Receipt, Savings, SavingsLedger, shares
+
+#: How the amounts are determined, for the reader of the receipts.
+ASSUMPTIONS: Final = (
+    "A node counts from when its machine was seen to be gone after a drain, never earlier.",
+    f"It counts while there are fewer on-demand nodes than before, at most {LONGEST.days} days.",
+    "A new on-demand node ends the oldest saving, first one of the same instance type.",
+    "Money is the price of the node without the cost of its pods on spot nodes, at least 0.",
+    "Prices are those at the drain. A pod costs the larger of its shares of CPU and memory of the spot node.",
+    "Nodes without a known price, or whose pods have no known cost, count as node-hours only.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptShare:
+    """What one drained node saves on a day."""
+
+    receipt: Receipt
+    savings: Savings
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsDay:
+    day: date
+    savings: Savings  #: also of nodes whose receipts are no longer stored
+    receipts: tuple[ReceiptShare, ...]  #: in the order of the drains
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsReport:
+    """The savings of some days (UTC)."""
+
+    since: date
+    until: datetime
+    total: Savings
+    days: tuple[SavingsDay, ...]  #: with savings, the newest first
+    removed: int  #: number of machines that went in this time
+    waiting: tuple[Receipt, ...]  #: drained nodes whose machines still exist; they save nothing yet
+
+
+def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsReport:
+    """Return the savings of the last whole days that contain *since*, up to *now*."""
+    first = (now - since).astimezone(UTC).date()
+    sums = {day: savings for day, savings in ledger.by_day(now).items() if day >= first and savings.node_seconds}
+    lines: dict[date, list[ReceiptShare]] = {day: [] for day in sums}
+    gone = sorted((each for each in ledger.receipts if each.gone_at is not None), key=lambda each: each.drained_at)
+    for receipt in gone:
+        assert receipt.gone_at is not None
+        for day, share in shares(receipt, receipt.gone_at, receipt.until(now)).items():
+            if day in lines:
+                lines[day].append(ReceiptShare(receipt, share))
+    total = Savings()
+    for savings in sums.values():
+        total = total.plus(savings)
+    return SavingsReport(
+        since=first,
+        until=now,
+        total=total,
+        days=tuple(SavingsDay(day, sums[day], tuple(lines[day])) for day in sorted(sums, reverse=True)),
+        removed=sum(each.gone_at is not None and each.gone_at.astimezone(UTC).date() >= first for each in gone),
+        waiting=tuple(each for each in ledger.receipts if each.gone_at is None),
+    )

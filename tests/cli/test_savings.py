@@ -1,0 +1,186 @@
+"""``rescheduler savings`` against a scripted API server."""
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rescheduler import cli
+from rescheduler.clock import SystemClock
+from rescheduler.planning.savings import Receipt, SavingsLedger
+from rescheduler.planning.savings_form import dump_ledger
+from rescheduler.planning.savings_report import ASSUMPTIONS
+from tests.kube.edge import Reply, ScriptedApiServer, serving, status
+
+NOW = "2026-01-02T06:00:00Z"
+PATH = "/api/v1/namespaces/kube-system/configmaps/spot-rescheduler-savings"
+LONG = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
+
+
+def receipt(node: str, gone: int | None, **more: Any) -> Receipt:
+    """Return the receipt of a node that was gone at this hour of 2026-01-01."""
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    fields: dict[str, Any] = {"instance_type": "m5.xlarge", "zone": "eu-central-1a", "cpu": 4000, "memory": 16 << 30}
+    fields |= {"price": Decimal("0.23"), "spot_cost": Decimal("0.05"), "currency": "USD", "drained_at": day}
+    fields |= {"gone_at": None if gone is None else day.replace(hour=gone)}
+    return Receipt(node=node, uid=f"uid-{node}", nodes_before=3, **(fields | more))
+
+
+LEDGER = SavingsLedger(
+    receipts=(
+        receipt(LONG, 12),
+        receipt("od-2", 18, price=None, zone="", ended_at=datetime(2026, 1, 1, 20, tzinfo=UTC), ending="replaced"),
+        receipt("od-3", None),
+    ),
+    level=3,
+)
+
+TABLE = """\
+Saved since 2025-12-03 (UTC): 20.0 node-hours, 3.24 USD
+  80.0 vCPU-hours, 320.0 GiB-hours
+  2 machines removed in this time
+
+2026-01-02: 6.0 node-hours, 1.08 USD
+  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge, eu-central-1a)
+    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
+    6.0 h at 0.2300 - 0.0500 (pods on spot): 1.08 USD, still counts
+
+2026-01-01: 14.0 node-hours, 2.16 USD
+  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge, eu-central-1a)
+    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
+    12.0 h at 0.2300 - 0.0500 (pods on spot): 2.16 USD, still counts
+  od-2 (m5.xlarge)
+    drained 2026-01-01 00:00, machine gone 2026-01-01 18:00
+    2.0 h: no price known, ended by a new node
+
+Drained, machine still exists (saves nothing yet)
+  od-3, drained 2026-01-01 00:00
+
+What is assumed
+"""
+
+
+@pytest.fixture
+def edge() -> Iterator[ScriptedApiServer]:
+    with serving() as served:
+        yield served
+
+
+@pytest.fixture
+def savings(
+    edge: ScriptedApiServer, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """A function that runs the command and returns exit code, output and error."""
+    named = {
+        "clusters": [{"name": "c", "cluster": {"server": edge.url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    monkeypatch.setattr(SystemClock, "now", lambda _: datetime.fromisoformat(NOW))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **named}))
+
+    def run(*arguments: str) -> tuple[Any, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["savings", f"--kubeconfig={kubeconfig}", *arguments])
+        out, error = capfd.readouterr()
+        return ended.value.code, out, error
+
+    return run
+
+
+def stored(content: bytes) -> Reply:
+    binary = {"savings": base64.b64encode(content).decode()}
+    return Reply({"kind": "ConfigMap", "metadata": {"resourceVersion": "1"}, "binaryData": binary})
+
+
+def test_table(edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
+    code, out, error = savings()
+    head, _, assumed = out.partition("What is assumed\n")
+    assert (code, head + "What is assumed\n", error) == (0, TABLE, "")
+    assert " ".join(assumed.split()) == " ".join(f"- {sentence}" for sentence in ASSUMPTIONS)
+    assert [line for line in out.splitlines() if len(line) > 80 and LONG not in line] == []
+
+
+def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
+    code, out, _ = savings("-o=json", "--since=6h")
+    known = json.loads(out)
+    assert (code, known) == (
+        0,
+        {
+            "since": "2026-01-02",
+            "until": NOW,
+            "total": {
+                "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08}, "machines_removed": 0,
+            },
+            "days": [
+                {
+                    "day": "2026-01-02",
+                    "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
+                    "receipts": [
+                        {
+                            "node": LONG, "uid": f"uid-{LONG}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
+                            "drained_at": "2026-01-01T00:00:00Z", "gone_at": "2026-01-01T12:00:00Z", "ended_at": None,
+                            "ending": None, "price": 0.23, "spot_cost": 0.05, "currency": "USD",
+                            "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
+                        }
+                    ],
+                }
+            ],
+            "waiting": [{"node": "od-3", "drained_at": "2026-01-01T00:00:00Z"}],
+            "assumptions": list(ASSUMPTIONS),
+        },
+    )  # fmt: skip
+    assert yaml.safe_load(savings("-o=yaml", "--since=6h")[1]) == known
+
+
+def test_nothing_saved(edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", PATH, stored(dump_ledger(SavingsLedger())))
+    code, out, _ = savings("--since=2d")
+    assert (code, out.splitlines()[0]) == (0, "Nothing was saved since 2025-12-31 (UTC).")
+
+
+def test_another_namespace_and_name(edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", "/api/v1/namespaces/ops/configmaps/mine", stored(dump_ledger(SavingsLedger())))
+    assert savings("--namespace=ops", "--savings-name=mine")[0] == 0
+
+
+NAME = "ConfigMap kube-system/spot-rescheduler-savings"
+FAILURES = {
+    "missing": (status(404, "not found"), 1, f"{NAME}: not found: the daemon creates it after its first drain"),
+    "forbidden": (status(403, "no"), 1, "get configmap kube-system/spot-rescheduler-savings: "),
+    "broken": (stored(b"broken"), 1, f"{NAME}: expected gzip: "),
+    "something else": (Reply({"metadata": {}, "data": {}}), 1, f"{NAME} has no binaryData.savings"),
+}
+
+
+@pytest.mark.parametrize(("reply", "code", "told"), FAILURES.values(), ids=FAILURES)
+def test_failures(reply: Reply, code: int, told: str, edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", PATH, reply)
+    actual, out, error = savings()
+    assert (actual, out, error.count("\n")) == (code, "", 1)
+    assert told in error
+
+
+WRONG = {
+    "no duration": ("--since=x", "'x': expected at most 400 days, such as 30d or 12h"),
+    "too long": ("--since=401d", "'401d': expected at most 400 days"),
+    "negative": ("--since=-1d", "'-1d': expected at most 400 days"),
+    "a format": ("--output=html", "'html' is not one of 'table', 'json', 'yaml'"),
+    "a name": ("--savings-name=A", "name 'A': expected lower-case letters"),
+}
+
+
+@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
+def test_usage_errors(option: str, told: str, savings: Any) -> None:
+    code, out, error = savings(option)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert told in error

@@ -1,0 +1,80 @@
+"""The ledger of savings on a real API server: from a drain until a new node ends the saving."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from devcluster.api import Json
+from devcluster.manifests import deployment, mixed_nodes
+from devcluster.plane import ControlPlane
+from rescheduler.settings import SAVINGS_NAME
+from tests.cluster.daemon import Daemon, Look, command, environment
+
+NODE = "on-demand-1"
+NODES = "/api/v1/nodes"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+FLAGS = ("--price-per-vcpu=0.1", "--price-per-gib=0", "--spot-price-per-vcpu=0.01", "--currency=EUR")
+
+
+@pytest.fixture
+def look(cluster: ControlPlane) -> Look:
+    return Look(cluster)
+
+
+def summary(cluster: ControlPlane) -> str:
+    """Return the summary in the ConfigMap, "" if it does not exist."""
+    items: list[Json] = cluster.api.items(CONFIG_MAPS)
+    return next((item["data"]["summary"] for item in items if item["metadata"]["name"] == SAVINGS_NAME), "")
+
+
+def savings(cluster: ControlPlane, *arguments: str) -> Any:
+    """Return the output of ``rescheduler savings -o json``."""
+    flags = (f"--kubeconfig={cluster.kubeconfig}", "--namespace=default", "-o=json")
+    done = subprocess.run(
+        command("savings", *flags, *arguments), capture_output=True, text=True, check=True, env=environment()
+    )
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def counters(daemon: Daemon) -> dict[str, float]:
+    """Return the two counters, as they are scraped."""
+    lines = [line.split(" ") for line in httpx2.get(f"{daemon.address}/metrics").text.splitlines()]
+    return {name.removeprefix("spot_rescheduler_"): float(value) for name, value in lines_of(lines)}
+
+
+def lines_of(lines: list[list[str]]) -> list[tuple[str, str]]:
+    return [(line[0], line[1]) for line in lines if line[0].startswith("spot_rescheduler_savings_")]
+
+
+def test_from_the_drain_to_the_receipt(cluster: ControlPlane, look: Look, tmp_path: Path) -> None:
+    """An autoscaler, here the test, removes the drained node; later it adds another one."""
+    look.nodes(2, 2)
+    cluster.apply([deployment("web", 3)])
+    look.running(3)
+    look.open_spot()
+    with Daemon(cluster, *FLAGS) as daemon:
+        look.eventually(lambda: "drained nodes that still exist: 1" in summary(cluster), "the drain recorded")
+        drained = daemon.logged("drained after")[0]["node"]
+        before = savings(cluster)
+        assert ([item["node"] for item in before["waiting"]], before["days"]) == ([drained], [])
+        assert counters(daemon) == {'savings_money_total{currency="EUR"}': 0, "savings_node_hours_total": 0}
+        cluster.api.delete(f"{NODES}/{drained}")
+        look.eventually(lambda: "gone and still count: 1" in summary(cluster), "the saving")
+        look.eventually(lambda: counters(daemon)["savings_node_hours_total"] > 0, "the metrics")
+        daemon.terminate()
+        assert daemon.end() == 0
+    with Daemon(cluster, *FLAGS) as daemon:
+        look.eventually(lambda: daemon.address and counters(daemon)["savings_node_hours_total"] > 0, "the restart")
+        cluster.apply([{**mixed_nodes(3, 0)[2]}])
+        look.eventually(lambda: "gone and still count: 0" in summary(cluster), "the end of the saving")
+    [receipt] = [item for day in savings(cluster)["days"][:1] for item in day["receipts"]]
+    assert (receipt["node"], receipt["ending"], receipt["currency"]) == (drained, "replaced", "EUR")
+    assert receipt["price"] > receipt["spot_cost"] >= 0
+    assert receipt["money"]["EUR"] >= 0
+    total = savings(cluster)["total"]
+    assert (total["machines_removed"], total["node_hours"] > 0) == (1, True)
