@@ -125,20 +125,21 @@ class Metrics:
         )
 
     def _start_at_zero(self, backend: str) -> None:
-        for kind in ("node", *Waiting):
-            self._cooling.labels(kind)
-        for result in (SUCCESS, FAILURE):
-            self._results.labels(result)
+        self._waits(None)
+        self._cooling.labels("node")
+        by_counter = {
+            self._results: (SUCCESS, FAILURE),
+            self._errors: tuple(ErrorKind),
+            self._failures: tuple(Why),
+            self._predictions: tuple(LandingOutcome),
+        }
+        for counter, values in by_counter.items():
+            for value in values:
+                counter.labels(value)
         for labels in all_eviction_labels():
             self._evictions.labels(*labels)
-        for error in ErrorKind:
-            self._errors.labels(error)
-        for why in Why:
-            self._failures.labels(why)
-        for outcome in LandingOutcome:
-            self._predictions.labels(outcome)
-        for answer in REMOVAL_RESULTS if backend else ():
-            self._removals.labels(backend, answer)
+        for result in REMOVAL_RESULTS if backend else ():
+            self._removals.labels(backend, result)
 
     def __call__(self, event: Event) -> None:
         match event:
