@@ -23,8 +23,7 @@ FAILURE_CODES: Final = (
 REMOVAL_RESULTS: Final = ("deleted", "alreadygone", "accepted", "refused", "failed")
 
 #: Values of the label ``result`` of the counter of drains.
-SUCCESS: Final = "success"
-FAILURE: Final = "failure"
+DRAIN_RESULTS: Final = ("success", "failure")
 
 
 def eviction_labels(event: EvictionAnswered) -> tuple[str, str]:

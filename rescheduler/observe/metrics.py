@@ -8,7 +8,7 @@ Counters without a node label start at 0 for all label values that can occur.
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -47,7 +47,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.observe.label_values import FAILURE, REMOVAL_RESULTS, SUCCESS, all_eviction_labels, eviction_labels
+from rescheduler.observe.label_values import DRAIN_RESULTS, REMOVAL_RESULTS, all_eviction_labels, eviction_labels
 from rescheduler.observe.node_metrics import NodeCounts
 from rescheduler.observe.savings_metrics import SavingsSeries
 from rescheduler.planning.landing import LandingOutcome
@@ -74,9 +74,10 @@ class Metrics:
         registry.register(self._savings)
         ProcessCollector(registry=registry)
         self._make_gauges()
-        self._make_counters()
+        self._make_counters(backend)
         self._make_histograms()
-        self._start_at_zero(backend)
+        self._waits(None)
+        self._cooling.labels("node")
         self._drained: dict[str, datetime | None] = {}  # by node: when it was first observed to be gone
 
     def _make_gauges(self) -> None:
@@ -105,19 +106,29 @@ class Metrics:
         )
         self._owed = self._gauge("owed_replacements", "Replacement pods that earlier drains still owe.")
 
-    def _make_counters(self) -> None:
+    def _make_counters(self, backend: str) -> None:
+        removals = [(backend, result) for result in REMOVAL_RESULTS if backend]
         self._drains = self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
-        self._results = self._counter("drains", "Drains by result (success, failure).", "result")
+        self._results = self._counter("drains", "Drains by result (success, failure).", "result", zeros=DRAIN_RESULTS)
         self._evicted = self._counter("evicted_pods", "Pods whose eviction was accepted.")
-        self._evictions = self._counter("evictions", "Responses to eviction requests.", "result", "code")
-        self._errors = self._counter("errors", "Errors outside of drains, by type.", "type")
-        self._failures = self._counter("drain_failures", "Failed drains by cause.", "cause")
+        self._evictions = self._counter(
+            "evictions", "Responses to eviction requests.", "result", "code", zeros=all_eviction_labels()
+        )
+        self._errors = self._counter("errors", "Errors outside of drains, by type.", "type", zeros=ErrorKind)
+        self._failures = self._counter("drain_failures", "Failed drains by cause.", "cause", zeros=Why)
         self._predictions = self._counter(
-            "placement_predictions", "Evicted pods by actual versus forecast placement.", "outcome"
+            "placement_predictions",
+            "Evicted pods by actual versus forecast placement.",
+            "outcome",
+            zeros=LandingOutcome,
         )
         self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
         self._removals = self._counter(
-            "node_removals", "Responses of the cloud provider to node removals.", "backend", "result"
+            "node_removals",
+            "Responses of the cloud provider to node removals.",
+            "backend",
+            "result",
+            zeros=removals,
         )
 
     def _make_histograms(self) -> None:
@@ -129,22 +140,6 @@ class Metrics:
         self._landing = self._histogram(
             "landing_duration_seconds", "Time from the last eviction of a drain until all replacement pods run.", _SLOW
         )
-
-    def _start_at_zero(self, backend: str) -> None:
-        for kind in ("node", *Waiting):
-            self._cooling.labels(kind)
-        for result in (SUCCESS, FAILURE):
-            self._results.labels(result)
-        for labels in all_eviction_labels():
-            self._evictions.labels(*labels)
-        for error in ErrorKind:
-            self._errors.labels(error)
-        for why in Why:
-            self._failures.labels(why)
-        for outcome in LandingOutcome:
-            self._predictions.labels(outcome)
-        for answer in REMOVAL_RESULTS if backend else ():
-            self._removals.labels(backend, answer)
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -245,15 +240,19 @@ class Metrics:
             self._landing.observe(event.landing_seconds)
         self._drained[event.node.name] = None
         self._drains.labels("Failure" if event.failure else "Success", event.node.name).inc()
-        self._results.labels(FAILURE if event.failure else SUCCESS).inc()
+        self._results.labels("failure" if event.failure else "success").inc()
         if event.failure is not None:
             self._failures.labels(event.failure.why).inc()
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         return Gauge(PREFIX + name, meaning, labels, registry=self._registry)
 
-    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, meaning, labels, registry=self._registry)
+    def _counter(self, name: str, meaning: str, *labels: str, zeros: Iterable[str | tuple[str, ...]] = ()) -> Counter:
+        """Return a counter that has a series for each of *zeros*, the values of its label or labels."""
+        counter = Counter(PREFIX + name, meaning, labels, registry=self._registry)
+        for values in zeros:
+            counter.labels(*((values,) if isinstance(values, str) else values))
+        return counter
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(PREFIX + name, meaning, buckets=buckets, registry=self._registry)

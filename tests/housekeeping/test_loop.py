@@ -363,6 +363,8 @@ def test_an_internal_error_ends_the_round_and_not_the_daemon(monkeypatch: pytest
             patch.setattr(here, "snapshot", lambda: 1 / 0)
             assert loop.round() is RoundOutcome.BROKEN
         assert here.of(Trouble) == [Trouble(ErrorKind.ROUND, "ZeroDivisionError: division by zero")]
+        detail = "the round failed: ZeroDivisionError: division by zero"
+        assert here.of(Held) == [Held(Waiting.ROUND_FAILED, detail)]
         assert loop.round() is RoundOutcome.DRAINED
 
 

@@ -186,7 +186,7 @@ class TestOurs:
             assert loop.round() is RoundOutcome.HELD
             assert (why(here), [owed.debt for owed in here.memory.debts]) == ([Why.REPLACEMENT_REFUSED], [OWED])
             assert loop.round() is RoundOutcome.HELD
-            assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING]
+            assert [held.waiting for held in here.of(Held)] == [Waiting.CLEANING_UP, Waiting.LANDING_PENDING]
 
     def test_debts_of_rolled_back_drains_are_stored_before_the_node_is_released(self) -> None:
         with world(*EMPTY) as here:
@@ -255,7 +255,7 @@ class TestRemoval:
             assert loop.round() is RoundOutcome.HELD
             assert (pool.orders, len(here.of(RemovalPostponed))) == ([], 1)
             assert loop.round() is RoundOutcome.HELD
-            assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING]
+            assert [held.waiting for held in here.of(Held)] == [Waiting.CLEANING_UP, Waiting.LANDING_PENDING]
             here.add(pod("web-2", "spot-1"))
             here.pass_time(10)
             assert loop.round() is RoundOutcome.HELD

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rescheduler.errors import Retryable
 from rescheduler.housekeeping.new_nodes import LONGEST
-from rescheduler.observe.events import Trouble
+from rescheduler.observe.events import Held, Trouble, Waiting
 from rescheduler.planning.candidates import UNFINISHED
 from rescheduler.planning.outcome import Reason
 from rescheduler.providers.base import Deleted, NodeRef
@@ -63,6 +63,7 @@ def test_a_node_is_cordoned_until_its_machine_runs_and_it_is_ready() -> None:
         become_ready(here, "new")
         loop.round()
         assert (cordoned(here), here.writes[:2]) == ([], [("cordon", "new"), ("uncordon", "new")])
+        assert [held.waiting for held in here.of(Held)] == [Waiting.CLEANING_UP] * 2
 
 
 def test_a_cordon_of_another_user_is_kept() -> None:

@@ -3,7 +3,8 @@
 import contextlib
 import math
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,10 +40,48 @@ def unlike_expected(
         for minute, firing in expected.items()
     ]
     series = recording.input_series(max(expected) + 1)
+    return _report(prometheus, folder, rules, [{"input_series": series, "promql_expr_test": checks}])
+
+
+@dataclass(frozen=True)
+class ExpectedAlert:
+    """A firing alert with its texts. *labels* are those besides the severity."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    severity: str
+
+
+def unlike_texts(
+    prometheus: Prometheus,
+    folder: Path,
+    rules: Mapping[str, Any],
+    recording: Recording,
+    minute: int,
+    expected: Iterable[ExpectedAlert],
+) -> str:
+    """Return promtool's report if an alert has other labels or texts at *minute* than expected; "" if none has.
+
+    The label ``cluster`` of an alert determines which part of *recording* is used.
+    """
+    tests = []
+    for alert in expected:
+        fired = {
+            "exp_labels": {**alert.labels, "severity": alert.severity},
+            "exp_annotations": dict(alert.annotations),
+        }
+        check = {"alertname": alert.name, "eval_time": f"{minute}m", "exp_alerts": [fired]}
+        series = recording.of_cluster(alert.labels["cluster"]).input_series(minute + 1)
+        tests.append({"input_series": series, "alert_rule_test": [check]})
+    return _report(prometheus, folder, rules, tests)
+
+
+def _report(prometheus: Prometheus, folder: Path, rules: Mapping[str, Any], tests: Iterable[Mapping[str, Any]]) -> str:
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
-    test = {"interval": f"{EVERY}m", "input_series": series, "promql_expr_test": checks}
+    timed = [{"interval": f"{EVERY}m", **test} for test in tests]
     file = folder / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}))
+    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": timed}))
     command = [str(prometheus.promtool), "test", "rules", str(file)]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return "" if ended.returncode == 0 else ended.stdout + ended.stderr

@@ -50,6 +50,11 @@ class Recording:
             for name, samples in self.series.items()
         ]
 
+    def of_cluster(self, cluster: str) -> "Recording":
+        """Return the series of one cluster."""
+        own = {name: samples for name, samples in self.series.items() if f'cluster="{cluster}"' in name}
+        return Recording(self.metrics, own)
+
     def openmetrics(self) -> str:
         """Return the samples for ``promtool tsdb create-blocks-from openmetrics``."""
         lines = [

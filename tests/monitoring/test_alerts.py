@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from devcluster.debian import Prometheus
-from tests.monitoring.engines import QueryServer, serving_recording, unlike_expected
+from tests.monitoring.engines import ExpectedAlert, QueryServer, serving_recording, unlike_expected, unlike_texts
 from tests.monitoring.recording import Recording, record
 from tests.monitoring.scenarios import END, INCIDENTS, TROUBLE, alerts
 
@@ -43,6 +43,60 @@ def test_every_alert_has_an_incident() -> None:
 def test_exactly_the_expected_alerts_fire(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
     expected: dict[int, set[tuple[str, str]]] = {10: set(), TROUBLE - 1: set(), END: EXPECTED}
     assert unlike_expected(prometheus, tmp_path, RULES, recording, expected) == ""
+
+
+#: Cluster and alert → the labels by which it is grouped further, the summary, and the description with its numbers.
+TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
+    ("rounds stop", "Stalled"): (
+        {},
+        "spot-rescheduler has completed no round for half an hour",
+        (
+            "The last round without errors ended 1h 7m 0s ago. The log has the cause. /readyz reports whether the "
+            "cluster can be read, and errors_total counts errors by type."
+        ),
+    ),
+    ("two lead", "SeveralLeaders"): (
+        {},
+        "spot-rescheduler has 2 leaders instead of one",
+        (
+            "Several replicas act as leader. Check whether all of them use the same Lease, and whether leader election "
+            "is on."
+        ),
+    ),
+    ("the first drain fails", "DrainFailed"): (
+        {"cause": "eviction-timeout"},
+        "A drain failed: eviction-timeout",
+        (
+            "Drains that failed within an hour: 1. Each was rolled back, and its node is schedulable again. /statusz "
+            "and the Events of the node name the pods."
+        ),
+    ),
+    ("replacement pods do not run", "LandingPending"): (
+        {},
+        "Replacement pods of a drain do not run",
+        (
+            "3 replacement pods of earlier drains have not been Ready for 30 minutes. No node is drained until "
+            "they are. /statusz names their controllers."
+        ),
+    ),
+    ("a machine stays", "MachineNotRemoved"): (
+        {"backend": "cloudpool"},
+        "cloudpool failed to remove the machine of a drained node",
+        "The node is schedulable again and continues to cost money. Its Events have the response of the backend.",
+    ),
+}
+
+
+def test_the_texts_name_what_failed(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
+    expected = []
+    for (cluster, name), (labels, summary, description) in TEXTS.items():
+        (alert,) = alerts(name)
+        target = {"cluster": cluster, "namespace": "kube-system", "job": "spot-rescheduler"}
+        texts = {"summary": summary, "description": description}
+        runbook = {"runbook_url": ALERTS[alert]["annotations"]["runbook_url"]}
+        severity = ALERTS[alert]["labels"]["severity"]
+        expected.append(ExpectedAlert(alert, target | labels, texts | runbook, severity))
+    assert unlike_texts(prometheus, tmp_path, RULES, recording, END, expected) == ""
 
 
 def test_an_alert_fires_if_no_replica_was_ever_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
