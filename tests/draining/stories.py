@@ -159,7 +159,7 @@ def play(begun: Result | Drain, story: Story) -> Drain:
 
 
 def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
-    """Return a drain of *drain_plan* in second 4: nothing is evicted yet, and a read of the controllers is in flight."""
+    """Return a drain of *drain_plan* in second 4: nothing is evicted, and a read of the controllers is in flight."""
     drain = play(machine.start(drain_plan, limits), opening(drain_plan, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
     return replace(drain, read_at=None)

@@ -131,9 +131,9 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "something else": (packed("{}"), "expected the memory as JSON"),
     "no version": (packed('{"memory": {}}'), "missing required field `version`"),
     "a version that is none": (packed('{"version": 0, "memory": {}}'), "$.version"),
-    "a time without a zone": (written(lambda file: file["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
-    "a time that is none": (written(lambda file: file["memory"].update(drained_at="soon")), "$.memory.drained_at"),
-    "a number that is too large": (written(lambda file: file["memory"]["failure"].update(times=10**30)), "<="),
+    "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
+    "a time that is none": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
+    "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
     "no move": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
         "$.memory.movements.by_uid[...].moves",
