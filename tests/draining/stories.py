@@ -133,17 +133,17 @@ def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **
     )
 
 
-def opening(made: Plan, *workloads: Workload, group: str | None = None) -> Story:
+def opening(drain_plan: Plan, *workloads: Workload, group: str | None = None) -> Story:
     """Return the story from the provider's response to the end of the dry runs, from second 0 to second 4."""
-    refs = tuple(placement.pod for placement in made.placements)
+    refs = tuple(placement.pod for placement in drain_plan.placements)
     uids = tuple(pod.uid for pod in refs)
     debts = tuple(each.debt for each in sorted(workloads, key=lambda each: each.controller))
-    nodes = frozenset(placement.node for placement in made.placements)
+    nodes = frozenset(placement.node for placement in drain_plan.placements)
     accepted: Story = [(4, EvictionAccepted(uid), ()) for uid in uids]
     return [
         (0, ProviderAnswered(group), (Mark(Step.DRAINING, uids),)),
         (1, Marked(), (LookAgain(nodes),)),
-        (2, Looked(made), (reading(of=workloads),)),
+        (2, Looked(drain_plan), (reading(of=workloads),)),
         (3, read(*workloads), (Mark(Step.DRAINING, uids, debts=debts),)),
         (4, Marked(), tuple(TryEviction(pod) for pod in refs)),
         *accepted,
@@ -158,14 +158,14 @@ def play(begun: Result | Drain, story: Story) -> Drain:
     return drain
 
 
-def begun(made: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
-    """Return a drain of *made* in second 4: nothing is evicted yet, and a read of the controllers is in flight."""
-    drain = play(machine.start(made, limits), opening(made, *workloads, group=group))
+def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
+    """Return a drain of *drain_plan* in second 4: nothing is evicted, and a read of the controllers is in flight."""
+    drain = play(machine.start(drain_plan, limits), opening(drain_plan, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
     return replace(drain, read_at=None)
 
 
-def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
+def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
     """Return a resumed drain in second 4.
 
     Its mark contains the debts *owed*; *workloads* still have pods on the node.
@@ -176,18 +176,18 @@ def resumed(made: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Dra
     story: Story = [
         (0, ProviderAnswered(None), (Mark(Step.DRAINING, debts=debts),)),
         (1, Marked(), (LookAgain(),)),
-        (2, Looked(made), (reading(*owed, of=workloads),)),
+        (2, Looked(drain_plan), (reading(*owed, of=workloads),)),
         (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
         (4, Marked(), ()),
     ]
     return replace(play(machine.resume("od", LIMITS, (), debts), story), read_at=None)
 
 
-def step(now: float, pods: str, made: Plan = EMPTY) -> Story:
+def step(now: float, pods: str, drain_plan: Plan = EMPTY) -> Story:
     """Return the events of a planned step: *pods* (names) are evicted, and all evictions are accepted."""
     refs = [PodRef("ns", name, name) for name in pods.split()]
     accepted: Story = [(now, EvictionAccepted(pod.uid), ()) for pod in refs]
-    return [(now, PlannedAgain(made), tuple(Evict(pod) for pod in refs)), *accepted]
+    return [(now, PlannedAgain(drain_plan), tuple(Evict(pod) for pod in refs)), *accepted]
 
 
 def planning(due: str = "") -> PlanAgain:
@@ -207,10 +207,10 @@ TAKEN = opening(PLAN, WEB, group="pool")
 #: Both pods are evicted one after the other, their replacement pods become Ready, and the node is planned again.
 MOVED: Story = [
     (5, seen("a b", {WEB: running(2)}), (planning(),)),
-    *step(5, "a", made=PLAN),
+    *step(5, "a", drain_plan=PLAN),
     (6, seen("a b", {WEB: running(1)}), ()),
     (7, seen("b", {WEB: running(2)}), (planning(),)),
-    *step(7, "b", made=PLAN),
+    *step(7, "b", drain_plan=PLAN),
     (8, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)),)),
     (9, seen("", {WEB: running(2)}), (LookAgain(),)),
 ]

@@ -157,13 +157,13 @@ def test_a_late_dry_run_response_does_not_count() -> None:
 
 
 def test_failures_name_the_first_pods_and_count_the_rest() -> None:
-    made = plan(bare="abcdefgh")
+    drain_plan = plan(bare="abcdefgh")
     story: Story = [
         (5, seen("a b c d e f g h"), (planning(),)),
-        (5, PlannedAgain(made), tuple(Evict(placement.pod) for placement in made.placements)),
+        (5, PlannedAgain(drain_plan), tuple(Evict(placement.pod) for placement in drain_plan.placements)),
         (125, seen("a b c d e f g h"), (Release(),)),
     ]
-    failure = play(begun(made), story).failure
+    failure = play(begun(drain_plan), story).failure
     assert failure is not None
     assert failure.detail == "pods ns/a, ns/b, ns/c, ns/d, ns/e and 3 more could not be evicted within 120 s"
 
@@ -176,7 +176,7 @@ class TestPodsDeletedByOthers:
         story: Story = [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),
-            *step(5, "a", made=PLAN),
+            *step(5, "a", drain_plan=PLAN),
             (7, seen("b", RUNS), (planning(),)),
             (7, PlannedAgain(b_leaves), ()),
             (8, seen("b", RUNS), ()),

@@ -131,9 +131,9 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "story", "owed", "by"), HANDED_OVER.values(), ids=HANDED_OVER)
-def test_the_drain_is_handed_over(made: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
-    drain = play(machine.start(made, LIMITS), story)
+@pytest.mark.parametrize(("drain_plan", "story", "owed", "by"), HANDED_OVER.values(), ids=HANDED_OVER)
+def test_the_drain_is_handed_over(drain_plan: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
+    drain = play(machine.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, by)
     assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
     assert tuple(drain.debts.values()) == owed
@@ -141,15 +141,15 @@ def test_the_drain_is_handed_over(made: Plan, story: Story, owed: tuple[Debt, ..
 
 def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
     other = workload("other", "c")
-    made = plan(WEB, other)
+    drain_plan = plan(WEB, other)
     story: Story = [
-        *opening(made, other, WEB),
+        *opening(drain_plan, other, WEB),
         (5, seen("a b c", {WEB: running(2), other: running(1)}), (planning(),)),
-        *step(5, "a", made),
+        *step(5, "a", drain_plan),
         (6, seen("", {WEB: running(1), other: running(0)}, joined=AUTOSCALER), (Release(),)),
         (7, Released(), ()),
     ]
-    assert tuple(play(machine.start(made, LIMITS), story).debts.values()) == (WEB.debt,)
+    assert tuple(play(machine.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
 
 
 def test_the_drain_continues_if_the_other_tool_gives_up() -> None:

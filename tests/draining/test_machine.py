@@ -232,9 +232,9 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "story"), SUCCESSES.values(), ids=SUCCESSES)
-def test_success(made: Plan, story: Story) -> None:
-    drain = play(machine.start(made, LIMITS), story)
+@pytest.mark.parametrize(("drain_plan", "story"), SUCCESSES.values(), ids=SUCCESSES)
+def test_success(drain_plan: Plan, story: Story) -> None:
+    drain = play(machine.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.succeeded, drain.debts) == (Phase.DONE, None, True, {})
 
 

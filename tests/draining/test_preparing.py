@@ -203,19 +203,19 @@ class TestReadingControllers:
     def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
         """For an unknown kind, its pods on all nodes are the desired number."""
         rollout = workload("web", "a", "b", kind="Rollout", total=5)
-        made = plan(rollout)
+        drain_plan = plan(rollout)
         state = rollout.state(wanted=None, template="")
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b")),)),
             (1, Marked(), (LookAgain(frozenset({"s1"})),)),
-            (2, Looked(made), (reading(of=(rollout,)),)),
+            (2, Looked(drain_plan), (reading(of=(rollout,)),)),
             (
                 3,
                 read(rollout, web=state),
                 (Mark(Step.DRAINING, ("a", "b"), debts=(Debt(rollout.controller, 5, 5, owner_uids=("uid-web",)),)),),
             ),
         ]
-        assert play(machine.start(made, LIMITS), story).phase is Phase.NOTING
+        assert play(machine.start(drain_plan, LIMITS), story).phase is Phase.NOTING
 
 
 class TestDebts:
@@ -254,7 +254,7 @@ class TestDebts:
 
     def test_a_controller_of_several_replica_sets_is_owed_once(self) -> None:
         old, new = (OwnerReference(kind="ReplicaSet", name=name, uid=name, controller=True) for name in ("old", "new"))
-        made = Plan("od", (Placement(A, "s1", owner=old), Placement(B, "s1", owner=new)))
+        drain_plan = Plan("od", (Placement(A, "s1", owner=old), Placement(B, "s1", owner=new)))
         state = WEB.state(owner_uids=frozenset({"old", "new"}))
         answer = ControllersRead(
             {WEB.controller: state},
@@ -264,7 +264,7 @@ class TestDebts:
         debt = Debt(WEB.controller, 2, 2, "1", owner_uids=("new", "old"))
         story: Story = [
             *OPENING[:2],
-            (2, Looked(made), (ReadControllers(frozenset({("ns", old), ("ns", new)})),)),
+            (2, Looked(drain_plan), (ReadControllers(frozenset({("ns", old), ("ns", new)})),)),
             (3, answer, (Mark(Step.DRAINING, ("a", "b"), debts=(debt,)),)),
         ]
         drain = play(machine.start(PLAN, LIMITS), story)
@@ -303,27 +303,27 @@ class TestDryRuns:
         assert drain.failure == Failure(Why.EVICTION_REFUSED, "500", (B,))
 
     def test_pods_that_are_being_deleted_are_not_tried(self) -> None:
-        made = plan(WEB, leaving="c")
-        story = opening(made, WEB)
-        drain = play(machine.start(made, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
+        drain_plan = plan(WEB, leaving="c")
+        story = opening(drain_plan, WEB)
+        drain = play(machine.start(drain_plan, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
         assert (drain.phase, list(drain.victims)) == (Phase.EVICTING, ["c"])
 
     def test_the_grace_period_is_the_pods_own_up_to_the_limit(self) -> None:
         """An eviction sets a grace period only if it shortens the pod's own."""
         own = {A: 600, B: 5, C: None}
-        made = Plan("od", tuple(Placement(pod, "s1", grace) for pod, grace in own.items()))
+        drain_plan = Plan("od", tuple(Placement(pod, "s1", grace) for pod, grace in own.items()))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b", "c")),)),
             (0, Marked(), (LookAgain(frozenset({"s1"})),)),
-            (0, Looked(made), (reading(),)),
+            (0, Looked(drain_plan), (reading(),)),
             (0, ControllersRead({}, {}), (Mark(Step.DRAINING, ("a", "b", "c")),)),
             (0, Marked(), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
             *((0, EvictionAccepted(pod.uid), ()) for pod in own),
             (1, seen("a b c"), (planning(),)),
-            (1, PlannedAgain(made), (Evict(A, 60), Evict(B), Evict(C))),
+            (1, PlannedAgain(drain_plan), (Evict(A, 60), Evict(B), Evict(C))),
             *((1, EvictionAccepted(pod.uid), ()) for pod in own),
         ]
-        drain = play(machine.start(made, LIMITS), story)
+        drain = play(machine.start(drain_plan, LIMITS), story)
         assert {uid: victim.leaves_by for uid, victim in drain.victims.items()} == {"a": 91, "b": 36, "c": 61}
 
 
@@ -331,9 +331,9 @@ def test_pods_that_are_hard_to_replace_are_not_evicted_first() -> None:
     """Other pods show sooner whether replacement pods can run. Responses arrive in any order."""
     database, job = workload("db", "a", kind="StatefulSet"), workload("job", "b", kind="Job")
     api = workload("api", "c", "d")
-    made, loads = plan(database, job, api), (api, database, job)
-    story = opening(made, *loads)
-    drain = play(machine.start(made, LIMITS), [*story[:5], *reversed(story[5:])])
+    drain_plan, loads = plan(database, job, api), (api, database, job)
+    story = opening(drain_plan, *loads)
+    drain = play(machine.start(drain_plan, LIMITS), [*story[:5], *reversed(story[5:])])
     assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
 
 

@@ -48,11 +48,11 @@ def drains() -> Mapping[Phase, list[Drain]]:
 def samples() -> Mapping[type, list[Event]]:
     """Return random events of each type."""
     random = Events(Random(0))
-    made: defaultdict[type, list[Event]] = defaultdict(list)
-    while any(len(made[kind]) < SAMPLES for kind in EVENTS):
+    events_by_type: defaultdict[type, list[Event]] = defaultdict(list)
+    while any(len(events_by_type[kind]) < SAMPLES for kind in EVENTS):
         event = random.any()
-        made[type(event)].append(event)
-    return {kind: events[:SAMPLES] for kind, events in made.items()}
+        events_by_type[type(event)].append(event)
+    return {kind: events[:SAMPLES] for kind, events in events_by_type.items()}
 
 
 @pytest.mark.parametrize("phase", Phase)

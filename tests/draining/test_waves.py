@@ -34,9 +34,9 @@ from tests.draining.stories import (
 Counts = Mapping[Workload, Replicas]
 
 
-def steps(made: Plan, *workloads: Workload, running_as: Counts | None = None) -> list[str]:
+def steps(drain_plan: Plan, *workloads: Workload, running_as: Counts | None = None) -> list[str]:
     """Return the pods of each step, if every replacement pod is Ready immediately."""
-    drain, done, now = begun(made, *workloads), list[str](), 5.0
+    drain, done, now = begun(drain_plan, *workloads), list[str](), 5.0
     replicas = running_as or {each: each.running for each in workloads}
     while drain.phase is Phase.EVICTING and now < 60:
         present = " ".join(victim.pod.uid for victim in drain.waiting)
@@ -254,20 +254,20 @@ class TestStatefulSets:
         play(begun(plan(self.DB), self.DB), story)
 
     def test_the_drain_waits_for_a_pod_deleted_by_others(self) -> None:
-        made = Plan("od", plan(self.DB).placements[:1], leaving=(B,))
+        drain_plan = Plan("od", plan(self.DB).placements[:1], leaving=(B,))
         only = workload("db", "a", kind="StatefulSet", total=3)
         story: Story = [
             (5, seen("a b", {only: running(2)}), ()),
             (6, seen("a", {only: running(2, bound=3, unready=("b2",))}), ()),
             (7, seen("a", {only: running(3)}), (planning(),)),
         ]
-        play(begun(made, only), story)
+        play(begun(drain_plan, only), story)
 
     def test_other_controllers_do_not_wait_for_a_blocked_one(self) -> None:
         web = workload("web", "x", "y")
         replicas = {self.DB: running(2, bound=3, unready=("elsewhere",)), web: running(2)}
-        made = plan(self.DB, web)
-        assert steps(made, self.DB, web, running_as=replicas) == ["x", "y"]
+        drain_plan = plan(self.DB, web)
+        assert steps(drain_plan, self.DB, web, running_as=replicas) == ["x", "y"]
 
 
 class TestResumedDrains:

@@ -56,22 +56,22 @@ def address() -> Iterator[ListenAddress]:
         assert httpx2.get(f"http://{where}/", timeout=60).text == "ok"
 
 
-def after(address: ListenAddress, *said: bytes) -> bytes:
+def after(address: ListenAddress, *sent: bytes) -> bytes:
     """Return everything that is received until the server closes the connection."""
     with socket.create_connection((address.host, address.port), timeout=60) as client:
-        found = b""
+        received = b""
         with contextlib.suppress(ConnectionError):
-            for one in said:
-                client.sendall(one)
+            for part in sent:
+                client.sendall(part)
             while data := client.recv(1 << 16):
-                found += data
-        return found
+                received += data
+        return received
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-def test_incomplete_headers_time_out(said: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_incomplete_headers_time_out(sent: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
-    assert after(address, said) == b""
+    assert after(address, sent) == b""
 
 
 @pytest.mark.parametrize("path", [b"/", b"/whole"])
@@ -97,31 +97,31 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
     ):
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         assert lost.wait(60)
-        found = 0
+        received = 0
         with contextlib.suppress(ConnectionError):
             while data := client.recv(1 << 20):
-                found += len(data)
-    assert found < LARGE
+                received += len(data)
+    assert received < LARGE
 
 
 ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def responding(opened: contextlib.ExitStack, address: ListenAddress, said: bytes = ASKED) -> socket.socket:
+def responding(opened: contextlib.ExitStack, address: ListenAddress, sent: bytes = ASKED) -> socket.socket:
     """Return a connection whose first response has started."""
     client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
-    client.sendall(said)
+    client.sendall(sent)
     assert client.recv(12) == b"HTTP/1.1 200"
     return client
 
 
 def again(client: socket.socket) -> None:
     """Wait for the next response, after the rest of the previous one."""
-    found = b""
-    while b"HTTP/1.1 200" not in found:
+    received = b""
+    while b"HTTP/1.1 200" not in received:
         data = client.recv(1 << 16)
-        assert data, found
-        found += data
+        assert data, received
+        received += data
 
 
 def test_above_the_maximum_the_longest_idle_connection_is_closed(
@@ -133,9 +133,9 @@ def test_above_the_maximum_the_longest_idle_connection_is_closed(
         with contextlib.suppress(ConnectionError):
             while first.recv(1 << 16):
                 pass
-        for one in (second, third):
-            one.sendall(ASKED)
-            again(one)
+        for client in (second, third):
+            client.sendall(ASKED)
+            again(client)
 
 
 def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
@@ -145,7 +145,7 @@ def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
     with contextlib.ExitStack() as opened:
         working = [responding(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
         assert after(address, ASKED) == b""
-        assert all(one.fileno() > 0 for one in working)
+        assert all(client.fileno() > 0 for client in working)
 
 
 def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +177,10 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("said", DAMAGED)
-def test_invalid_http(said: bytes, address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
-    answers = after(address, said)
-    assert [int(one[:3]) for one in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[said]
+@pytest.mark.parametrize("sent", DAMAGED)
+def test_invalid_http(sent: bytes, address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
+    answers = after(address, sent)
+    assert [int(answer[:3]) for answer in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[sent]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -188,14 +188,14 @@ def test_invalid_data_after_the_start_of_a_response(address: ListenAddress, capl
     head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)
-        found = b""
-        while b"a part" not in found:
-            found += client.recv(1 << 16)
+        received = b""
+        while b"a part" not in received:
+            received += client.recv(1 << 16)
         client.sendall(b"zz\r\n")
         with contextlib.suppress(ConnectionError):
             while data := client.recv(1 << 16):
-                found += data
-    assert b"the rest" not in found
+                received += data
+    assert b"the rest" not in received
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -54,10 +54,10 @@ class Pages:
 
 @pytest.fixture
 def pages() -> Iterator[Pages]:
-    made = Pages()
-    with serving(made.application, ANY) as address:
-        made.url = f"http://{address}"
-        yield made
+    rendered = Pages()
+    with serving(rendered.application, ANY) as address:
+        rendered.url = f"http://{address}"
+        yield rendered
 
 
 def test_metrics_in_the_requested_format(pages: Pages) -> None:
@@ -205,7 +205,7 @@ class TestRendered:
             asked = [threads.submit(page.current) for _ in range(8)]
             assert begun.wait(60)
             go_on.set()
-            assert {one.result() for one in asked} == {b"page"}
+            assert {answer.result() for answer in asked} == {b"page"}
         assert len(count) == 1
 
 
@@ -227,7 +227,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
         assert [pages.get(path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
         assert "spot_rescheduler" in pages.get("/metrics").text
         go_on.set()
-        assert {one.result().text for one in asked} == {"page"}
+        assert {answer.result().text for answer in asked} == {"page"}
 
 
 def test_other_paths_are_not_found(pages: Pages) -> None:
@@ -256,5 +256,5 @@ def test_an_unknown_host_is_reported() -> None:
 
 def test_the_server_ends_with_the_block() -> None:
     with serving(Pages().application, ANY):
-        assert "http" in {one.name for one in threading.enumerate()}
-    assert "http" not in {one.name for one in threading.enumerate()}
+        assert "http" in {thread.name for thread in threading.enumerate()}
+    assert "http" not in {thread.name for thread in threading.enumerate()}

@@ -92,11 +92,11 @@ def test_ties_are_broken_at_random_but_reproducibly() -> None:
     once, again = forecast(objects), forecast(objects)
     assert once == again
     elsewhere = forecast([manifest | _moved(manifest) for manifest in objects], on="od2")
-    assert [one.node for one in once.forecast] != [one.node for one in elsewhere.forecast]
+    assert [placement.node for placement in once.forecast] != [placement.node for placement in elsewhere.forecast]
 
 
-def _moved(one: Manifest) -> Manifest:
-    spec = one["spec"] | ({"nodeName": "od2"} if one["spec"].get("nodeName") else {})
+def _moved(manifest: Manifest) -> Manifest:
+    spec = manifest["spec"] | ({"nodeName": "od2"} if manifest["spec"].get("nodeName") else {})
     return {"spec": spec}
 
 
@@ -163,7 +163,9 @@ def test_half_of_the_pods_may_return() -> None:
 def test_a_drained_node_attracts_no_pods_of_later_drains() -> None:
     """If one node were drained, its pods would go to the other on-demand node, which has the most room."""
     objects = [node("s", cpu="8"), pod("x", "s", cpu="4")]
-    objects += [one for name in ("od1", "od2") for one in (node(name, ON_DEMAND, cpu="32"), pod(f"p-{name}", name))]
+    objects += [
+        manifest for name in ("od1", "od2") for manifest in (node(name, ON_DEMAND, cpu="32"), pod(f"p-{name}", name))
+    ]
     planner = Planner(snapshot(objects), Policy())
     alone = {plan.node: plan.landing for plan in planner.plan_each(CIRCUMSTANCES).plans}
     assert alone == {"od1": Landing(0, 1), "od2": Landing(0, 1)}
@@ -191,9 +193,9 @@ def test_every_node_gets_a_forecast_in_some_round_even_with_little_time() -> Non
     assert list(rounds[2][2]) == ["c"]
 
 
-@pytest.mark.parametrize(("nodes", "found"), [(1, 1), (99, 99), (100, 100), (1000, 420), (5000, 500), (6000, 300)])
-def test_the_scheduler_scores_a_subset_of_many_nodes(nodes: int, found: int) -> None:
-    assert nodes_to_find(nodes) == found
+@pytest.mark.parametrize(("nodes", "sampled"), [(1, 1), (99, 99), (100, 100), (1000, 420), (5000, 500), (6000, 300)])
+def test_the_scheduler_scores_a_subset_of_many_nodes(nodes: int, sampled: int) -> None:
+    assert nodes_to_find(nodes) == sampled
 
 
 def test_on_many_nodes_placements_vary_but_all_pods_fit() -> None:
@@ -222,12 +224,12 @@ def test_a_forecast_leaves_the_snapshot_unchanged_and_respects_capacity(
     before = cluster.nodes.requested.copy()
     if isinstance(plan, Rejected):
         return
-    told = planner.forecast(plan, CIRCUMSTANCES)
+    result = planner.forecast(plan, CIRCUMSTANCES)
     assert np.array_equal(cluster.nodes.requested, before)
     assert (dict(cluster.touched), dict(cluster.draining_rows)) == ({}, {})
     used = dict.fromkeys(cluster.nodes.row, 0)
-    for placement in told.forecast:
+    for placement in result.forecast:
         used[placement.node] += pods[int(placement.pod.name[1:])]
     room = {f"s{n}": cpu for n, cpu in enumerate(cpus)} | {"stay": stay, "od": 0}
     assert all(used[name] <= room[name] for name in used)
-    assert told.robust is False or len(told.forecast) == len(plan.placements)
+    assert result.robust is False or len(result.forecast) == len(plan.placements)

@@ -11,8 +11,8 @@ from tests.planning.builders import node, snapshot
 
 
 def spot(**more: Any) -> Node:
-    [made] = snapshot([node("s", **more)]).nodes
-    return made
+    [spot_node] = snapshot([node("s", **more)]).nodes
+    return spot_node
 
 
 def tainted(*keys: str) -> dict[str, Any]:
@@ -56,10 +56,10 @@ TAINTS: dict[str, str] = {
 
 @pytest.mark.parametrize("key", TAINTS)
 def test_taints_are_signals(key: str) -> None:
-    made, told = spot(**tainted(key)), f"taint {TAINTS[key]}"
-    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (
-        [told],
-        f"it will be removed soon ({told})",
+    spot_node, signal_text = spot(**tainted(key)), f"taint {TAINTS[key]}"
+    assert ([str(signal) for signal in signals_on(spot_node)], why_not_target(spot_node)) == (
+        [signal_text],
+        f"it will be removed soon ({signal_text})",
     )
 
 
@@ -67,10 +67,10 @@ def test_taints_are_signals(key: str) -> None:
     "name", ["VMEventScheduled", "PreemptScheduled", "TerminateScheduled", "RedeployScheduled", "RebootScheduled"]
 )
 def test_conditions_are_signals(name: str) -> None:
-    made, told = spot(**conditioned(name)), f"condition {name} of AKS"
-    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (
-        [told],
-        f"it will be removed soon ({told})",
+    spot_node, signal_text = spot(**conditioned(name)), f"condition {name} of AKS"
+    assert ([str(signal) for signal in signals_on(spot_node)], why_not_target(spot_node)) == (
+        [signal_text],
+        f"it will be removed soon ({signal_text})",
     )
 
 
@@ -108,5 +108,5 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
 
 @pytest.mark.parametrize(("given", "signals", "why"), NODES.values(), ids=NODES)
 def test_a_spot_node(given: dict[str, Any], signals: list[str], why: str | None) -> None:
-    made = spot(**given)
-    assert ([str(signal) for signal in signals_on(made)], why_not_target(made)) == (signals, why)
+    spot_node = spot(**given)
+    assert ([str(signal) for signal in signals_on(spot_node)], why_not_target(spot_node)) == (signals, why)

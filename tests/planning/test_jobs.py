@@ -14,11 +14,11 @@ TOLERANT, ALWAYS, NEVER = MoveJobs.TOLERANT, MoveJobs.ALWAYS, MoveJobs.NEVER
 
 def pods(*index_failures: str | None) -> list[Pod]:
     """Return one pod of a Job for each number of earlier failures of its index; None means no index."""
-    made = snapshot(
+    cluster = snapshot(
         pod(f"p-{n}", "od", owner="batch/v1/Job", annotations={} if count is None else {INDEX_FAILURES: count})
         for n, count in enumerate(index_failures)
     )
-    return list(made.pods.values())
+    return list(cluster.pods.values())
 
 
 ONE, TWO = pods(None), pods(None, None)
@@ -82,7 +82,7 @@ def test_a_job(facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str
 
 
 def test_pods_of_a_node_by_job() -> None:
-    made = snapshot(
+    cluster = snapshot(
         [
             pod("p-0", "od", owner="batch/v1/Job"),
             pod("p-1", "od", owner="Job"),
@@ -92,8 +92,8 @@ def test_pods_of_a_node_by_job() -> None:
             pod("p-5", "od", owner=None),
         ]
     )
-    found = pods_by_job(made.pods_on["od"].values())
-    assert {uid: [one.name for one in ones] for uid, ones in found.items()} == {"uid-of-p": ["p-0", "p-1"]}
+    by_job = pods_by_job(cluster.pods_on["od"].values())
+    assert {uid: [mover.name for mover in pods] for uid, pods in by_job.items()} == {"uid-of-p": ["p-0", "p-1"]}
 
 
 def test_details_contain_the_counts_and_the_remedies() -> None:

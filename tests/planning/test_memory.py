@@ -132,9 +132,9 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "something else": (packed("{}"), "expected the memory as JSON"),
     "no version": (packed('{"memory": {}}'), "missing required field `version`"),
     "a version that is none": (packed('{"version": 0, "memory": {}}'), "$.version"),
-    "a time without a zone": (written(lambda one: one["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
-    "a time that is none": (written(lambda one: one["memory"].update(drained_at="soon")), "$.memory.drained_at"),
-    "a number that is too large": (written(lambda one: one["memory"]["failure"].update(times=10**30)), "<="),
+    "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
+    "a time that is none": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
+    "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
     "no move": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
         "$.memory.movements.by_uid[...].moves",
@@ -142,11 +142,11 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "told"), BROKEN.values(), ids=BROKEN)
-def test_damaged_content_is_rejected(content: bytes, told: str) -> None:
+@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
+def test_damaged_content_is_rejected(content: bytes, message: str) -> None:
     with pytest.raises(InputError) as error:
         load(content)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -185,8 +185,8 @@ def test_at_5000_nodes_the_oldest_entries_are_dropped_but_no_debts() -> None:
     assert (kept.debts, kept.drained_at) == (memory.debts, memory.drained_at)
     assert kept.movements.by_uid.items() <= memory.movements.by_uid.items()
     assert kept.cooldowns.by_node.items() <= memory.cooldowns.by_node.items()
-    ages = {("node", node): one.until for node, one in memory.cooldowns.by_node.items()} | {
-        ("uid", uid): one.last for uid, one in memory.movements.by_uid.items()
+    ages = {("node", node): cooldown.until for node, cooldown in memory.cooldowns.by_node.items()} | {
+        ("uid", uid): moves.last for uid, moves in memory.movements.by_uid.items()
     }
     left = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
     assert len(left) > 1_000

@@ -29,13 +29,13 @@ def state(wanted: int | None = 1, controller: Controller = WEB) -> ControllerSta
 
 def created_pod(name: str, on: str, at: dt.datetime = NOW) -> Pod:
     """Return a pod created *at* this time. The API server truncates to whole seconds."""
-    [found] = snapshot([pod(name, on)]).pods.values()
-    return msgspec.structs.replace(found, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+    [web_pod] = snapshot([pod(name, on)]).pods.values()
+    return msgspec.structs.replace(web_pod, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def moves(*at: dt.datetime, **more: object) -> Movements:
     """Return moves of one pod of WEB each."""
-    record = ControllerMoves(tuple(Move(one, 1) for one in at))
+    record = ControllerMoves(tuple(Move(moment, 1) for moment in at))
     return Movements({WEB.uid: msgspec.structs.replace(record, **more)})
 
 

@@ -39,14 +39,14 @@ STATES: dict[str, tuple[dict[str, Any], SpotState]] = {
 
 @pytest.mark.parametrize(("given", "expected"), STATES.values(), ids=STATES)
 def test_a_spot_node(given: dict[str, Any], expected: SpotState) -> None:
-    [made] = spot(1, {0: given})
-    assert state_of(made) is expected
+    [spot_node] = spot(1, {0: given})
+    assert state_of(spot_node) is expected
 
 
 def test_a_node_that_is_being_deleted_is_withdrawn() -> None:
-    [made] = spot(1)
-    meta = msgspec.structs.replace(made.metadata, deletion_timestamp="2026-01-01T12:00:00Z")
-    assert state_of(msgspec.structs.replace(made, metadata=meta)) is SpotState.WITHDRAWN
+    [spot_node] = spot(1)
+    meta = msgspec.structs.replace(spot_node.metadata, deletion_timestamp="2026-01-01T12:00:00Z")
+    assert state_of(msgspec.structs.replace(spot_node, metadata=meta)) is SpotState.WITHDRAWN
 
 
 def spot(count: int, changed: dict[int, dict[str, Any]] | None = None, gone: Iterable[int] = ()) -> list[Node]:
@@ -144,8 +144,10 @@ def test_looks(looks: list[Look], expected: list[float | None]) -> None:
 
 def test_machines_replaced_under_the_same_name_are_losses() -> None:
     others = [
-        msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=f"other-{one.name}"))
-        for one in spot(2)
+        msgspec.structs.replace(
+            spot_node, metadata=msgspec.structs.replace(spot_node.metadata, uid=f"other-{spot_node.name}")
+        )
+        for spot_node in spot(2)
     ]
     assert waits_until([(0, spot(2)), (1, others)]) == [None, 11]
 

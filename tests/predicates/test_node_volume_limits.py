@@ -106,13 +106,13 @@ def test_in_tree_volumes_count_for_their_csi_driver(objects: list[Json], plugin:
 
 @pytest.mark.parametrize("plugin", ["azure-file", "vsphere-volume"])
 def test_plugins_that_are_not_migrated_do_not_count(plugin: str) -> None:
-    made = storage_class("s", provisioner=f"kubernetes.io/{plugin}")
+    in_tree = storage_class("s", provisioner=f"kubernetes.io/{plugin}")
     drivers: dict[str, int | None] = {
         "file.csi.azure.com": 0,
         "csi.vsphere.vmware.com": 0,
         f"kubernetes.io/{plugin}": 0,
     }
-    assert _judged(made, claim("a", "s"), mounting("a"), limited("n", dict.fromkeys(drivers, 0))) == ""
+    assert _judged(in_tree, claim("a", "s"), mounting("a"), limited("n", dict.fromkeys(drivers, 0))) == ""
 
 
 SAME_DISK: dict[str, tuple[Json, Json, str]] = {

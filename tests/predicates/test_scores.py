@@ -35,15 +35,15 @@ def using(name: str, on: str, cpu: str | None = None, memory: str | None = None,
 
 
 def images(name: str, **sizes: int) -> Manifest:
-    made = node(name)
-    made["status"]["images"] = [{"names": [f"{image}:1"], "sizeBytes": size * MI} for image, size in sizes.items()]
-    return made
+    manifest = node(name)
+    manifest["status"]["images"] = [{"names": [f"{image}:1"], "sizeBytes": size * MI} for image, size in sizes.items()]
+    return manifest
 
 
 def sized(name: str, cpu: str, memory: str) -> Manifest:
-    made = node(name)
-    made["status"]["allocatable"] = {"cpu": cpu, "memory": memory, "pods": "110"}
-    return made
+    manifest = node(name)
+    manifest["status"]["allocatable"] = {"cpu": cpu, "memory": memory, "pods": "110"}
+    return manifest
 
 
 def avoided(name: str, *keys: str) -> Manifest:
@@ -77,9 +77,9 @@ def spread(app: str, *, when: str = "ScheduleAnyway", **more: Any) -> Manifest:
 
 
 def without_zone(name: str) -> Manifest:
-    made = node(name)
-    del made["metadata"]["labels"][ZONE]
-    return made
+    manifest = node(name)
+    del manifest["metadata"]["labels"][ZONE]
+    return manifest
 
 
 A, B, C = (node(name, zone=name) for name in "abc")
@@ -267,8 +267,8 @@ def test_sums_are_correct_after_trials(
     pods: list[tuple[str, str, Manifest | None, str | None]], steps: list[tuple[str, int, int]]
 ) -> None:
     """After any placements, evictions and reverts, the indexes equal new ones."""
-    made = [using(f"{app}-{n}", on, cpu, affinity=likes_) for n, (app, on, likes_, cpu) in enumerate(pods)]
-    table = snapshot([A, B, C, *made])
+    running = [using(f"{app}-{n}", on, cpu, affinity=likes_) for n, (app, on, likes_, cpu) in enumerate(pods)]
+    table = snapshot([A, B, C, *running])
     everyone = list(table.pods.values())
     sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
     taken = table.index(NonZero).requested()

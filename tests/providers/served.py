@@ -71,7 +71,7 @@ class Played:
 
     calls: Sequence[Mapping[str, str]]
     victim: str  #: provider ID
-    made: Sequence[str] = field(default_factory=list)  #: provider IDs of machines that were created and deleted
+    created: Sequence[str] = field(default_factory=list)  #: provider IDs of machines that were created and deleted
     problem: str = ""
 
     def codes(self, rpc: str) -> set[str]:

@@ -127,7 +127,7 @@ ON_POOL: dict[str, Call] = {
     "terminate": lambda pool, machine: pool.terminate(machine, decrement=True, deadline=SOON),
     "detach": lambda pool, machine: pool.detach(machine, decrement=True, deadline=SOON),
     "attach": lambda pool, machine: pool.attach(machine, deadline=SOON),
-    "service state": lambda pool, one: pool.set_service_state(one, ServiceState.BOOTING, deadline=SOON),
+    "service state": lambda pool, machine: pool.set_service_state(machine, ServiceState.BOOTING, deadline=SOON),
     "membership": lambda pool, machine: pool.set_membership(machine, Membership(), deadline=SOON),
 }
 ON_MACHINE = ["terminate", "detach", "attach", "service state", "membership"]

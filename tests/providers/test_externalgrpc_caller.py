@@ -37,7 +37,7 @@ class System:
     group: str
     nodes: Callable[[], Sequence[NodeRef]]  #: Nodes of the group's running machines
     foreign: NodeRef
-    made: Callable[[], Sequence[str]]  #: provider IDs of the group's running and pending machines
+    machines: Callable[[], Sequence[str]]  #: provider IDs of the group's running and pending machines
     template: bool
     prices: bool
 
@@ -87,7 +87,7 @@ def cherryservers(folder: Path) -> Iterator[System]:
         (folder / "cherry.ini").write_text("[global]\n" + "".join(f"{key} = {keys[key]}\n" for key in keys))
 
         def pool() -> list[Any]:
-            return [one for one in server.cloud.servers() if one.tags.get("k8s-nodepool") == cherry.POOL]
+            return [item for item in server.cloud.servers() if item.tags.get("k8s-nodepool") == cherry.POOL]
 
         yield System(
             ("--cloud-provider=cherryservers", "--cloud-config=cherry.ini", f"--nodes=1:{NODES + 1}:{cherry.POOL}"),
@@ -205,11 +205,11 @@ def _node(node: NodeRef) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("scene", "generation", "mutual"), CASES, indirect=["scene"])
 def test_a_run_of_cluster_autoscaler(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
-    before = set(scene.system.made())
+    before = set(scene.system.machines())
     played = life(caller, scene, generation, mutual=mutual)
     assert played.problem == ""
-    assert len(played.made) == 2
-    assert set(scene.system.made()) == before - {played.victim}
+    assert len(played.created) == 2
+    assert set(scene.system.machines()) == before - {played.victim}
     assert played.codes("NodeGroupTemplateNodeInfo") == {"OK" if scene.system.template else "Unimplemented"}
     assert played.codes("NodeGroupGetOptions") == {"OK" if generation == "Oldest" else "Unimplemented"}
     assert played.codes("PricingNodePrice") == {"OK" if scene.system.prices else "Unimplemented"}

@@ -393,13 +393,13 @@ MISUSE = {
 
 @pytest.mark.parametrize("fact", MISUSE)
 def test_misuse(fact: str, tmp_path: Path) -> None:
-    arguments, content, said = MISUSE[fact]
+    arguments, content, message = MISUSE[fact]
     config = tmp_path / "pool.yaml"
     if content is not None:
         config.write_text(content)
     with process("--config", str(config), *arguments) as (child, _):
         _, errors = child.communicate(timeout=120)
-    assert (child.returncode, errors.strip().splitlines()[-1].endswith(said)) == (2, True)
+    assert (child.returncode, errors.strip().splitlines()[-1].endswith(message)) == (2, True)
     assert "Traceback" not in errors
 
 

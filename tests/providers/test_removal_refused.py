@@ -113,7 +113,7 @@ def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ({"status": 500, "body": '{"message": "no", "detail": ""}'}, "GET /pool: 500 Internal Server Error: no"),
         ({"status": 404, "body": ""}, "GET /pool: 404 Not Found"),
@@ -121,12 +121,12 @@ def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
         ({"status": 200, "body": "[]"}, "GET /pool: the answer is not what the API promises"),
     ],
 )
-def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], said: str) -> None:
+def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], message: str) -> None:
     with pool() as world:
         world.inject(path="/pool", method="GET", times=999, **fault)
         (outcome,) = world.delete(world.node(), within=60)
         assert isinstance(outcome, Failed)
-        assert said in outcome.error
+        assert message in outcome.error
         assert outcome.retryable
         (resumed,) = world.delete(world.node(ordered_at=world.clock.now()), within=60)
         assert isinstance(resumed, Accepted)

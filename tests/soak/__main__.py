@@ -109,14 +109,14 @@ def _drop_waiting(plane: ControlPlane) -> None:
             meta = deployment["metadata"]
             path = f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{meta['name']}"
             plane.api.patch(path, {"spec": {"replicas": ready}})
-    plane.wait_for(lambda: all(_is_ready(one) for one in plane.api.items("/api/v1/pods")), "only running pods")
+    plane.wait_for(lambda: all(_is_ready(pod) for pod in plane.api.items("/api/v1/pods")), "only running pods")
 
 
 def _placed(plane: ControlPlane) -> bool:
     """Return whether every pod runs or is reported as unschedulable."""
     pods = plane.api.items("/api/v1/pods")
-    replicas = sum(one["spec"]["replicas"] for one in plane.api.items("/apis/apps/v1/deployments"))
-    return len(pods) == replicas and all(_is_ready(one) or _is_unschedulable(one) for one in pods)
+    replicas = sum(deployment["spec"]["replicas"] for deployment in plane.api.items("/apis/apps/v1/deployments"))
+    return len(pods) == replicas and all(_is_ready(pod) or _is_unschedulable(pod) for pod in pods)
 
 
 def _rests(daemon: Daemon) -> bool:
