@@ -1,6 +1,7 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
 from dataclasses import replace
+from typing import Final
 
 import click
 
@@ -19,6 +20,9 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection
+
+#: What the sums of a plan with ``--independent`` do not account for.
+_INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,10 +67,12 @@ def command(
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    result = overview(planning, cluster, PriceList())
-    if output == "json":
-        print_json(as_json(result, seconds))
-    elif output == "yaml":
-        print_yaml(as_json(result, seconds))
-    else:
-        show(page(result, cluster, policy, circumstances.now, wide=output == "wide"))
+    assumptions = (_INDEPENDENT,) if independent else ()
+    result = overview(planning, cluster, PriceList(), assumptions=assumptions)
+    match output:
+        case "json":
+            print_json(as_json(result, seconds))
+        case "yaml":
+            print_yaml(as_json(result, seconds))
+        case _:
+            show(page(result, cluster, policy, circumstances.now, wide=output == "wide"))
