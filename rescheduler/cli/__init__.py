@@ -42,13 +42,18 @@ _PLUGIN_PROGRAM: Final = "kubectl spot-rescheduler"
 
 
 class Commands(click.Group):
-    """The commands of :data:`COMMANDS`. Without arguments, or with a flag first, the command is ``run``."""
+    """The commands of :data:`COMMANDS`.
+
+    Without arguments, or with a flag first, the command is ``run``. Without arguments, the kubectl plugin prints help.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in _VERSION_FLAGS:
             args = ["version"]
         elif not args and ctx.resilient_parsing:
             pass  # Completion of the first word: it can be any command.
+        elif not args and ctx.info_name == _PLUGIN_PROGRAM:
+            args = ["--help"]  # Who tries the plugin at a terminal does not expect a daemon.
         elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
             args = ["run", *args]
         return super().parse_args(ctx, args)

@@ -10,10 +10,10 @@ from rescheduler.planning.owners import controller_of
 from rescheduler.planning.units import count
 
 #: Given ``namespace/name`` of a pod: its controller as ``Deployment data/api``.
-ControllerName: TypeAlias = Callable[[str], str]
+ControllerLookup: TypeAlias = Callable[[str], str]
 
 
-def controllers_in(snapshot: Snapshot) -> ControllerName:
+def controllers_in(snapshot: Snapshot) -> ControllerLookup:
     """Return the lookup for the pods of *snapshot*. A pod that could not be read stands for itself."""
 
     def controller(pod: str) -> str:
@@ -23,7 +23,7 @@ def controllers_in(snapshot: Snapshot) -> ControllerName:
     return controller
 
 
-def by_controller(pods: Iterable[str], controller: ControllerName) -> dict[str, list[str]]:
+def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str, list[str]]:
     """Group *pods* (``namespace/name``) by controller, in the order of their first pod."""
     groups: dict[str, list[str]] = {}
     for pod in pods:
@@ -32,7 +32,7 @@ def by_controller(pods: Iterable[str], controller: ControllerName) -> dict[str, 
 
 
 def blocker_lines(
-    blockers: Sequence[Blocker], controller: ControllerName, level: int, *, wide: bool = False
+    blockers: Sequence[Blocker], controller: ControllerLookup, level: int, *, wide: bool = False
 ) -> Iterator[Line]:
     """Yield the reasons in the order of their first blocker, each with the pods that it applies to."""
     groups: dict[tuple[str, str], list[str]] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from rescheduler.cli.blockers import ControllerName, blocker_lines, by_controller
+from rescheduler.cli.blockers import ControllerLookup, blocker_lines, by_controller
 from rescheduler.cli.console import BAD, BLANK, GOOD, Line, styled
 from rescheduler.cli.node_names import NodeNames
 from rescheduler.planning.outcome import Plan, Rejected
@@ -24,7 +24,7 @@ class NodeBlocks:
 
     overview: Overview
     names: NodeNames
-    controller: ControllerName
+    controller: ControllerLookup
     now: datetime
     wide: bool
 

@@ -84,13 +84,22 @@ def command(
     overview = cluster.overview(prices, levers)
     if hypotheses:
         _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
-    elif output in ("json", "yaml"):
-        (print_json if output == "json" else print_yaml)(as_json(overview, cluster.seconds))
-    elif output == "html":
-        print_html(overview, cluster.circumstances.now)
     else:
-        show(page(overview, cluster.snapshot, policy, cluster.circumstances.now, wide=output == "wide"))
+        _show_plan(cluster, overview, output)
     check_labels(cluster.snapshot, policy)
+
+
+def _show_plan(cluster: PlannedCluster, overview: Overview, output: str) -> None:
+    now = cluster.circumstances.now
+    match output:
+        case "json":
+            print_json(as_json(overview, cluster.seconds))
+        case "yaml":
+            print_yaml(as_json(overview, cluster.seconds))
+        case "html":
+            print_html(overview, now)
+        case _:
+            show(page(overview, cluster.snapshot, cluster.policy, now, wide=output == "wide"))
 
 
 def _show_comparison(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.blockers import ControllerName, controllers_in
+from rescheduler.cli.blockers import ControllerLookup, controllers_in
 from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.cli.node_blocks import NodeBlocks
 from rescheduler.cli.node_names import NodeNames
@@ -29,7 +29,7 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
     """Yield the lines of the page for *overview*, which was made from *cluster* at the time *now*."""
     controller = controllers_in(cluster)
     names = NodeNames.of(overview.nodes)
-    summary = _Summary(overview, policy, controller)
+    summary = _Summary(overview, policy, controller, names)
     yield styled(summary.headline(), GOOD if overview.planning.plans else HEADING)
     yield from summary.details()
     if overview.levers:
@@ -49,7 +49,8 @@ class _Summary:
 
     overview: Overview
     policy: Policy
-    controller: ControllerName
+    controller: ControllerLookup
+    names: NodeNames
 
     def headline(self) -> str:
         """Return the answer in one sentence."""
@@ -72,7 +73,7 @@ class _Summary:
             obstacle, number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
         else:
             return ""
-        return f"; {obstacle.rpartition(' ')[2]} blocks {number}"
+        return f"; {self.names.short(obstacle.rpartition(' ')[2])} blocks {number}"
 
     def _obstacles(self) -> Counter[str]:
         """Return the number of nodes by controller, or by reason if a node itself is blocked or spot is full."""
@@ -132,7 +133,7 @@ class _Summary:
         if not planning.spot_nodes:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
         for assumption in self.overview.assumptions:
-            yield Line(f"Assumed: {assumption}")
+            yield Line(f"Note: {assumption}")
 
 
 def _rounded(amount: int, unit: int) -> int:
@@ -144,7 +145,7 @@ def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Lin
     yield styled("What would free more, the most useful first", HEADING)
     shown = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
     for lever in shown:
-        yield Line(_lever(lever, overview, names), 1)
+        yield Line(names.shorten_in(_lever(lever, overview, names)), 1)
     if len(shown) < len(overview.levers):
         yield Line(f"{len(overview.levers) - len(shown)} more with -o wide.", 1)
     if not overview.levers_complete:
@@ -156,8 +157,8 @@ def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
     alone = f"alone it would free {_gain(lever.frees, overview, names)}"
     if not lever.together_with:
         return f"{kept}; {alone}"
-    with_others = f"with {', '.join(lever.together_with)} {_gain(lever.frees_together, overview, names)}"
-    return f"{kept}; {alone}, {with_others}"
+    together = f"together with {', '.join(lever.together_with)} it would free"
+    return f"{kept}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
 
 
 def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:

@@ -25,6 +25,10 @@ levers_option: Final = Option(
 )
 
 
+#: What the sums of a plan with ``--independent`` do not account for.
+_INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
     """A cluster and its plan."""
@@ -74,4 +78,5 @@ def read_and_plan(source: ClusterSource, policy: Policy, clock: Clock, *, indepe
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, source.assumptions(snapshot))
+    assumptions = (*source.assumptions(snapshot), *((_INDEPENDENT,) if independent else ()))
+    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, assumptions)

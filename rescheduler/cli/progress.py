@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(activity: str) -> Iterator[None]:
-    """Show *what* while the block runs; print nothing if standard error is not a terminal."""
+    """Show *activity* while the block runs; print nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():  # rich treats any file as a terminal if FORCE_COLOR is set
         yield
         return

@@ -5,6 +5,7 @@ from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.explain import Explanation
+from rescheduler.planning.units import count
 
 #: By plugin: the change that makes a node accept the pod when only this plugin rejects it.
 _LIFTS: Final = {
@@ -16,6 +17,10 @@ _LIFTS: Final = {
     "PodTopologySpread": "a larger maxSkew, or a spot node in another domain than {node}'s",
     "InterPodAffinity": "a spot node that satisfies its pod affinity and anti-affinity, which {node} does not",
 }
+
+#: Resources in bytes.
+_BYTES: Final = ("memory", "ephemeral-storage")
+_MIB: Final = 1 << 20
 
 
 def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
@@ -47,7 +52,7 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
         return None
     plugin, nodes = most[0]
     node = next(node for node, other, _ in alone if other == plugin)
-    more = f" (the same for {nodes - 1} more nodes)" if nodes > 1 else ""
+    more = f" (the same for {count(nodes - 1, 'more node')})" if nodes > 1 else ""
     return _LIFTS[plugin].format(node=node) + more
 
 
@@ -59,7 +64,15 @@ def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[
     for resource, column in table.resources.items():
         short = int(missing[column])
         if short > 0:
-            amount = f"{short}m" if resource == "cpu" else str(short)
             share = short / max(1, int(table.allocatable[row, column]))
-            return share, f"{amount} less {resource} requested on {node}, or as much additional capacity there"
+            return share, f"{_less(resource, short)} requested on {node}, or as much additional capacity there"
     return None
+
+
+def _less(resource: str, short: int) -> str:
+    """Return the amount that is missing, never rounded down: ``0.3 vCPU less``, ``512 MiB less memory``."""
+    if resource == "cpu":
+        return f"{short / 1000:g} vCPU less"
+    if resource in _BYTES:
+        return f"{-(-short // _MIB):,} MiB less {resource}"
+    return f"{short:,} less {resource}"

@@ -52,7 +52,7 @@ def test_pods_with_the_nodes_that_reject_them_by_reason(
         '    cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction',
         "  0 of 17 spot nodes accept it",
         "  17 nodes reject it: NodeResourcesFit: Insufficient cpu",
-        "  smallest change: 1000m less cpu requested on free-00, or as much additional",
+        "  smallest change: 1 vCPU less requested on free-00, or as much additional",
         "    capacity there",
         "",
         "Pod shop/web-1, on node od (ReplicaSet shop/web)",

@@ -73,6 +73,16 @@ def test_the_usage_of_the_plugin_has_its_name(
     assert run(capsys, "plan", "--help")[1].startswith("Usage: kubectl spot-rescheduler plan [OPTIONS]\n")
 
 
+def test_the_plugin_without_arguments_prints_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [PLUGIN])
+    status, out, err = run(capsys)
+    assert (status, err) == (0, "")
+    assert out == run(capsys, "--help")[1]
+    assert out.startswith("Usage: kubectl spot-rescheduler [OPTIONS] COMMAND [OPTIONS]\n")
+
+
 def test_the_entry_points_exist() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

@@ -139,3 +139,8 @@ def test_the_amounts_of_nodes_and_sums(capfdbinary: pytest.CaptureFixture[bytes]
         True,
         [],
     ]
+
+
+def test_the_sums_of_independent_plans_are_qualified(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    assumed = "each node is drained alone (--independent); the pods of all nodes together may not fit"
+    assert planned(capfdbinary, dump, "--independent")["summary"]["assumptions"] == [assumed]

@@ -63,8 +63,8 @@ def test_levers_come_between_the_sums_and_the_nodes() -> None:
         "",
         "What would free more, the most useful first",
         "  Deployment ci/ci-cache: nodeSelector pool=ci (no-room-on-spot) keeps 3 nodes;",
-        "    alone it would free 1 (m5.2xlarge, 280 $/month), with Deployment data/api:",
-        "    emptyDir tmp 2 (m5.2xlarge, 561 $/month)",
+        "    alone it would free 1 (m5.2xlarge, 280 $/month); together with Deployment",
+        "    data/api: emptyDir tmp it would free 2 (m5.2xlarge, 561 $/month)",
         "  Pod ci/job: it has no controller (no-controller) keeps 1 node; alone it would",
         "    free none",
         "",
@@ -75,6 +75,22 @@ def test_levers_come_between_the_sums_and_the_nodes() -> None:
         "  no-room-on-spot: its nodeSelector pool=ci matches no spot node",
         "    Pod ci/cache-1",
     ]
+
+
+def test_names_of_nodes_are_short_in_levers_and_in_the_first_sentence() -> None:
+    domain = ".eu-west-1.compute.internal"
+    objects = [node(f"od-{i}{domain}", ON_DEMAND) for i in (1, 2)]
+    lever = Lever(
+        f"Node od-1{domain}",
+        Reason.SCALE_DOWN_DISABLED,
+        "annotation x",
+        nodes=(f"od-1{domain}",),
+        frees=(f"od-1{domain}",),
+    )
+    plans = planning(*(Rejected(f"od-{i}{domain}", (DISABLED,)) for i in (1, 2)))
+    text = lines(summed_up(plans, objects, PriceList(), [lever]), objects, width=120)
+    assert text[0] == "0 of 2 on-demand nodes are drainable; od-1 blocks 1."
+    assert "  Node od-1: annotation x (scale-down-disabled) keeps 1 node; alone it would free 1 (od-1)" in text
 
 
 HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
@@ -123,7 +139,7 @@ def test_what_limits_the_result_is_told() -> None:
         "The search timed out; at most 4 nodes can be drained.",
         "No node has the label node-role.kubernetes.io/worker (--on-demand-node-label).",
         "No node has the label node-role.kubernetes.io/spot-worker (--spot-node-label).",
-        "Assumed: no PodDisruptionBudget in the file",
+        "Note: no PodDisruptionBudget in the file",
     ]
 
 

@@ -15,12 +15,17 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], str | None]] = {
     "the node that lacks least": (
         [node("s1", cpu="1"), node("s2", cpu="1700m")],
         {"cpu": "2"},
-        "300m less cpu requested on s2, or as much additional capacity there",
+        "0.3 vCPU less requested on s2, or as much additional capacity there",
+    ),
+    "memory, rounded up": (
+        [node("s1")],
+        {"containers": [{"name": "main", "resources": {"requests": {"memory": str((17 << 30) + 1)}}}]},
+        "1,025 MiB less memory requested on s1, or as much additional capacity there",
     ),
     "a taint on most nodes": (
         [node("s1", taints=TAINT), node("s2", taints=TAINT), node("s3", unschedulable=True)],
         {},
-        "a toleration for the taints of s1 (the same for 1 more nodes)",
+        "a toleration for the taints of s1 (the same for 1 more node)",
     ),
     "a selector": ([node("s1")], {"nodeSelector": {"disk": "ssd"}}, "a node selector or affinity that matches s1"),
     "two plugins on the only node": ([node("s1", taints=TAINT, cpu="1")], {"cpu": "2"}, None),

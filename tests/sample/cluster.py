@@ -64,7 +64,7 @@ _OTHERS: Final = (
     ((SPARK,), 3),
     ((SPARK, SPARK), 2),
     ((SPARK,), 4),
-    ((API,), 4),
+    ((RUNNER,), 4),
     ((SESSIONS,), 4),
     ((METRICS,), 3),
     ((LEDGER,), 5),
