@@ -20,7 +20,7 @@ _JOB_BACKOFF: Final = Backoff(timedelta(seconds=10), timedelta(minutes=10))
 
 def follow(drain: Drain, now: float) -> Drain:
     """Remove debts that are paid, and update the timers of missing replacement pods."""
-    owed = {controller: _still_owed(drain, controller) for controller in drain.debts}
+    owed = {controller: _still_owed(drain, controller, now) for controller in drain.debts}
     debts = {controller: debt for controller, debt in owed.items() if debt is not None}
     drain = replace(drain, debts=debts)
     timers = {controller: _timers(drain, controller, now) for controller in debts}
@@ -99,7 +99,7 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
     return Failure(Why.REPLACEMENT_NOT_BOUND, why)
 
 
-def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
+def _still_owed(drain: Drain, controller: Controller, now: float) -> Debt | None:
     """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced."""
     state, replicas = drain.states[controller], drain.replicas.get(controller, Replicas())
     pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
@@ -107,9 +107,25 @@ def _still_owed(drain: Drain, controller: Controller) -> Debt | None:
     debt: Debt | None = drain.debts[controller]
     if lapsed(drain.debts[controller], state):
         debt = _owed_after_change(drain, controller, left=left)
-    if debt is None or left or not paid(shortfall(debt, state, replicas), ready=drain.limits.landing > 0):
+    if (
+        debt is None
+        or left
+        or _may_want_more(drain, debt, now)
+        or not paid(shortfall(debt, state, replicas), ready=drain.limits.landing > 0)
+    ):
         return debt
     return None
+
+
+def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
+    """Return whether the controller was probably scaled up: before a step, it had more pods than it wanted.
+
+    The next read of its state shows the number. If it cannot be read, this counts until the landing timeout.
+    """
+    step, wanted = drain.before_step.get(debt.controller), drain.states[debt.controller].wanted
+    if step is None or wanted is None or step.at < drain.known_at:
+        return False
+    return max(debt.ready, debt.bound) > wanted and now < step.at + (drain.limits.landing or drain.limits.eviction)
 
 
 def _owed_after_change(drain: Drain, controller: Controller, *, left: bool) -> Debt | None:

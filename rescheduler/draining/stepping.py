@@ -9,7 +9,7 @@ from rescheduler.draining.events import PlannedAgain
 from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt, Replicas, incur, raised
+from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, raised
 from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 
 
@@ -69,7 +69,8 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
     """Return what is owed once the pods of *step* are evicted.
 
-    Pods that became Ready after the debts were counted are owed like those that were Ready then.
+    Pods that became Ready after the debts were counted are owed like those that were Ready then, also if the controller
+    was scaled up and its state is not read again yet.
     """
     debts = dict(drain.debts)
     for victim in step:
@@ -78,5 +79,5 @@ def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
             continue
         replicas = drain.replicas.get(controller, Replicas())
         if victim.pod.uid not in replicas.unready:
-            debts[controller] = raised(debts[controller], incur(drain.states[controller], replicas))
+            debts[controller] = raised(debts[controller], incur_at_eviction(drain.states[controller], replicas))
     return debts

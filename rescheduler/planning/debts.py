@@ -60,6 +60,15 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
     )
 
 
+def incur_at_eviction(state: ControllerState, replicas: Replicas) -> Debt:
+    """Return the debt for pods that are evicted now.
+
+    The controller may have been scaled up since *state* was read, so all its pods count. A controller that wants fewer
+    lowers what is owed (:func:`shortfall`).
+    """
+    return msgspec.structs.replace(incur(state, replicas), ready=replicas.ready, bound=replicas.bound)
+
+
 def incur_in_roll_out(state: ControllerState, least_available: int, before: Replicas) -> Debt:
     """Return the debt for pods that may have been evicted after a roll-out began.
 

@@ -39,13 +39,13 @@ LONG = replace(LIMITS, removal=1000, eviction=1000)
 def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
     """Return a story in which the only pod of *each* on the node is evicted in second 5.
 
-    Controllers are not read again.
+    Controllers are not read again. The next read was requested after the eviction.
     """
     story: Story = [
         (5, seen("a", {each: each.running}), (planning(),)),
         *step(5, "a"),
     ]
-    return replace(play(begun(plan(each), each, limits=limits), story), renew_at=1e9)
+    return replace(play(begun(plan(each), each, limits=limits), story), renew_at=1e9, asked_at=5.5)
 
 
 def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], every: float = 0.5) -> float:
@@ -359,6 +359,33 @@ class TestEvictionAfterRollOutBegan:
             (10, seen("", {many: running(3, bound=5)}), (LookAgain(),)),
         ]
         assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
+
+
+def test_a_pod_that_a_scale_up_added_before_the_eviction_does_not_pay_for_it() -> None:
+    """The Deployment wanted two pods when it was read, and has three when one is evicted. Its replacement is rejected."""
+    two = workload("web", "a", total=2)
+    story: Story = [
+        (5, seen("a", {two: running(3)}), (planning(),)),
+        *step(5, "a"),
+        (6, seen("", {two: running(2)}), (reading(two),)),
+        (6.5, read(two, web=two.state(wanted=3)), ()),
+        (7, seen("", {two: running(2)}), ()),
+        (8, seen("", {two: running(3)}), (LookAgain(),)),
+    ]
+    assert play(replace(begun(plan(two), two), read_at=4), story).phase is Phase.LOOKING
+
+
+def test_pods_beyond_the_wanted_number_are_not_owed() -> None:
+    """A roll-out may run more pods than wanted; the next read of the controller shows the number."""
+    two = workload("web", "a", total=2)
+    story: Story = [
+        (5, seen("a", {two: running(3)}), (planning(),)),
+        *step(5, "a"),
+        (6, seen("", {two: running(2)}), (reading(two),)),
+        (6.5, read(two), ()),
+        (7, seen("", {two: running(2)}), (LookAgain(),)),
+    ]
+    assert play(replace(begun(plan(two), two), read_at=4), story).phase is Phase.LOOKING
 
 
 def test_a_paid_debt_stays_paid() -> None:
