@@ -1,4 +1,4 @@
-"""What tests of several folders share: certificates, Prometheus's tools, one control plane, emptied between tests."""
+"""Fixtures of several folders: certificates, Prometheus's tools, and a control plane that is emptied between tests."""
 
 import logging
 import os
@@ -15,13 +15,13 @@ from devcluster.errors import LocalError, SetupError
 from devcluster.plane import ControlPlane
 from tests.providers import pki
 
-# How long an example takes says something about the machine, and nothing about us.
+# The time of an example depends on the machine, so there is no deadline.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-# Nor does the environment that the tests are started in: it may hold options of ours, or somebody's cluster. Its ways
-# out are for what is fetched and built, and none to servers of this machine.
+# Tests must not depend on the environment: it may contain options of the program or a kubeconfig. Its HTTP proxies are
+# used for downloads and builds, but not for servers on this machine.
 for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "KUBE"))]:
     del os.environ[name]
 _direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost", "::1"]
@@ -30,13 +30,13 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a cluster comes first: workers fill the waits with what only computes."""
+    """Run tests that wait for a cluster first: other workers compute in the meantime."""
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """Commands set the log up for their process: here for one test."""
+    """Restore the logging configuration, which commands change for their process."""
     root, ours = logging.getLogger(), logging.getLogger("rescheduler")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
@@ -47,7 +47,7 @@ def _own_log() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The certificates of `pki.make`, for tests that change none."""
+    """Return the certificates of `pki.make`, for tests that do not change them."""
     folder = tmp_path_factory.mktemp("pki")
     pki.make(folder)
     return folder
@@ -55,7 +55,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pems(certificates: Path, tmp_path: Path) -> Path:
-    """The certificates, in a copy that a test may change."""
+    """Return a copy of the certificates that a test may change."""
     return Path(shutil.copytree(certificates, tmp_path / "pki"))
 
 
@@ -69,7 +69,7 @@ def prometheus() -> Prometheus:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A whole control plane without nodes. Tests use `cluster`, which cleans up after them."""
+    """Run a control plane without nodes. Tests use `cluster`, which cleans up after them."""
     plane = ControlPlane()
     try:
         plane.start()
@@ -81,7 +81,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane, empty; what the test made in it is deleted afterwards, what it stopped is started."""
+    """Return the empty control plane. Afterwards, delete the test's objects and start what it stopped."""
     yield control_plane
     control_plane.start_stopped()
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
