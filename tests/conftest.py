@@ -1,4 +1,4 @@
-"""Fixtures for tests of several folders: certificates, Prometheus, and a control plane, emptied between tests."""
+"""Fixtures of several folders: certificates, Prometheus's tools, and a control plane that is emptied between tests."""
 
 import logging
 import os
@@ -15,13 +15,13 @@ from devcluster.errors import LocalError, SetupError
 from devcluster.plane import ControlPlane
 from tests.providers import pki
 
-# The duration of an example depends on the load of the machine.
+# The time of an example depends on the machine, so there is no deadline.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-# The environment may contain options of this program, or the cluster of the person who runs the tests. Its HTTP proxies
-# are used for downloads, but not for servers of this machine.
+# Tests must not depend on the environment: it may contain options of the program or a kubeconfig. Its HTTP proxies are
+# used for downloads and builds, but not for servers on this machine.
 for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "KUBE"))]:
     del os.environ[name]
 _direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost", "::1"]
@@ -30,13 +30,13 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with a cluster first: workers run the other tests while these wait."""
+    """Run tests that wait for a cluster first: other workers compute in the meantime."""
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """Undo the log configuration of a command that a test has run."""
+    """Restore the logging configuration, which commands change for their process."""
     root, ours = logging.getLogger(), logging.getLogger("rescheduler")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
@@ -47,7 +47,7 @@ def _own_log() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder with the certificates of `pki.make`, for tests that do not change them."""
+    """Return the certificates of `pki.make`, for tests that do not change them."""
     folder = tmp_path_factory.mktemp("pki")
     pki.make(folder)
     return folder
@@ -55,7 +55,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pems(certificates: Path, tmp_path: Path) -> Path:
-    """Return a folder with a copy of the certificates, which a test may change."""
+    """Return a copy of the certificates that a test may change."""
     return Path(shutil.copytree(certificates, tmp_path / "pki"))
 
 
@@ -81,7 +81,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the empty control plane. After the test, its objects are deleted and its stopped parts are started."""
+    """Return the empty control plane. Afterwards, delete the test's objects and start what it stopped."""
     yield control_plane
     control_plane.start_stopped()
     control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")

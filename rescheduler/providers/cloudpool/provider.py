@@ -36,7 +36,7 @@ def _pools(config: Path | None, clock: Clock) -> Iterator[CloudPool]:
 
 
 class CloudpoolProvider(CloudProvider):
-    """A node belongs to the pool that lists its machine as active; to none if two pools do or the match is uncertain.
+    """A node belongs to the pool that lists its machine as active, unless two pools list it or the match is uncertain.
 
     Machines that are disposed of need not be active. The groups' IDs have *ending* as suffix, so that the group in an
     intent also tells how the machine was to be removed.
