@@ -65,3 +65,9 @@ def test_a_pipe_gets_lines_that_fit(command: tuple[str, ...], columns: str | Non
     assert max(map(len, text.splitlines())) > min(width, 120) - 20  # the width is used
     assert "…" not in text
     assert "\x1b" not in text
+
+
+def test_the_first_line_answers_the_question_without_prices() -> None:
+    first = printed("plan", columns="80").partition("\n")[0]
+    answer = r"\d+ of 30 on-demand nodes are drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
+    assert re.fullmatch(answer, first)

@@ -33,7 +33,7 @@ COMMANDS: dict[str, Wrong] = {
     "a switch": wrong("run --dry-run=maybe", "--dry-run", "'maybe'"),
     "which Jobs move": wrong("run --move-jobs=sometimes", "--move-jobs", "'sometimes'"),
     "a time to settle": wrong("run --spot-settle=10", "--spot-settle", "'10'"),
-    "an output": wrong("plan -o yaml", "'yaml'"),
+    "an output": wrong("plan -o xml", "'xml'"),
     "a port out of range": wrong("proxy --port=70000", "--port", "70000"),
     "a listener in use": wrong(
         "run --kubeconfig=kubeconfig --listen-address=127.0.0.1:{used}", "--listen-address 127.0.0.1:{used}", status=1
