@@ -15,7 +15,7 @@ from rescheduler.cli.console import table_console
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.advice import smallest_change
@@ -43,7 +43,8 @@ def command(
     alone were evicted and recreated. The reasons are the scheduler's own.
     """
     with progress("reading the cluster"):
-        cluster = ClusterSource(snapshot, connection).read()
+        source = ClusterSource(snapshot, connection)
+        cluster = source.read()
     planner = Planner(cluster, policy)
     circumstances = Circumstances(SystemClock().now())
     pods = list(_selected_pods(names, cluster, planner, circumstances))
@@ -56,7 +57,7 @@ def command(
             if name in cluster.nodes.row:
                 _show_node(console, name, cluster, planner, circumstances)
         console.print(_table(explanations))
-    check_labels(cluster, policy)
+    source.warn(cluster, policy)
 
 
 def _selected_pods(

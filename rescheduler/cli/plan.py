@@ -11,7 +11,7 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.overview import overview
@@ -78,7 +78,7 @@ def command(
         from rescheduler.cli.plan_tables import show  # noqa: PLC0415 - JSON output does not need the table library
 
         show(overview(planning, cluster, PriceList(), assumptions=source.assumptions(cluster)), policy)
-    check_labels(cluster, policy)
+    source.warn(cluster, policy)
 
 
 def as_json(planning: Planning, seconds: float) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class _NodeAndPods:
     """A node and its pods, after the rules for pods."""
 
     node: Node
@@ -51,23 +51,23 @@ class _Subject:
     blocked: tuple[tuple[Pod, Blocker], ...]  #: must move or terminate, but block the node
 
 
-def _of_the_node(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return node_blockers(subject.node, shared.policy, shared.circumstances)
 
 
-def _of_its_pods(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
+def _of_its_pods(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
     return (blocker for _, blocker in subject.blocked)
 
 
-def _resource_claims(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
+def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
     return claims(subject.movers)
 
 
-def _unreadable_objects(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.left_out.blockers(subject.node.name, subject.movers)
 
 
-def _minimum(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, subject.pods)])
 
 
@@ -87,7 +87,7 @@ def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
 
 
 #: The steps that depend on the node and its pods only, in order. All blockers are reported.
-RULES: Final[tuple[Callable[[_Subject, PlanningRound], Iterable[Blocker]], ...]] = (
+RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], ...]] = (
     _of_the_node,
     _of_its_pods,
     _resource_claims,
@@ -115,7 +115,7 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     fates = [(pod, fate(pod, shared.context)) for pod in pods]
     movers = tuple(sorted((pod for pod, result in fates if result is Fate.MOVES), key=lambda pod: pod.key))
     blocked = tuple((pod, result) for pod, result in fates if isinstance(result, Blocker))
-    subject = _Subject(node_object, pods, movers, blocked)
+    subject = _NodeAndPods(node_object, pods, movers, blocked)
     blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
     leaving = tuple(sorted((_ref(pod) for pod, result in fates if result is Fate.LEAVES), key=str))
     counts = node in shared.minimum.counted

@@ -80,9 +80,9 @@ VOLUMES = (
 NAMESPACES = (
     f"{WARNING}no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them\n"
 )
-CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+CLAIM: dict[str, Any] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 TERM = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
-APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
 
 FILES: dict[str, tuple[list[Any], str]] = {
     "nodes and pods only": ([pod("a", "od")], BUDGETS),
