@@ -13,8 +13,9 @@ from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
 from rescheduler.planning.drainability import Fate, fate
+from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack, place_or_explain
+from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.search import Candidate
 
@@ -37,7 +38,7 @@ class Attempt:
     trial: Trial
     effort: Effort
     emptied: int = 0  #: how many of the nodes that count towards the minimum are drained before
-    #: Why no target accepts a class, as in :func:`rescheduler.planning.packing.place_or_explain`.
+    #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
     known: dict[PodClass, str] = field(default_factory=dict)
 
 
@@ -60,7 +61,7 @@ def _of_its_pods(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
 
 
 def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
-    return claims(subject.movers)
+    return _claims(subject.movers)
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -175,6 +176,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
     attempt.remaining.reserve(candidate.movers)
+    attempt.emptied += candidate.counts
     return new_plan(candidate, placed, shared)
 
 
@@ -207,8 +209,16 @@ def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
 
 
-def claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
-    """Yield a blocker for each of *pods* that uses resource claims."""
+def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
+    """Return what forbids the eviction of *pod* alone, regardless of its placement."""
+    if not pod.node_name:
+        return []
+    result = fate(pod, shared.context)
+    blockers = [result] if isinstance(result, Blocker) else []
+    return [*blockers, *_claims([pod]), *shared.remaining().lacking([pod])]
+
+
+def _claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
     for pod in pods:
         if pod.cls.spec.resource_claims:
             detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"
