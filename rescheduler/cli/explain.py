@@ -16,7 +16,7 @@ from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.output import print_yaml
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, check_labels, output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation
@@ -42,7 +42,8 @@ def command(
     alone were evicted and recreated. The reasons are the scheduler's own.
     """
     with progress("reading the cluster"):
-        cluster = ClusterSource(snapshot, connection).read()
+        source = ClusterSource(snapshot, connection)
+        cluster = source.read()
     planner = Planner(cluster, policy)
     circumstances = Circumstances(SystemClock().now())
     pods = list(_selected_pods(names, cluster, planner, circumstances))
@@ -61,7 +62,7 @@ def command(
             show(explained.pod(explanation))
         if not pods and not names:
             show(explained.nothing())
-    check_labels(cluster, policy)
+    source.warn(cluster, policy)
 
 
 def _selected_pods(

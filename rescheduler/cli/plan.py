@@ -15,7 +15,7 @@ from rescheduler.cli.plan_page import page
 from rescheduler.cli.planned import PlannedCluster, levers_option, read_and_plan
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, check_labels, plan_output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, plan_output_option, snapshot_option
 from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
@@ -79,14 +79,15 @@ def command(
     if independent and what_if_texts:
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     hypotheses = parsed(what_if_texts, policy)
-    cluster = read_and_plan(ClusterSource(snapshot, connection), policy, clock, independent=independent)
+    source = ClusterSource(snapshot, connection)
+    cluster = read_and_plan(source, policy, clock, independent=independent)
     levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)
     overview = cluster.overview(prices, levers)
     if hypotheses:
         _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
     else:
         _show_plan(cluster, overview, output)
-    check_labels(cluster.snapshot, policy)
+    source.warn(cluster.snapshot, policy)
 
 
 def _show_plan(cluster: PlannedCluster, overview: Overview, output: str) -> None:

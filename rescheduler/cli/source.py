@@ -53,11 +53,9 @@ class ClusterSource:
     def read(self) -> Snapshot:
         """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
 
-        Print one line on standard error for each object that cannot be decoded, and for each assumption.
+        Print one line on standard error for each object that cannot be decoded.
         """
         snapshot = self._read()
-        for text in self.assumptions(snapshot):
-            _warn(text)
         for unreadable in snapshot.unreadable:
             click.echo(f"rescheduler: ignored, because it cannot be decoded: {unreadable.why}", err=True)
         return snapshot
@@ -65,6 +63,17 @@ class ClusterSource:
     def assumptions(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return what is assumed about the kinds that the snapshot file does not contain, in sentences."""
         return () if self.snapshot is None else assumptions(snapshot)
+
+    def warn(self, snapshot: Snapshot, policy: Policy) -> None:
+        """Print a warning for each assumption, and one if nodes match both labels. Call it after the result.
+
+        Raises NoNodesError if no node matches one of the labels.
+        """
+        findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
+        if findings.no_nodes:
+            raise NoNodesError(findings.no_nodes)
+        for text in (*self.assumptions(snapshot), *filter(None, [findings.both])):
+            _warn(text)
 
     def _read(self) -> Snapshot:
         # A read creates millions of objects that all stay alive, so garbage collection would only cost time.
@@ -79,18 +88,6 @@ class ClusterSource:
             gc.enable()
             gc.freeze()
             gc.set_threshold(_GC_THRESHOLD)  # Objects created by planning mostly stay alive, too.
-
-
-def check_labels(snapshot: Snapshot, policy: Policy) -> None:
-    """Print a warning if nodes match both labels.
-
-    Raises NoNodesError if no node matches one of the labels. Call it after the result was printed.
-    """
-    findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
-    if findings.both:
-        _warn(findings.both)
-    if findings.no_nodes:
-        raise NoNodesError(findings.no_nodes)
 
 
 def _warn(text: str) -> None:

@@ -206,38 +206,10 @@ class Packing:
         del self._at[pod.key]
 
 
-def place_or_explain(room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]) -> Placed | Stuck:
-    """Place all of *pods* by first-fit, the largest first, or return the pods that do not fit.
-
-    On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons of classes
-    that no target accepts regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
-    """
-    never = {pod.cls: _why_never(room, pod.cls, known) for pod in pods}
-    by_size = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
-    packing = Packing(room, trial)
-    mark = trial.savepoint()
-    left = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
-    stuck = tuple(Stuck(pod, why) for pod in by_size if (why := never[pod.cls]) is not None)
-    if left:
-        stuck += _all_stuck(room, left)
-    if not stuck:
-        return packing.placed
-    packing.clear(mark)
-    return replace(stuck[0], others=stuck[1:])
-
-
-def _all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
+def all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
+    """Return *left*, each with the reasons of the targets in the current trial."""
     why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
     return tuple(Stuck(pod, why[pod.cls]) for pod in left)
-
-
-def _why_never(room: Room, pod: PodClass, known: dict[PodClass, str]) -> str | None:
-    """Return why no target accepts the class even if nothing else is placed, or None if one may accept it."""
-    if (why := known.get(pod)) is None and room.filters.never_fits(pod, room.targets):
-        why = shortage(room, pod)
-        if not room.filters.depends_on_cluster(pod):
-            known[pod] = why
-    return why
 
 
 class Reasons(enum.Enum):
@@ -290,7 +262,7 @@ def pack(
 
 def _stuck(room: Room, left: Sequence[Pod], reasons: Reasons) -> Stuck:
     if reasons is Reasons.ALL:
-        first, *others = _all_stuck(room, left)
+        first, *others = all_stuck(room, left)
         return replace(first, others=tuple(others))
     return Stuck(left[0], shortage(room, left[0].cls) if reasons is Reasons.FIRST else "")
 

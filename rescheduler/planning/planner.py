@@ -7,7 +7,6 @@ It does not read a clock, log or perform actions.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
 
 from predicates.filters import Filters
 from predicates.objects import Pod, PodClass
@@ -16,8 +15,9 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.drainability import Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
-from rescheduler.planning.forecast import PLAYS, objection, with_forecast
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.forecast import with_forecast
+from rescheduler.planning.forecast_checks import ForecastChecks, shown
+from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
@@ -26,17 +26,15 @@ from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
     all_obstacles,
-    claims,
     could_go,
     empty,
+    eviction_blockers,
     examine,
     first_obstacles,
     new_plan,
     no_room,
     rejection,
 )
-
-_NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
 
 
 class Planner:
@@ -48,7 +46,7 @@ class Planner:
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._last: tuple[Circumstances, object, PlanningRound] | None = None
-        self._objections: dict[str, Rejected] = {}  #: by node, while rounds end before all plans have a forecast
+        self._checks = ForecastChecks(policy)
 
     @property
     def filters(self) -> Filters:
@@ -65,7 +63,7 @@ class Planner:
         known: dict[PodClass, str] = {}
         verdicts = [self._verdict(name, shared, all_obstacles, known) for name in shared.groups.on_demand]
         effort = shared.forecaster.ahead()
-        return shared.planning(self._with_forecast(verdict, shared, effort) for verdict in verdicts)
+        return shared.planning(shown(verdict, shared.forecaster, effort) for verdict in verdicts)
 
     def first_plan(
         self, circumstances: Circumstances, *, take_empty: Callable[[str], bool] = lambda _: False
@@ -82,13 +80,12 @@ class Planner:
         for name in shared.groups.on_demand:
             verdict = self._verdict(name, shared, first_obstacles)
             if isinstance(verdict, Plan) and verdict.placements:
-                verdict = self._checked_within_effort(verdict, shared, effort)
+                verdict = self._checks.within_effort(verdict, shared.forecaster, effort)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
             verdicts.append(verdict)
             if isinstance(verdict, Plan) and (not empty or take_empty(name)):
                 break
-        if not effort.exhausted:
-            self._objections.clear()
+        self._checks.end_round(effort)
         return shared.planning(verdicts)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
@@ -108,7 +105,7 @@ class Planner:
         """
         shared = self._drain_round(circumstances, evicted)
         verdict = self._verdict(node, shared, first_obstacles)
-        return self._checked(verdict, shared) if isinstance(verdict, Plan) else verdict
+        return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
@@ -158,9 +155,7 @@ class Planner:
     def explain(self, pod: Pod, circumstances: Circumstances) -> Explanation:
         """Return which spot nodes would accept *pod* if it alone were evicted now, and why the others reject it."""
         shared = self._round(circumstances)
-        return explain(
-            pod, self._snapshot, self._filters, shared.groups.spot_rows, self._eviction_blockers(pod, shared)
-        )
+        return explain(pod, self._snapshot, self._filters, shared.groups.spot_rows, eviction_blockers(pod, shared))
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
@@ -173,13 +168,6 @@ class Planner:
         for node in self._round(circumstances).groups.on_demand:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
-
-    def _eviction_blockers(self, pod: Pod, shared: PlanningRound) -> list[Blocker]:
-        if not pod.node_name:
-            return []
-        result = fate(pod, shared.context)
-        blockers = [result] if isinstance(result, Blocker) else []
-        return [*blockers, *claims([pod]), *shared.remaining().lacking([pod])]
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, where each drain takes room from the next.
@@ -205,11 +193,11 @@ class Planner:
         """Place the pods of all *victims*, then compute why every other node is rejected."""
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
-        shown = shared.forecaster.ahead()
+        effort = shared.forecaster.ahead()
         for victim in victims:
             candidate = victim.candidate
             attempt.remaining.reserve(candidate.movers)
-            plans[candidate.node] = self._with_forecast(new_plan(candidate, victim.placed, shared), shared, shown)
+            plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
             empty(trial, candidate.row, candidate.movers)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)
@@ -236,39 +224,6 @@ class Planner:
             return steps(
                 examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
             )
-
-    def _with_forecast(self, verdict: Verdict, shared: PlanningRound, effort: Effort) -> Verdict:
-        """Add a forecast to a plan if *effort* allows it. The forecast does not affect the verdict."""
-        if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
-            return with_forecast(verdict, shared.forecaster.forecast(verdict))
-        return verdict
-
-    def _checked_within_effort(self, plan: Plan, shared: PlanningRound, effort: Effort) -> Verdict:
-        """Return *plan* with its forecast, or a rejection.
-
-        If *effort* ends before all plans have a forecast, the objections so far are kept, so that the next round
-        reaches other nodes.
-        """
-        if (known := self._objections.get(plan.node)) is not None:
-            return known
-        if effort.exhausted:
-            return Rejected(plan.node, (Blocker(Reason.TIMEOUT, _NO_FORECAST),))
-        effort.spend(PLAYS * len(plan.placements))
-        verdict = self._checked(plan, shared)
-        if isinstance(verdict, Rejected):
-            self._objections[plan.node] = verdict
-        return verdict
-
-    def _checked(self, plan: Plan, shared: PlanningRound) -> Verdict:
-        """Return *plan* with its forecast, or the rejection that follows from it."""
-        forecast = shared.forecaster.forecast(plan)
-        blocker = objection(
-            plan,
-            forecast,
-            allow_fragile=self._policy.allow_fragile_plans,
-            allow_returning=self._policy.allow_returning_plans,
-        )
-        return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
 
     def _round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the shared inputs for these *circumstances*. They are reused while nothing has changed."""

@@ -13,8 +13,9 @@ from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
 from rescheduler.planning.drainability import Fate, fate
+from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack, place_or_explain
+from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.search import Candidate
 
@@ -37,12 +38,12 @@ class Attempt:
     trial: Trial
     effort: Effort
     emptied: int = 0  #: how many of the nodes that count towards the minimum are drained before
-    #: Why no target accepts a class, as in :func:`rescheduler.planning.packing.place_or_explain`.
+    #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
     known: dict[PodClass, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class _NodeAndPods:
     """A node and its pods, after the rules for pods."""
 
     node: Node
@@ -51,23 +52,23 @@ class _Subject:
     blocked: tuple[tuple[Pod, Blocker], ...]  #: must move or terminate, but block the node
 
 
-def _of_the_node(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return node_blockers(subject.node, shared.policy, shared.circumstances)
 
 
-def _of_its_pods(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
+def _of_its_pods(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
     return (blocker for _, blocker in subject.blocked)
 
 
-def _resource_claims(subject: _Subject, _: PlanningRound) -> Iterable[Blocker]:
-    return claims(subject.movers)
+def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
+    return _claims(subject.movers)
 
 
-def _unreadable_objects(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.left_out.blockers(subject.node.name, subject.movers)
 
 
-def _minimum(subject: _Subject, shared: PlanningRound) -> Iterable[Blocker]:
+def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, subject.pods)])
 
 
@@ -87,7 +88,7 @@ def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
 
 
 #: The steps that depend on the node and its pods only, in order. All blockers are reported.
-RULES: Final[tuple[Callable[[_Subject, PlanningRound], Iterable[Blocker]], ...]] = (
+RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], ...]] = (
     _of_the_node,
     _of_its_pods,
     _resource_claims,
@@ -115,7 +116,7 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     fates = [(pod, fate(pod, shared.context)) for pod in pods]
     movers = tuple(sorted((pod for pod, result in fates if result is Fate.MOVES), key=lambda pod: pod.key))
     blocked = tuple((pod, result) for pod, result in fates if isinstance(result, Blocker))
-    subject = _Subject(node_object, pods, movers, blocked)
+    subject = _NodeAndPods(node_object, pods, movers, blocked)
     blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
     leaving = tuple(sorted((_ref(pod) for pod, result in fates if result is Fate.LEAVES), key=str))
     counts = node in shared.minimum.counted
@@ -175,6 +176,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
     attempt.remaining.reserve(candidate.movers)
+    attempt.emptied += candidate.counts
     return new_plan(candidate, placed, shared)
 
 
@@ -207,8 +209,16 @@ def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
 
 
-def claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
-    """Yield a blocker for each of *pods* that uses resource claims."""
+def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
+    """Return what forbids the eviction of *pod* alone, regardless of its placement."""
+    if not pod.node_name:
+        return []
+    result = fate(pod, shared.context)
+    blockers = [result] if isinstance(result, Blocker) else []
+    return [*blockers, *_claims([pod]), *shared.remaining().lacking([pod])]
+
+
+def _claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
     for pod in pods:
         if pod.cls.spec.resource_claims:
             detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"

@@ -80,9 +80,9 @@ VOLUMES = (
 NAMESPACES = (
     f"{WARNING}no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them\n"
 )
-CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+CLAIM: dict[str, Any] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 TERM = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
-APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
 
 FILES: dict[str, tuple[list[Any], str]] = {
     "nodes and pods only": ([pod("a", "od")], BUDGETS),
@@ -96,3 +96,14 @@ FILES: dict[str, tuple[list[Any], str]] = {
 def test_missing_kinds_are_reported_with_what_was_assumed(ended: Any, objects: list[Any], warnings: str) -> None:
     code, _, err = ended([node("od", ON_DEMAND), node("s"), *objects], "plan", "-o", "json")
     assert (code, err) == (0, warnings)
+
+
+def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
+    pinned = pod("a", "od", nodeSelector={"pool": "ci"})
+    code, out, err = ended([node("od", ON_DEMAND), node("s"), pinned, budget("b", "w", allowed=1)], "explain", "od")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:3] == [
+        "od is not drained:",
+        "  pinned-to-on-demand: pod default/a: its nodeSelector pool=ci matches no spot node",
+        "    smallest change: a node selector or affinity that matches s",
+    ]

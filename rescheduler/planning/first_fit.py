@@ -1,0 +1,37 @@
+"""Place pods by first-fit, and tell for each pod that does not fit why."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from predicates.objects import Pod, PodClass
+from predicates.snapshot import Trial
+from rescheduler.planning.packing import Packing, Placed, Room, Stuck, all_stuck, shortage
+
+
+def place_or_explain(room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]) -> Placed | Stuck:
+    """Place all of *pods* by first-fit, the largest first, or return the pods that do not fit.
+
+    On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons of classes
+    that no target accepts regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
+    """
+    never = {pod.cls: _why_never(room, pod.cls, known) for pod in pods}
+    by_size = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
+    packing = Packing(room, trial)
+    mark = trial.savepoint()
+    left = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
+    stuck = tuple(Stuck(pod, why) for pod in by_size if (why := never[pod.cls]) is not None)
+    if left:
+        stuck += all_stuck(room, left)
+    if not stuck:
+        return packing.placed
+    packing.clear(mark)
+    return replace(stuck[0], others=stuck[1:])
+
+
+def _why_never(room: Room, pod: PodClass, known: dict[PodClass, str]) -> str | None:
+    """Return why no target accepts the class even if nothing else is placed, or None if one may accept it."""
+    if (why := known.get(pod)) is None and room.filters.never_fits(pod, room.targets):
+        why = shortage(room, pod)
+        if not room.filters.depends_on_cluster(pod):
+            known[pod] = why
+    return why

@@ -1,0 +1,57 @@
+"""The last step of a verdict: the plan is played through with the scheduler's scoring, and may be rejected."""
+
+from typing import Final
+
+from rescheduler.planning.forecast import PLAYS, Forecaster, objection, with_forecast
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Verdict
+from rescheduler.planning.packing import Effort
+from rescheduler.planning.policy import Policy
+
+_NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
+
+
+def shown(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
+    """Add a forecast to a plan if *effort* allows it. The forecast does not affect the verdict."""
+    if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
+        return with_forecast(verdict, forecaster.forecast(verdict))
+    return verdict
+
+
+class ForecastChecks:
+    """Rejects plans because of their forecasts.
+
+    If a round ends before all plans have a forecast, its rejections are kept, so that the next round reaches other
+    nodes.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rejections: dict[str, Rejected] = {}  #: by node
+
+    def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
+        """Return *plan* with its forecast, or the rejection that follows from it."""
+        forecast = forecaster.forecast(plan)
+        blocker = objection(
+            plan,
+            forecast,
+            allow_fragile=self._policy.allow_fragile_plans,
+            allow_returning=self._policy.allow_returning_plans,
+        )
+        return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
+
+    def within_effort(self, plan: Plan, forecaster: Forecaster, effort: Effort) -> Verdict:
+        """Return the result of :meth:`check`, or a rejection if *effort* is used up."""
+        if (known := self._rejections.get(plan.node)) is not None:
+            return known
+        if effort.exhausted:
+            return Rejected(plan.node, (Blocker(Reason.TIMEOUT, _NO_FORECAST),))
+        effort.spend(PLAYS * len(plan.placements))
+        verdict = self.check(plan, forecaster)
+        if isinstance(verdict, Rejected):
+            self._rejections[plan.node] = verdict
+        return verdict
+
+    def end_round(self, effort: Effort) -> None:
+        """Forget the rejections if all plans of the round have a forecast."""
+        if not effort.exhausted:
+            self._rejections.clear()
