@@ -26,8 +26,16 @@ _MOST_NODES: Final = 1000
 #: The value of ``--scheduler-name`` for all schedulers.
 _ANY: Final = "*"
 
+
+class ChangeText(click.types.StringParamType):
+    """The text of a change. In the environment variable several changes are separated by semicolons."""
+
+    envvar_list_splitter = ";"
+
+
 what_if_option: Final = Option(
     "--what-if",
+    ChangeText(),
     to="what_if_texts",
     multiple=True,
     metavar="CHANGE",
