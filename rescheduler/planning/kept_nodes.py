@@ -144,8 +144,10 @@ class KeptNodes:
             if spec.max_unavailable is not None
             else ("minAvailable", spec.min_available)
         )
+        at_once = not self._policy.budgets_in_steps
         rule = "it" if value is None else f"{field} {value}"
-        what = f"{rule} allows {allowed} evictions now"
+        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
+        what = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, what)
 
     def _enough(self, key: str, pods: Sequence[Pod]) -> int:

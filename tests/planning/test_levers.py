@@ -161,7 +161,7 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
     "a budget of which two evictions are needed at once": (
         [pod("a-1", "od"), pod("a-2", "od"), budget("b", "a", allowed=1)],
         Policy(budgets_in_steps=False),
-        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
     ),
     "a budget that is too slow": (
         [
@@ -170,7 +170,7 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
             budget("b", "a", allowed=1),
         ],
         Policy(budgets_in_steps=True),
-        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
     ),
 }
 
@@ -248,6 +248,21 @@ TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[s
 def test_what_a_trial_frees(case: str) -> None:
     objects, expected = TRIALS[case]
     assert [(lever.controller, lever.nodes, lever.frees) for lever in ranked(objects).levers] == expected
+
+
+def test_a_budget_that_the_plan_has_used_is_a_lever() -> None:
+    objects = [
+        *(node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")),
+        node("s"),
+        *(pod(f"a-{number}", f"od-{number}") for number in (1, 2, 3)),
+        budget("b", "a", allowed=1),
+    ]
+    [lever] = ranked(objects, Policy(budgets_in_steps=False)).levers
+    assert (lever.obstacle, lever.nodes, lever.frees) == (
+        "it allows 1 eviction now, of which the plan uses 1",
+        ("od-2", "od-3"),
+        ("od-2", "od-3"),
+    )
 
 
 def test_the_minimum_limits_what_a_lever_frees() -> None:
