@@ -80,10 +80,14 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
 
 
 def _settings(policy: Policy, params: Sequence[click.Parameter]) -> dict[str, click.Option]:
-    """Return the options that set a field of the policy, by name."""
-    names = {field.name for field in fields(policy)}
-    options = (param for param in params if isinstance(param, click.Option) and param.name in names)
-    return {option.opts[0].removeprefix("--"): option for option in options}
+    """Return the options that set a field of the policy on their own, by name."""
+    lists = {field.name: isinstance(getattr(policy, field.name), tuple) for field in fields(policy)}
+    options = (param for param in params if isinstance(param, click.Option) and param.name in lists)
+    return {
+        option.opts[0].removeprefix("--"): option
+        for option in options
+        if option.name is not None and option.multiple == lists[option.name]
+    }
 
 
 def _setting(text: str, option: click.Option, value: str, policy: Policy) -> SettingChange:

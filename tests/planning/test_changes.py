@@ -15,7 +15,7 @@ from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lifting import LIFTABLE
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import NodeLabel, Policy
+from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, SPOT, ZONE, Manifest, budget, node, pod, snapshot
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -114,7 +114,7 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
     ),
     "like an on-demand node, without any spot node": (
         [node("od", ON_DEMAND, cpu="8")],
-        Policy(spot_label=NodeLabel("capacity", "spot")),
+        Policy(spot_label=type(Policy().spot_label).parse("capacity=spot")),
         AddSpot(1, like="od"),
         {
             "added-spot-1": (
