@@ -83,10 +83,12 @@ def command(
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
     prices = PriceList()
-    with progress("planning with the changes"):
-        began = clock.monotonic()
-        outcome = what_if(cluster, policy, circumstances, hypotheses) if hypotheses else None
-        seconds_after = clock.monotonic() - began
+    outcome, seconds_after = None, 0.0
+    if hypotheses:
+        with progress("planning with the changes"):
+            began = clock.monotonic()
+            outcome = what_if(cluster, policy, circumstances, hypotheses)
+            seconds_after = clock.monotonic() - began
     levers = NO_LEVERS
     if levers_timeout and not independent and (outcome is None or output == "json"):
         with progress("trying levers"):
