@@ -26,8 +26,16 @@ _MOST_NODES: Final = 1000
 #: The value of ``--scheduler-name`` for all schedulers.
 _ANY: Final = "*"
 
+
+class ChangeText(click.types.StringParamType):
+    """The text of a change. In the environment variable several changes are separated by semicolons."""
+
+    envvar_list_splitter = ";"
+
+
 what_if_option: Final = Option(
     "--what-if",
+    ChangeText(),
     to="what_if_texts",
     multiple=True,
     metavar="CHANGE",
@@ -72,10 +80,14 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
 
 
 def _settings(policy: Policy, params: Sequence[click.Parameter]) -> dict[str, click.Option]:
-    """Return the options that set a field of the policy, by name."""
-    names = {field.name for field in fields(policy)}
-    options = (param for param in params if isinstance(param, click.Option) and param.name in names)
-    return {option.opts[0].removeprefix("--"): option for option in options}
+    """Return the options that set a field of the policy on their own, by name."""
+    lists = {field.name: isinstance(getattr(policy, field.name), tuple) for field in fields(policy)}
+    options = (param for param in params if isinstance(param, click.Option) and param.name in lists)
+    return {
+        option.opts[0].removeprefix("--"): option
+        for option in options
+        if option.name is not None and option.multiple == lists[option.name]
+    }
 
 
 def _setting(text: str, option: click.Option, value: str, policy: Policy) -> SettingChange:

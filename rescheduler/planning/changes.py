@@ -18,8 +18,8 @@ from rescheduler.planning.candidates import groups
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.lifting import lifted
 from rescheduler.planning.outcome import Reason
-from rescheduler.planning.pinning import Pins
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.unpinning import Unpinning
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
 
 def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
     pods = _pods_of(snapshot, controller)
-    pins = Pins(snapshot, Filters(snapshot, DEFAULT), groups(snapshot, policy).spot)
-    classes = {pod.cls: pins.freed(pod.cls) for pod in pods}
+    unpinning = Unpinning(snapshot, Filters(snapshot, DEFAULT), groups(snapshot, policy).spot)
+    classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
     for pod in pods:
         cls = classes[pod.cls]
         load = cls.requests if pod.load is pod.cls.requests else pod.load

@@ -17,9 +17,9 @@ from rescheduler.planning.lifting import LIFTABLE, NODE_ANNOTATIONS, Obstacle, l
 from rescheduler.planning.minimum import minimum
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.packing import Room, Sizes
-from rescheduler.planning.pinning import Pins
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.steps import Steps
+from rescheduler.planning.unpinning import Unpinning
 from rescheduler.planning.unreadable import UnreadableObjects
 
 _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
@@ -62,7 +62,7 @@ class KeptNodes:
         self._steps = Steps(snapshot, self._budgets, policy)
         self._minimum = minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances)
         self._context = Context(policy, circumstances.now, self._budgets.guards)
-        self._pins = Pins(snapshot, filters, node_groups.spot)
+        self._unpinning = Unpinning(snapshot, filters, node_groups.spot)
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = snapshot
         self.room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
@@ -111,7 +111,7 @@ class KeptNodes:
             obstacles |= own
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:
-                if (pinned := self._pins.of(pod.cls)) is not None:
+                if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
                     obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle))
                 movers.append(before)
@@ -144,8 +144,10 @@ class KeptNodes:
             if spec.max_unavailable is not None
             else ("minAvailable", spec.min_available)
         )
+        at_once = not self._policy.budgets_in_steps
         rule = "it" if value is None else f"{field} {value}"
-        what = f"{rule} allows {allowed} evictions now"
+        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
+        what = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, what)
 
     def _enough(self, key: str, pods: Sequence[Pod]) -> int:

@@ -71,6 +71,15 @@ def test_every_form_changes_the_plan(
     assert result["after"]["drainable_nodes"] == len(FORMS[changes])
 
 
+def test_the_environment_variable_separates_changes_by_semicolons(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCHEDULER_WHAT_IF", "unpin default/replicaset/cache; min-on-demand-nodes=0")
+    _, out, _ = run(capfdbinary, dump, "-o", "json")
+    result = json.loads(out)["what_if"]
+    assert (result["after"]["drainable"], len(result["changes"])) == (["od-2"], 2)
+
+
 FORM_OF = {
     "unpin": "expected unpin NAMESPACE/KIND/NAME",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",

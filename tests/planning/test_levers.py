@@ -5,13 +5,18 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rescheduler.planning.changes import Lift, Unpin
+from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.levers import RankedLevers, rank_levers
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.overview import Lever
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if import what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -156,7 +161,7 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
     "a budget of which two evictions are needed at once": (
         [pod("a-1", "od"), pod("a-2", "od"), budget("b", "a", allowed=1)],
         Policy(budgets_in_steps=False),
-        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
     ),
     "a budget that is too slow": (
         [
@@ -165,7 +170,7 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
             budget("b", "a", allowed=1),
         ],
         Policy(budgets_in_steps=True),
-        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 evictions now"),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
     ),
 }
 
@@ -245,6 +250,21 @@ def test_what_a_trial_frees(case: str) -> None:
     assert [(lever.controller, lever.nodes, lever.frees) for lever in ranked(objects).levers] == expected
 
 
+def test_a_budget_that_the_plan_has_used_is_a_lever() -> None:
+    objects = [
+        *(node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")),
+        node("s"),
+        *(pod(f"a-{number}", f"od-{number}") for number in (1, 2, 3)),
+        budget("b", "a", allowed=1),
+    ]
+    [lever] = ranked(objects, Policy(budgets_in_steps=False)).levers
+    assert (lever.obstacle, lever.nodes, lever.frees) == (
+        "it allows 1 eviction now, of which the plan uses 1",
+        ("od-2", "od-3"),
+        ("od-2", "od-3"),
+    )
+
+
 def test_the_minimum_limits_what_a_lever_frees() -> None:
     nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")]
     pods = [pod("free", "od-1"), pod("a-2", "od-2", **CACHE), pod("a-3", "od-3", **CACHE)]
@@ -297,3 +317,47 @@ def test_the_snapshot_is_unchanged() -> None:
     assert (cluster.pods, cluster.draining_rows) == (pods, {})
     again = Planner(cluster, policy).plan_all(CIRCUMSTANCES)
     assert again == planning
+
+
+#: By reason: what a pod needs to have the obstacle.
+OBSTACLES: dict[Reason | None, dict[str, Any]] = {
+    None: {},
+    Reason.PINNED: {"nodeSelector": {ON_DEMAND: ""}},
+    Reason.LOCAL_STORAGE: CACHE,
+    Reason.DO_NOT_DISRUPT: {"annotations": {DO_NOT_DISRUPT: "true"}},
+}
+
+PODS = st.tuples(
+    st.sampled_from("abc"), st.sampled_from(["od-0", "od-1", "od-2"]), st.integers(1, 4), st.sampled_from([*OBSTACLES])
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(PODS, max_size=6), st.integers(1, 8))
+def test_a_plan_that_is_made_with_the_change_frees_at_least_what_the_lever_says(
+    pods: list[tuple[str, str, int, Reason | None]], room: int
+) -> None:
+    cluster = snapshot(
+        [
+            *(node(f"od-{number}", ON_DEMAND) for number in range(3)),
+            *(node(f"s-{number}", cpu=str(room)) for number in range(2)),
+            *(
+                pod(f"{app}{reason or ''}-{number}", on, cpu=str(cpu), **OBSTACLES[reason])
+                for number, (app, on, cpu, reason) in enumerate(pods)
+            ),
+        ]
+    )
+    policy = Policy()
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    ranking = rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    for lever in ranking.levers:
+        kind, _, path = lever.controller.partition(" ")
+        namespace, _, name = path.partition("/")
+        controller = ControllerName(namespace, kind, name)
+        change = Unpin(controller) if lever.reason is Reason.PINNED else Lift(controller, lever.reason)
+        after = what_if(cluster, policy, CIRCUMSTANCES, [change]).planning
+        assert len(after.plans) >= len(planning.plans) + len(lever.frees)
+        assert not {plan.node for plan in planning.plans} & set(lever.frees)
+        assert set(lever.frees) <= set(lever.nodes)
+        assert not lever.together_with or len(lever.frees_together) > len(lever.frees)

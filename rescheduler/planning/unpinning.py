@@ -20,8 +20,8 @@ class Unpinned:
     obstacle: str  #: the rules that were removed, such as ``nodeSelector pool=ci``
 
 
-class Pins:
-    """What keeps classes of pods off *targets*, regardless of free resources. Valid for one state of *snapshot*."""
+class Unpinning:
+    """What keeps classes of pods off *targets*, regardless of free resources. Valid until the nodes change."""
 
     def __init__(self, snapshot: Snapshot, filters: Filters, targets: Targets) -> None:
         self._snapshot = snapshot
