@@ -210,7 +210,7 @@ def test_a_provider_that_does_not_respond_is_asked_once_a_drain() -> None:
 class TestResumed:
     def test_the_money_of_a_drain_of_another_process_is_not_known(self) -> None:
         """Its pods are not known."""
-        with world(*CLUSTER[:3]) as here:
+        with world(CLUSTER[0], CLUSTER[2]) as here:
             ordered = Intent("another", Step.REMOVING, START, group="workers", identity=IDENTITY)
             here.mark("od-1", ordered.dump(), DRAIN_TAINT)
             loop = here.loop(prices=PRICES, provider=ScriptedProvider([Accepted(), Accepted(), Deleted()]))
