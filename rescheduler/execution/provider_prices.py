@@ -1,6 +1,5 @@
 """Prices of nodes that the cloud provider knows."""
 
-import logging
 import math
 from collections.abc import Iterable
 from datetime import timedelta
@@ -21,11 +20,12 @@ _HOUR: Final = timedelta(hours=1)
 #: Prices from this number are not plausible and are ignored.
 _MOST: Final = 1e9
 
-log = logging.getLogger(__name__)
-
 
 def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock) -> dict[str, Decimal]:
-    """Ask *provider* for the prices per hour of *nodes*. Nodes whose price it does not know are left out."""
+    """Ask *provider* for the prices per hour of *nodes*. Nodes whose price it does not know are left out.
+
+    After PRICE_SECONDS, the rest is left out as well.
+    """
     deadline, prices = clock.monotonic() + PRICE_SECONDS, {}
     for node in nodes:
         now = clock.now()
@@ -33,8 +33,7 @@ def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock
             price = provider.node_price(node_refs.ref(node), now, now + _HOUR, deadline=deadline)
         except NotSupported:
             break
-        except ReschedulerError as error:
-            log.debug("no price of node %s: %s", node.name, error)
+        except ReschedulerError:
             if clock.monotonic() >= deadline:
                 break
             continue

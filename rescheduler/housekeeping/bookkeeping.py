@@ -3,7 +3,6 @@
 Drains never wait for the ledger: without it, or without the right to its ConfigMap, only the savings are not known.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,8 +27,6 @@ from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger,
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +96,19 @@ class Bookkeeping(NoBookkeeping):
         now = self._now()
         self.ledger = observed(self.ledger, self._live_nodes(), now)
         self._report(SavingsCounted(self.ledger.total(now)))
-        marked = {node.name: self._receipt(node, None) for node in self._view.marked() if self._view.is_on_demand(node)}
-        self._drained = {name: receipt for name, receipt in marked.items() if receipt is not None}
+        self._note_marked()
+
+    def _note_marked(self) -> None:
+        """Note the prices of nodes that another process began to drain. This process may end their drains."""
+        recorded = {receipt.uid for receipt in self.ledger.receipts}
+        before, self._drained = self._drained, {}
+        for node in self._view.marked():
+            if node.metadata.uid in recorded or not self._view.is_on_demand(node):
+                continue
+            known = before.get(node.name)
+            receipt = known if known and known.uid == node.metadata.uid else self._receipt(node, None)
+            if receipt is not None:
+                self._drained[node.name] = receipt
 
     def begins(self, plan: Plan) -> None:
         """Note the price of a node, and the cost of its pods on spot nodes, before its drain."""

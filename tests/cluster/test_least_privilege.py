@@ -23,7 +23,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.observe.events import InvolvedNode
-from rescheduler.settings import LEASE, MEMORY_NAME
+from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -62,7 +62,8 @@ def acts(rights: Sequence[Right]) -> list[Right]:
 def forget(cluster: ControlPlane) -> None:
     """Delete the objects that the daemon keeps in its namespace."""
     cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}")
-    cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{MEMORY_NAME}")
+    for name in (MEMORY_NAME, SAVINGS_NAME):
+        cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 
 
 @pytest.fixture

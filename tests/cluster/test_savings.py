@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -51,7 +50,7 @@ def lines_of(lines: list[list[str]]) -> list[tuple[str, str]]:
     return [(line[0], line[1]) for line in lines if line[0].startswith("spot_rescheduler_savings_")]
 
 
-def test_from_the_drain_to_the_receipt(cluster: ControlPlane, look: Look, tmp_path: Path) -> None:
+def test_from_the_drain_to_the_receipt(cluster: ControlPlane, look: Look) -> None:
     """An autoscaler, here the test, removes the drained node; later it adds another one."""
     look.nodes(2, 2)
     cluster.apply([deployment("web", 3)])

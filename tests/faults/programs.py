@@ -91,6 +91,7 @@ def daemon_command(of: Scene) -> tuple[str, ...]:
         *DAEMON_FLAGS,
         f"--namespace={name}",
         f"--memory-name={account(name)}-memory",
+        f"--savings-name={account(name)}-savings",
         f"--on-demand-node-label={KEY}-on-demand={name}",
         f"--spot-node-label={KEY}-spot={name}",
         "--cloud-provider=cloudpool",

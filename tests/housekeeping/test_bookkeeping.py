@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.events import EvictionFailed
+from rescheduler.draining.intent import Intent, Step
 from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import ErrorKind, SavingsCounted, Trouble
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import dump_ledger, load_ledger
-from rescheduler.providers.base import Deleted, NodeRef, NotSupported
+from rescheduler.providers.base import Accepted, Deleted, NodeRef, NotSupported
 from rescheduler.providers.none import NoProvider
-from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, world
+from tests.housekeeping.world import IDENTITY, START, LoopWorld, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -182,6 +184,42 @@ def test_the_provider_is_asked_only_for_prices_that_the_user_did_not_give() -> N
         here.loop(prices=PriceList(by_type={("m5", "", False): Decimal(1)}), provider=provider).round()
         assert provider.asked == ["spot-1"]
         assert [(receipt.price, receipt.spot_cost) for receipt in receipts(here)] == [(Decimal(1), Decimal("0.01"))]
+
+
+class SlowlyPriced(Priced):
+    """A provider that does not respond for a while."""
+
+    def __init__(self, here: LoopWorld) -> None:
+        super().__init__({})
+        self.here = here
+
+    def node_price(self, node: NodeRef, start: datetime, end: datetime, *, deadline: float) -> float:  # noqa: ARG002
+        self.asked.append(node.name)
+        self.here.pass_time(deadline - self.here.clock.monotonic())
+        raise Retryable("no response")
+
+
+def test_a_provider_that_does_not_respond_is_asked_once_a_drain() -> None:
+    with world(*CLUSTER) as here:
+        provider = SlowlyPriced(here)
+        assert here.loop(prices=PriceList(), provider=provider).round() is RoundOutcome.DRAINED
+        assert provider.asked == ["od-1"]
+        assert here.now < 60
+
+
+class TestResumed:
+    def test_the_money_of_a_drain_of_another_process_is_not_known(self) -> None:
+        """Its pods are not known."""
+        with world(CLUSTER[0], CLUSTER[2]) as here:
+            ordered = Intent("another", Step.REMOVING, START, group="workers", identity=IDENTITY)
+            here.mark("od-1", ordered.dump(), DRAIN_TAINT)
+            loop = here.loop(prices=PRICES, provider=ScriptedProvider([Accepted(), Accepted(), Deleted()]))
+            for _ in range(12):
+                loop.round()
+                here.pass_time(60)
+            [receipt] = receipts(here)
+            assert (receipt.node, receipt.price, receipt.spot_cost) == ("od-1", Decimal("0.20"), None)
+            assert receipt.gone_at is not None
 
 
 class TestStored:
