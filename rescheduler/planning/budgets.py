@@ -13,6 +13,7 @@ from predicates.objects import Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.replica_floors import RemainingReplicas
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -79,23 +80,18 @@ class RemainingDisruptions:
     budgets: Budgets
     too_slow: TooSlow | None = None
     spent: dict[str, int] = field(default_factory=dict)
+    replicas: RemainingReplicas | None = None  #: None: no controller keeps replicas on on-demand nodes
 
     def reserve(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Reserve an eviction for each of *pods*, or for none of them.
+        """Reserve an eviction, and a replica that leaves on-demand nodes, for each of *pods*, or for none of them.
 
         Return the blockers, empty if all were reserved.
         """
-        wanted: dict[str, list[Pod]] = {}
-        blockers = []
-        keys_of = self.budgets.of
-        for pod in pods:
-            keys = keys_of(pod.cls)
-            if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
-                continue
-            if len(keys) > 1:
-                blockers.append(_several(pod, keys))
-            elif pod.ready or not self._is_free(keys[0]):
-                wanted.setdefault(keys[0], []).append(pod)
+        pods = tuple(pods)
+        wanted, blockers = self._wanted(pods)
+        groups = self.replicas.groups(pods) if self.replicas is not None else {}
+        if self.replicas is not None and groups:
+            blockers += self.replicas.blockers(groups)
         for key, guarded in wanted.items():
             allowed = self.budgets.allowed[key]
             left = allowed - self.spent.get(key, 0)
@@ -108,11 +104,29 @@ class RemainingDisruptions:
         if not blockers:
             for key, guarded in wanted.items():
                 self.spent[key] = self.spent.get(key, 0) + len(guarded)
+            if self.replicas is not None and groups:
+                self.replicas.take(groups)
         return blockers
+
+    def _wanted(self, pods: Iterable[Pod]) -> tuple[dict[str, list[Pod]], list[Blocker]]:
+        """Return the pods that use an eviction, by budget, and blockers for pods with several budgets."""
+        wanted: dict[str, list[Pod]] = {}
+        blockers = []
+        keys_of = self.budgets.of
+        for pod in pods:
+            keys = keys_of(pod.cls)
+            if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
+                continue
+            if len(keys) > 1:
+                blockers.append(_several(pod, keys))
+            elif pod.ready or not self._is_free(keys[0]):
+                wanted.setdefault(keys[0], []).append(pod)
+        return wanted, blockers
 
     def copy(self) -> "RemainingDisruptions":
         """Return an independent copy, for a tentative reservation."""
-        return RemainingDisruptions(self.budgets, self.too_slow, dict(self.spent))
+        replicas = self.replicas.copy() if self.replicas is not None else None
+        return RemainingDisruptions(self.budgets, self.too_slow, dict(self.spent), replicas)
 
     def _is_free(self, key: str) -> bool:
         """Return whether unready pods may be evicted without using the budget.

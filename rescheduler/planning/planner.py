@@ -4,7 +4,7 @@ The planner works on one snapshot and leaves it unchanged. Between rounds it kee
 It does not read a clock, log or perform actions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from predicates.filters import Filters
-from predicates.objects import Pod
+from predicates.objects import Namespace, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
@@ -24,6 +24,7 @@ from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.search import Candidate, Search, Selection
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unreadable import UnreadableObjects
@@ -43,6 +44,7 @@ class PlanningRound:
     minimum: Minimum
     steps: Steps
     left_out: UnreadableObjects
+    counts: OwnerCounts
 
 
 class Planner:
@@ -119,7 +121,8 @@ class Planner:
         """Return whether the pods left on *node* fit on spot nodes together with the replacement pods of *due*.
 
         *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
-        Budgets are not checked here; the eviction API rejects evictions that they do not allow.
+        Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
+        on on-demand nodes are.
         """
         shared = self._drain_round(circumstances, evicted)
         candidate = self._candidate(node, shared)
@@ -127,6 +130,8 @@ class Planner:
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
+        if blockers := self._floors(shared, gone, left):
+            return Rejected(node, tuple(blockers))
         self._filters.refresh(pod.cls for pod in (*left, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
@@ -351,19 +356,38 @@ class Planner:
         node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
         spot = np.zeros(len(snapshot.nodes), np.bool_)
         spot[node_groups.spot_rows] = True
+        counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
         return PlanningRound(
             groups=node_groups,
             room=Room(snapshot, self._filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-            context=Context(policy, circumstances.now, self._budgets.guards),
+            context=Context(
+                policy,
+                circumstances.now,
+                self._budgets.guards,
+                namespace_labels=self._namespace_labels,
+                counts=counts,
+            ),
             circumstances=circumstances,
             forecaster=Forecaster(snapshot, self._filters, spot),
             minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
             steps=Steps(snapshot, self._budgets, policy),
             left_out=left_out,
+            counts=counts,
         )
 
+    def _namespace_labels(self, name: str) -> Mapping[str, str]:
+        namespace = self._snapshot.of("Namespace").get(name)
+        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
+
     def _remaining(self, shared: PlanningRound) -> RemainingDisruptions:
-        return RemainingDisruptions(self._budgets, shared.steps.too_slow if self._policy.budgets_in_steps else None)
+        too_slow = shared.steps.too_slow if self._policy.budgets_in_steps else None
+        return RemainingDisruptions(self._budgets, too_slow, replicas=RemainingReplicas(shared.counts))
+
+    def _floors(self, shared: PlanningRound, gone: Iterable[Pod], left: Sequence[Pod]) -> list[Blocker]:
+        """Return why *left* must not follow the pods that are *gone* to spot nodes: their controllers keep replicas."""
+        remaining = RemainingReplicas(shared.counts)
+        remaining.take(remaining.groups([pod for pod in gone if not pod.cls.terminating]))
+        return remaining.blockers(remaining.groups(left))
 
     def _effort(self, nodes: int = 1) -> Effort:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
