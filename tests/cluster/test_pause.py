@@ -25,10 +25,10 @@ from tests.cluster.replicas import NAMESPACE as SHIPPED
 SOON: Final = timedelta(seconds=10)
 
 
-def run(cluster: ControlPlane, *arguments: str, namespace: str = NAMESPACE) -> str:
-    """Run a command with the credentials of an administrator and return its output."""
+def run(cluster: ControlPlane, *arguments: str, namespace: str = NAMESPACE, kubeconfig: Path | None = None) -> str:
+    """Run a command, by default with the credentials of an administrator, and return its output."""
     done = subprocess.run(
-        command(*arguments, f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"),
+        command(*arguments, f"--kubeconfig={kubeconfig or cluster.kubeconfig}", f"--namespace={namespace}"),
         capture_output=True,
         text=True,
         check=False,
@@ -126,8 +126,14 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
         assert "holderIdentity" not in lease(cluster).get("spec", {})
 
 
-def test_the_commands_work_with_the_fencing_policy(cluster: ControlPlane, tmp_path: Path) -> None:
-    with installed(Installation(cluster), composed(tmp_path, ours=FENCED)):
-        assert run(cluster, "pause", namespace=SHIPPED) == f"Lease {SHIPPED}/{LEASE}: drains are paused\n"
-        assert run(cluster, "resume", namespace=SHIPPED) == f"Lease {SHIPPED}/{LEASE}: drains are no longer paused\n"
-        assert run(cluster, "resume", namespace=SHIPPED) == f"Lease {SHIPPED}/{LEASE}: drains are not paused\n"
+def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """The shipped permissions of the daemon are enough for them, also while another replica leads."""
+    with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
+        for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
+            told = f"Lease {SHIPPED}/{LEASE}: drains are paused"
+            assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{told}\n"
+            assert "Paused        until rescheduler resume\n" in run(cluster, "status", namespace=SHIPPED, **own)
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are no longer')}\n"
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are not')}\n"
