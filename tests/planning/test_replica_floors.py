@@ -1,8 +1,11 @@
 """Controllers with one replica, and replicas that stay on on-demand nodes."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
@@ -141,3 +144,28 @@ def test_a_drain_that_has_evicted_a_replica_is_not_stopped_by_its_absence() -> N
     cluster.delete("Pod", evicted.key)
     assert isinstance(planner.follow("od-1", CIRCUMSTANCES, [evicted], [evicted.uid]), Plan)
     assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == ["single-replica"]
+
+
+VALUES = st.sampled_from([None, "0", "1", "2", "50%", "100%"])
+PLACES = st.lists(st.sampled_from(["od-1", "od-2", "od-3", "s"]), max_size=5)
+
+
+@given(st.lists(st.tuples(PLACES, VALUES), min_size=1, max_size=3))
+def test_no_plan_leaves_fewer_replicas_than_the_floor(controllers: list[tuple[list[str], str | None]]) -> None:
+    nodes = [node(f"od-{n}", ON_DEMAND) for n in (1, 2, 3)]
+    pods = [
+        pod(f"c{c}-{n}", place, cpu="100m", annotations={} if value is None else {MIN_ON_DEMAND_REPLICAS: value})
+        for c, (places, value) in enumerate(controllers)
+        for n, place in enumerate(places)
+    ]
+    planner = Planner(snapshot([*nodes, node("s", cpu="16"), *pods]), Policy())
+    moved = Counter(
+        placement.pod.name.partition("-")[0]
+        for plan in planner.plan_all(CIRCUMSTANCES).plans
+        for placement in plan.placements
+    )
+    for c, (places, value) in enumerate(controllers):
+        floor = floor_of(value, len(places)) if value is not None else 0
+        assert floor is not None
+        on_demand = sum(place != "s" for place in places)
+        assert moved[f"c{c}"] == 0 or on_demand - moved[f"c{c}"] >= floor
