@@ -27,10 +27,12 @@ from predicates.unreadable import Unreadable, pod_node_name
 
 #: Prefixes of the pod annotations that are read; all others are dropped.
 POD_ANNOTATIONS: Final = (
+    "autoscaling.cast.ai/removal-disabled",
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
     "batch.kubernetes.io/job-index-failure-count",
     "controller.kubernetes.io/pod-deletion-cost",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "kubernetes.io/config.mirror",
     "spot-rescheduler/",
 )

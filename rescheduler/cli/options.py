@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, Option, Parsed
 from rescheduler.errors import UsageError
+from rescheduler.planning.namespaces import namespace_scope, parse_names
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers import BACKENDS
@@ -36,6 +38,7 @@ Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
 
 _POLICY: Final = Policy()
+NAMES: Final = Parsed(parse_names, "names", UsageError)
 NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
 
 
@@ -63,7 +66,15 @@ def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Dec
 _ANY: Final = "*"
 
 
-def _policy(planning_timeout: timedelta, move_jobs: str, scheduler_names: tuple[str, ...], **values: Any) -> Policy:
+def _policy(
+    planning_timeout: timedelta,
+    move_jobs: str,
+    scheduler_names: tuple[str, ...],
+    namespaces: tuple[tuple[str, ...], ...],
+    exclude_namespaces: tuple[tuple[str, ...], ...],
+    namespace_selector: str,
+    **values: Any,
+) -> Policy:
     if values["on_demand_label"].same_as(values["spot_label"]):
         raise UsageError(
             f"--on-demand-node-label and --spot-node-label are both {values['spot_label']}: expected two labels"
@@ -74,6 +85,7 @@ def _policy(planning_timeout: timedelta, move_jobs: str, scheduler_names: tuple[
         planning_timeout=planning_timeout.total_seconds(),
         move_jobs=MoveJobs(move_jobs),
         scheduler_names=() if _ANY in scheduler_names else scheduler_names,
+        namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
         **values,
     )
 
@@ -117,6 +129,34 @@ policy_options = group(
             default=True,
             help="Do not drain nodes with kube-system pods that have no PodDisruptionBudget (DaemonSet pods are "
             "ignored). As in Cluster Autoscaler.",
+        ),
+        Option(
+            "--skip-single-replicas",
+            Bool(),
+            default=False,
+            help="Do not drain nodes with a pod that is the only one of its controller, because it is interrupted "
+            "until its replacement runs.",
+        ),
+        Option(
+            "--namespaces",
+            NAMES,
+            multiple=True,
+            metavar="NAME,…",
+            help="Only evict pods of these namespaces; a pod of another one blocks its node. Repeatable. Default: all.",
+        ),
+        Option(
+            "--exclude-namespaces",
+            NAMES,
+            multiple=True,
+            metavar="NAME,…",
+            help="Do not evict pods of these namespaces; such a pod blocks its node. Repeatable.",
+        ),
+        Option(
+            "--namespace-selector",
+            default="",
+            metavar="SELECTOR",
+            help="Only evict pods of namespaces with these labels, such as team=web,!critical. A pod of another "
+            "namespace blocks its node. Default: all.",
         ),
         Option(
             "--min-on-demand-nodes",

@@ -40,6 +40,16 @@ from rescheduler.settings import (
 ADDRESS: Final = Parsed(ListenAddress.parse, "host:port", UsageError)
 SECOND: Final = timedelta(seconds=1)
 
+
+class WindowType(Parsed):
+    """A drain window. In the environment, windows are separated by semicolons, because they contain spaces."""
+
+    envvar_list_splitter = ";"
+
+    def __init__(self) -> None:
+        super().__init__(parse_window, "window", UsageError)
+
+
 #: Flags of glog and of old deployments. They are accepted and ignored.
 IGNORED: Final = (
     "--logtostderr",
@@ -187,12 +197,13 @@ def ignored_options(command: Any) -> Any:
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
 @Option(
     "--drain-window",
-    Parsed(parse_window, "window", UsageError),
+    WindowType(),
     to="drain_windows",
     multiple=True,
     metavar="WINDOW",
     help="When drains may start: [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm', or "
-    "'22:00-06:00' (every day, UTC). Repeatable. A drain that has started is finished. Default: always.",
+    "'22:00-06:00' (every day, UTC). Repeatable; in the environment separated by semicolons. A drain that has started "
+    "is finished. Default: always.",
 )
 @price_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")

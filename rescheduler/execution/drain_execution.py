@@ -157,9 +157,13 @@ class DrainExecution:
         return Stop(cause, detail)
 
     def _is_paused(self) -> bool:
-        """Return whether a pause stops the drain. A removal that an earlier process ordered only stops evictions."""
-        self._paused = self._paused or self._run_state.paused
-        return bool(self._paused) and (self._drain.ordered_at is None or self._drain.phase in EVICTIONS_SENT)
+        """Return whether a pause stops the drain.
+
+        A removal that was ordered before is followed, unless pods were scheduled to the node since and are evicted.
+        """
+        self._paused, drain = self._paused or self._run_state.paused, self._drain
+        evicts = drain.phase in EVICTIONS_SENT and (drain.waiting or drain.victims)
+        return bool(self._paused) and (drain.ordered_at is None or bool(evicts))
 
     def _next_result(self) -> Event | None:
         """Return the event of the next result that has one."""

@@ -14,6 +14,7 @@ from predicates.objects import Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.replica_floors import OwnerKey, RemainingReplicas
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -86,24 +87,35 @@ class RemainingDisruptions:
     budgets: Budgets
     too_slow: TooSlow | None = None
     spent: dict[str, int] = field(default_factory=dict)
+    replicas: RemainingReplicas | None = None  #: None: no controller keeps replicas on on-demand nodes
 
     def reserve(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Reserve an eviction for each of *pods*, or for none of them.
+        """Reserve an eviction, and a replica that leaves on-demand nodes, for each of *pods*, or for none of them.
 
         Return the blockers, empty if all were reserved.
         """
-        wanted, blockers = self._wanted(pods)
+        wanted, groups, blockers = self._checked(tuple(pods))
         if not blockers:
             for key, guarded in wanted.items():
                 self.spent[key] = self.spent.get(key, 0) + len(guarded)
+            if self.replicas is not None and groups:
+                self.replicas.take(groups)
         return blockers
 
     def lacking(self, pods: Iterable[Pod]) -> list[Blocker]:
         """Return the blockers of :meth:`reserve`, without reserving anything."""
-        return self._wanted(pods)[1]
+        return self._checked(tuple(pods))[2]
+
+    def _checked(self, pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], dict[OwnerKey, list[Pod]], list[Blocker]]:
+        """Return the pods that need an eviction, by budget; those whose controllers keep replicas; and the blockers."""
+        wanted, blockers = self._wanted(pods)
+        groups = self.replicas.groups(pods) if self.replicas is not None else {}
+        if self.replicas is not None and groups:
+            blockers += self.replicas.blockers(groups)
+        return wanted, groups, blockers
 
     def _wanted(self, pods: Iterable[Pod]) -> tuple[dict[str, list[Pod]], list[Blocker]]:
-        """Return the pods that need an eviction, by budget, and the blockers."""
+        """Return the pods that need an eviction, by budget, and the blockers of budgets."""
         wanted: dict[str, list[Pod]] = {}
         blockers = []
         keys_of = self.budgets.of
@@ -127,7 +139,8 @@ class RemainingDisruptions:
 
     def copy(self) -> "RemainingDisruptions":
         """Return an independent copy, for a tentative reservation."""
-        return RemainingDisruptions(self.budgets, self.too_slow, dict(self.spent))
+        replicas = self.replicas.copy() if self.replicas is not None else None
+        return RemainingDisruptions(self.budgets, self.too_slow, dict(self.spent), replicas)
 
     def _is_free(self, key: str) -> bool:
         """Return whether unready pods may be evicted without using the budget.

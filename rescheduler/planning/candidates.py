@@ -11,9 +11,10 @@ from predicates.filters import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.drainability import DO_NOT_DISRUPT
+from rescheduler.planning.drainability import DO_NOT_DISRUPT, instant
 from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
+from rescheduler.planning.opt_outs import node_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
 
@@ -108,6 +109,10 @@ def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     return None
 
 
+def _opted_out(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    return node_opt_out(node, instant(node.metadata.creation_timestamp), circumstances.now)
+
+
 def control_plane_label(node: Node) -> str:
     """Return the label that marks *node* as part of the control plane, or "" if it has none."""
     return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
@@ -168,7 +173,7 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 #: In the order in which they are applied. All blockers are reported, not only the first.
-NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _control_plane, _own, _leaving, _not_ready, _cooling)
+NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _opted_out, _control_plane, _own, _leaving, _not_ready, _cooling)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:

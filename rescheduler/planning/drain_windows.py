@@ -85,7 +85,7 @@ def parse_window(text: str) -> DrainWindow:
     start, end = time(int(start_hour), int(start_minute)), time(int(end_hour or 0), int(end_minute or 0))
     if start == end and end_hour is not None:
         raise UsageError(f"drain window {text!r}: it starts and ends at {start:%H:%M}; for whole days use 00:00-24:00")
-    return DrainWindow(text, days, start, end, _zone(words[1] if len(words) > 1 else "UTC", text))
+    return DrainWindow(text.strip(), days, start, end, _zone(words[1] if len(words) > 1 else "UTC", text))
 
 
 def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:

@@ -5,15 +5,17 @@ Autoscaler's rules (``simulator/drainability/rules``), so that annotations have 
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Pod, PodClass, Volume
 from rescheduler import durations
+from rescheduler.planning.opt_outs import annotated_opt_out, labelled_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
+from rescheduler.planning.replica_floors import OwnerCounts, single_replica
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -45,6 +47,8 @@ class Context:
     #: UIDs of pods that the current drain has evicted. The drain waits for them; other terminating pods block the node.
     evicted: Collection[str] = frozenset()
     waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
+    counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
     #: Cache by class and kind of owner, for pods whose fate depends on nothing else.
     fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
 
@@ -63,15 +67,16 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
     kind = pod.cls, pod.owner.kind if pod.owner is not None else None
     if (known := context.fates.get(kind)) is None:
         result = _first_result(_WITHOUT_ANNOTATIONS, pod, context)
-        if isinstance(result, Blocker) or _is_uncacheable(pod):  # Not cached: a blocker names the pod.
+        if isinstance(result, Blocker) or _is_uncacheable(pod, context):  # Not cached: a blocker names the pod.
             return result
         known = context.fates[kind] = result
     return known
 
 
-def _is_uncacheable(pod: Pod) -> bool:
-    """Return whether the result depends on the pod's UID or its owner's API group, and cannot be cached."""
-    return pod.cls.terminating or (pod.owner is not None and pod.owner.kind == "Job")
+def _is_uncacheable(pod: Pod, context: Context) -> bool:
+    """Return whether the result depends on the pod's UID or on its owner, and cannot be cached."""
+    by_owner = pod.owner is not None and (pod.owner.kind == "Job" or context.policy.skip_single_replicas)
+    return pod.cls.terminating or by_owner
 
 
 def _first_result(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
@@ -103,6 +108,28 @@ def _terminating(pod: Pod, context: Context) -> RuleResult:
         return Fate.LEAVES
     until = "" if ends is None else f" (grace period until {ends:%Y-%m-%dT%H:%M:%SZ})"
     return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the drain waits until it is gone", pod.key)
+
+
+def _namespace_excluded(pod: Pod, context: Context) -> RuleResult:
+    scope = context.policy.namespaces
+    if scope.everything or not (why := scope.why_excluded(pod.namespace, context.namespace_labels(pod.namespace))):
+        return None
+    return Blocker(Reason.NAMESPACE_EXCLUDED, why, pod.key)
+
+
+def _annotated(pod: Pod, context: Context) -> RuleResult:
+    return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), context.now)
+
+
+def _labelled(pod: Pod, _: Context) -> RuleResult:
+    return labelled_opt_out(pod)
+
+
+def _single_replica(pod: Pod, context: Context) -> RuleResult:
+    """Block the only pod of a controller. Once a drain has evicted pods, their replacements may still be missing."""
+    if not context.policy.skip_single_replicas or context.counts is None or context.evicted:
+        return None
+    return single_replica(pod, context.counts)
 
 
 def _not_safe_to_evict(pod: Pod, _: Context) -> RuleResult:
@@ -214,11 +241,15 @@ def _local_storage(pod: Pod, context: Context) -> RuleResult:
 RULES: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
+    _namespace_excluded,
     _not_safe_to_evict,
     _do_not_disrupt,
+    _annotated,
+    _labelled,
     _other_scheduler,
     _job,
     _safe_to_evict,
+    _single_replica,
     _no_controller,
     _kube_system,
     _liqo_component,
@@ -230,8 +261,11 @@ RULES: Final[tuple[Rule, ...]] = (
 _WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
+    _namespace_excluded,
+    _labelled,
     _other_scheduler,
     _job,
+    _single_replica,
     _no_controller,
     _kube_system,
     _liqo_component,

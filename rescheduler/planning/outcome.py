@@ -31,6 +31,8 @@ class Reason(enum.StrEnum):
     UNREADABLE_OBJECT = "unreadable-object"
     BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
     PROVIDER_REFUSED = "provider-refused"
+    DO_NOT_DRAIN = "do-not-drain"
+    REMOVAL_DISABLED = "removal-disabled"  # also of a pod
     # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
@@ -50,6 +52,12 @@ class Reason(enum.StrEnum):
     POD_TERMINATING = "pod-terminating"
     POD_STUCK_TERMINATING = "pod-stuck-terminating"
     REPLICAS_NOT_READY = "replicas-not-ready"
+    NAMESPACE_EXCLUDED = "namespace-excluded"
+    DO_NOT_EVICT = "do-not-evict"
+    PREFER_NO_EVICTION = "prefer-no-eviction"
+    RESTRICT_SCALE_DOWN = "restrict-scale-down"
+    SINGLE_REPLICA = "single-replica"
+    MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
     # About the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"

@@ -113,7 +113,8 @@ class Planner:
         """Return whether the pods left on *node* fit on spot nodes together with the replacement pods of *due*.
 
         *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
-        Budgets are not checked here; the eviction API rejects evictions that they do not allow.
+        Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
+        on on-demand nodes are.
         """
         shared = self._drain_round(circumstances, evicted)
         examined = examine(node, shared)
@@ -122,6 +123,8 @@ class Planner:
             return rejection(examined, shared.remaining())
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
+        if blockers := shared.floors(gone, left):
+            return Rejected(node, tuple(blockers))
         self._filters.refresh(pod.cls for pod in (*left, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port

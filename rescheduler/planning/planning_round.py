@@ -1,21 +1,23 @@
 """The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from predicates.filters import Filters
+from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
 from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.minimum import Minimum, minimum
-from rescheduler.planning.outcome import Planning, Verdict
+from rescheduler.planning.outcome import Blocker, Planning, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.pins import Pins
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unreadable import UnreadableObjects
 
@@ -36,10 +38,18 @@ class PlanningRound:
     steps: Steps
     left_out: UnreadableObjects
     pins: Pins
+    counts: OwnerCounts
 
     def remaining(self) -> RemainingDisruptions:
-        """Return the evictions that the budgets allow before any plan uses them."""
-        return RemainingDisruptions(self.budgets, self.steps.too_slow if self.policy.budgets_in_steps else None)
+        """Return the evictions that budgets and controllers allow before any plan uses them."""
+        too_slow = self.steps.too_slow if self.policy.budgets_in_steps else None
+        return RemainingDisruptions(self.budgets, too_slow, replicas=RemainingReplicas(self.counts))
+
+    def floors(self, gone: Iterable[Pod], left: Iterable[Pod]) -> list[Blocker]:
+        """Return why *left* must not follow the pods that are *gone* to spot nodes: their controllers keep replicas."""
+        remaining = RemainingReplicas(self.counts)
+        remaining.take(remaining.groups([pod for pod in gone if not pod.cls.terminating]))
+        return remaining.blockers(remaining.groups(left))
 
     def effort(self, nodes: int = 1) -> Effort:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
@@ -58,12 +68,18 @@ def new_round(
     node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
+    counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
+
+    def namespace_labels(name: str) -> Mapping[str, str]:
+        namespace = snapshot.of("Namespace").get(name)
+        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
+
     return PlanningRound(
         snapshot=snapshot,
         policy=policy,
         groups=node_groups,
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        context=Context(policy, circumstances.now, budgets.guards),
+        context=Context(policy, circumstances.now, budgets.guards, namespace_labels=namespace_labels, counts=counts),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
@@ -71,4 +87,5 @@ def new_round(
         steps=Steps(snapshot, budgets, policy),
         left_out=left_out,
         pins=Pins(snapshot, node_groups.spot_rows),
+        counts=counts,
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.drain_windows import DrainWindow
+from rescheduler.planning.namespaces import ALL_NAMESPACES, NamespaceScope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
 
@@ -52,6 +53,8 @@ class Policy:
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: schedulers whose pods may be evicted; empty means all
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
     max_graceful_termination: float = 120.0  #: upper limit of a pod's grace period, in seconds
+    namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted
+    skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
 
 

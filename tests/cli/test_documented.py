@@ -32,7 +32,7 @@ def test_defaults_of_the_flags() -> None:
         option.opts[0]: _written(option.default) for option in command.params if isinstance(option, click.Option)
     }
     assert documented == {flag: options[flag] for flag in documented}
-    assert len(rows) == 28
+    assert len(rows) == 29
 
 
 @pytest.mark.parametrize("documented", [command, plan_command, explain_command], ids=lambda named: named.name)

@@ -11,6 +11,8 @@ import pytest
 
 from rescheduler import cli
 from rescheduler.housekeeping import composition
+from rescheduler.planning.drain_windows import parse_window
+from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.original import original_policy
 from rescheduler.planning.policy import MoveJobs, Policy
@@ -122,6 +124,17 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(scheduler_names=("default-scheduler", "mine")),
     ),
     "one other scheduler": ("--scheduler-name=mine", 1, Policy(scheduler_names=("mine",))),
+    "namespaces": (
+        "--namespaces=web,shop --namespaces=ci --exclude-namespaces=data --namespace-selector=team,!critical",
+        1,
+        Policy(namespaces=namespace_scope(["web", "shop", "ci"], ["data"], "team,!critical")),
+    ),
+    "single replicas": ("--skip-single-replicas", 1, Policy(skip_single_replicas=True)),
+    "windows": (
+        "--drain-window=22:00-06:00 --drain-window=10:00-11:00",
+        1,
+        Policy(drain_windows=(parse_window("22:00-06:00"), parse_window("10:00-11:00"))),
+    ),
     "a kubeconfig": ("--kubeconfig=k --context=c", 0, ApiServerConnection("k", "c", in_cluster=False)),
     "a context alone": ("--context=c", 0, ApiServerConnection(None, "c", in_cluster=False)),
     "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, ApiServerConnection("k", in_cluster=False)),
@@ -213,6 +226,18 @@ def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypa
     assert running.pod_name == "mover-0"
     assert (running.timing.node_drain_delay, running.dry_run, logs) == (timedelta(hours=1), True, Logging(1))
     assert policy.on_demand_label == NodeLabels.parse("od=yes")
+
+
+def test_windows_and_namespaces_in_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCHEDULER_DRAIN_WINDOW", "Mon-Fri 09:00-17:00 Europe/Stockholm; Sat 10:00-12:00")
+    monkeypatch.setenv("RESCHEDULER_EXCLUDE_NAMESPACES", "web,shop ci")
+    assert status("run") == 0
+    policy = given[0][1]
+    assert [window.text for window in policy.drain_windows] == [
+        "Mon-Fri 09:00-17:00 Europe/Stockholm",
+        "Sat 10:00-12:00",
+    ]
+    assert policy.namespaces == namespace_scope((), ["web", "shop", "ci"])
 
 
 WRONG: dict[str, tuple[str, str]] = {

@@ -101,6 +101,22 @@ def test_a_machine_that_was_ordered_away_is_still_removed() -> None:
         assert len(here.of(DrainStarted)) == 1
 
 
+def test_pods_that_were_scheduled_to_a_node_whose_machine_was_ordered_away_are_not_evicted_during_a_pause() -> None:
+    with world(*CLUSTER) as here:
+        provider = ScriptedProvider([Accepted("terminating")])
+        here.loop(provider=provider).round()
+        orders = len(provider.orders)
+        here.add(pod("late-1", "od-1", tolerations=[{"operator": "Exists"}]))
+        here.paused = PAUSE
+        here.stop_at(here.now + 5 * MINUTE)
+        here.loop(provider=provider).run()
+        assert ([write for write in here.writes if write == ("evict", "late-1")], len(provider.orders)) == ([], orders)
+        here.paused, here.stopping = "", False
+        here.stop_at(here.now + 5 * MINUTE)
+        here.loop(provider=provider).run()
+        assert ("evict", "late-1") in here.writes
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_drains_start_only_in_a_window(dry_run: bool) -> None:
     """The world starts at 12:00 UTC on 1 January 2026, a Thursday."""

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from tests.invariants.objects import SeenPod, SeenWorkload
@@ -11,6 +12,14 @@ from tests.invariants.rules import Rules
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+
+#: Annotations and labels that forbid an eviction if their value is "true".
+FORBIDDING_ANNOTATIONS: Final = (
+    "spot-rescheduler/do-not-evict",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+    "autoscaling.cast.ai/removal-disabled",
+)
+FORBIDDING_LABELS: Final = ("spotinst.io/restrict-scale-down", "autoscaling.cast.ai/removal-disabled")
 
 _GO_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -23,8 +32,8 @@ def forbidden(pod: SeenPod, at: datetime, now: Replay, rules: Rules) -> str:
         return "it belongs to its node (mirror pod or DaemonSet)"
     if annotations.get(SAFE_TO_EVICT) in ("false", "on-completion"):
         return f"it has {SAFE_TO_EVICT}: {annotations[SAFE_TO_EVICT]}"
-    if _is_protected(pod, at):
-        return f"it has {DO_NOT_DISRUPT}: {annotations[DO_NOT_DISRUPT]}"
+    if opt_out := _opted_out(pod, at):
+        return f"it has {opt_out}: {annotations.get(opt_out, 'true')}"
     if rules.scheduler_names and pod.spec.scheduler_name not in rules.scheduler_names:
         return f"it has the scheduler {pod.spec.scheduler_name}"
     if job := _fails_job(pod, now):
@@ -42,6 +51,15 @@ def _unguarded(pod: SeenPod, now: Replay, rules: Rules) -> str:
     allowed = pod.metadata.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
     local = [volume.name for volume in pod.spec.volumes if _is_local(volume) and volume.name not in allowed]
     return f"its local volume {local[0]} would be lost" if local and rules.skip_local_storage else ""
+
+
+def _opted_out(pod: SeenPod, at: datetime) -> str:
+    """Return the annotation or label that forbids the eviction, or ""."""
+    if _is_protected(pod, at):
+        return DO_NOT_DISRUPT
+    annotated = (key for key in FORBIDDING_ANNOTATIONS if pod.metadata.annotations.get(key) == "true")
+    labelled = (key for key in FORBIDDING_LABELS if pod.metadata.labels.get(key) == "true")
+    return next(chain(annotated, labelled), "")
 
 
 def _is_local(volume: object) -> bool:

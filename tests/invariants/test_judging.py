@@ -134,6 +134,13 @@ def opted_out_before_the_lag(script: HistoryScript) -> None:
     script.evict("web-0")
 
 
+def opted_out_of_this_program(script: HistoryScript) -> None:
+    script.pod("web-0", annotations={"spot-rescheduler/do-not-evict": "true"})
+    script.after(6)
+    script.mark()
+    script.evict("web-0")
+
+
 def opted_out_within_the_lag(script: HistoryScript) -> None:
     script.after(6)
     script.mark()
@@ -204,6 +211,7 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     terminated_without_a_mark: {6},
     terminated_empty: set(),
     opted_out_before_the_lag: {3},
+    opted_out_of_this_program: {3},
     opted_out_within_the_lag: set(),
     evicted_from_an_unmarked_node: {3},
     two_drains_at_once: {4},

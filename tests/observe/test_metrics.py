@@ -76,6 +76,14 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "no answer": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED), "evictions_total", {"result": "failed", "code": ""}, 1,
     ),
+    "a pause": (Held(Waiting.PAUSED, "x"), "cooldown_active", {"kind": "paused"}, 1),
+    "another wait": (Held(Waiting.PENDING_PODS, "x"), "cooldown_active", {"kind": "paused"}, 0),
+    "outside of all windows": (
+        Held(Waiting.OUTSIDE_DRAIN_WINDOW, "x"),
+        "cooldown_active",
+        {"kind": "outside-drain-window"},
+        1,
+    ),
     "who leads": (LeadershipChanged(leading=True), "leader", {}, 1),
     "who waits": (LeadershipChanged(leading=False), "leader", {}, 0),
     "a good round": (RoundEnded(NOW, 0.3, succeeded=True), "last_success_timestamp_seconds", {}, NOW.timestamp()),

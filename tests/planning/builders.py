@@ -25,13 +25,17 @@ Manifest = dict[str, Any]
 def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **more: Any) -> Manifest:
     """Return a Ready node.
 
-    *more* accepts ``labels``, ``annotations``, ``taints``, ``unschedulable``, ``ready`` and additional ``conditions``.
+    *more* accepts ``labels``, ``annotations``, ``created``, ``taints``, ``unschedulable``, ``ready`` and additional
+    ``conditions``.
     """
     labels = {role: "", HOST: name, ZONE: zone} | more.get("labels", {})
+    meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": more.get("annotations", {})}
+    if created := more.get("created"):
+        meta["creationTimestamp"] = created
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": more.get("annotations", {})},
+        "metadata": meta,
         "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "16Gi", "pods": str(pods)},

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import MoveJobs, Policy
@@ -12,6 +13,10 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod,
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 QUIET = "karpenter.sh/do-not-disrupt"
+STAY = "spot-rescheduler/do-not-evict"
+DESCHEDULER = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+OCEAN = "spotinst.io/restrict-scale-down"
+CAST_AI = "autoscaling.cast.ai/removal-disabled"
 KUBELET = {"offloading.liqo.io/component": "virtual-kubelet"}
 SCRATCH = [{"name": "scratch", "emptyDir": {}}]
 
@@ -106,6 +111,65 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "do-not-disrupt for a negative time": ({"annotations": {QUIET: "-1h"}}, Policy(), {"p": "s"}),
     "do-not-disrupt for longer than Go can count": ({"annotations": {QUIET: "99999999h"}}, Policy(), {"p": "s"}),
     "do-not-disrupt for no time at all is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
+    "our own opt-out": ({"annotations": {STAY: "true"}}, Policy(), ["do-not-evict"]),
+    "our own opt-out, and annotated as safe to evict": (
+        {"annotations": {STAY: "true", SAFE: "true"}},
+        Policy(),
+        ["do-not-evict"],
+    ),
+    "our own opt-out, off": ({"annotations": {STAY: "false"}}, Policy(), {"p": "s"}),
+    "our own opt-out for a time that runs": (
+        {"annotations": {STAY: "3h500ms"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
+        Policy(),
+        ["do-not-evict"],
+    ),
+    "our own opt-out for a time that is over": (
+        {"annotations": {STAY: "3h"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "our own opt-out for a time with an unknown start": ({"annotations": {STAY: "3h"}}, Policy(), ["do-not-evict"]),
+    "our own opt-out, unreadable": ({"annotations": {STAY: "yes"}}, Policy(), ["do-not-evict"]),
+    "Descheduler's opt-out": ({"annotations": {DESCHEDULER: "true"}}, Policy(), ["prefer-no-eviction"]),
+    "Descheduler's opt-out without a value": ({"annotations": {DESCHEDULER: ""}}, Policy(), ["prefer-no-eviction"]),
+    "Descheduler's opt-out, off": ({"annotations": {DESCHEDULER: "false"}}, Policy(), {"p": "s"}),
+    "Spot Ocean's opt-out": ({"labels": {OCEAN: "true"}}, Policy(), ["restrict-scale-down"]),
+    "Spot Ocean's opt-out, off": ({"labels": {OCEAN: "false"}}, Policy(), {"p": "s"}),
+    "Spot Ocean's opt-out on a pod with annotations": (
+        {"labels": {OCEAN: "true"}, "annotations": {"team": "web"}},
+        Policy(),
+        ["restrict-scale-down"],
+    ),
+    "CAST AI's opt-out": ({"annotations": {CAST_AI: "true"}}, Policy(), ["removal-disabled"]),
+    "CAST AI's opt-out as a label": ({"labels": {CAST_AI: "true"}}, Policy(), ["removal-disabled"]),
+    "CAST AI's opt-out, off": ({"annotations": {CAST_AI: "false"}}, Policy(), {"p": "s"}),
+    "a DaemonSet pod with an opt-out": ({"owner": "DaemonSet", "annotations": {STAY: "true"}}, Policy(), {}),
+    "a namespace that is not named": ({}, Policy(namespaces=namespace_scope(["web"], ())), ["namespace-excluded"]),
+    "a namespace that is named": ({}, Policy(namespaces=namespace_scope(["default"], ())), {"p": "s"}),
+    "an excluded namespace": ({}, Policy(namespaces=namespace_scope((), ["default"])), ["namespace-excluded"]),
+    "an excluded namespace, and annotated as safe to evict": (
+        {"annotations": {SAFE: "true"}},
+        Policy(namespaces=namespace_scope((), ["default"])),
+        ["namespace-excluded"],
+    ),
+    "another namespace is excluded": ({}, Policy(namespaces=namespace_scope((), ["web"])), {"p": "s"}),
+    "a DaemonSet pod of an excluded namespace": (
+        {"owner": "DaemonSet"},
+        Policy(namespaces=namespace_scope((), ["default"])),
+        {},
+    ),
+    "a namespace without labels of its own has its name as a label": (
+        {},
+        Policy(namespaces=namespace_scope((), (), "kubernetes.io/metadata.name!=default")),
+        ["namespace-excluded"],
+    ),
+    "a single replica": ({}, Policy(skip_single_replicas=True), ["single-replica"]),
+    "a single replica, guard off": ({}, Policy(), {"p": "s"}),
+    "a single replica that its owner calls safe": (
+        {"annotations": {SAFE: "true"}},
+        Policy(skip_single_replicas=True),
+        {"p": "s"},
+    ),
     "no controller": ({"owner": None}, Policy(), ["no-controller"]),
     "no controller, but --delete-non-replicated-pods": (
         {"owner": None},
@@ -231,6 +295,19 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
         ["scale-down-disabled"],
     ),
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, ["node-do-not-disrupt"]),
+    "our own opt-out": ({"annotations": {"spot-rescheduler/do-not-drain": "true"}}, ["do-not-drain"]),
+    "our own opt-out, off": ({"annotations": {"spot-rescheduler/do-not-drain": "false"}}, {"p": "s"}),
+    "our own opt-out, unreadable": ({"annotations": {"spot-rescheduler/do-not-drain": "soon"}}, ["do-not-drain"]),
+    "our own opt-out for a time that runs": (
+        {"annotations": {"spot-rescheduler/do-not-drain": "4h"}, "created": "2026-01-01T09:00:00Z"},
+        ["do-not-drain"],
+    ),
+    "our own opt-out for a time that is over": (
+        {"annotations": {"spot-rescheduler/do-not-drain": "3h"}, "created": "2026-01-01T09:00:00Z"},
+        {"p": "s"},
+    ),
+    "CAST AI's opt-out": ({"annotations": {CAST_AI: "true"}}, ["removal-disabled"]),
+    "CAST AI's opt-out as a label": ({"labels": {CAST_AI: "true"}}, ["removal-disabled"]),
     "control plane": ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, ["control-plane"]),
     "not Ready": ({"ready": "Unknown"}, ["node-not-ready"]),
     "being removed by the autoscaler": (

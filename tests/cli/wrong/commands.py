@@ -12,7 +12,12 @@ COMMANDS: dict[str, Wrong] = {
     "a flag of nobody, plan": wrong("plan --nothing", "--nothing"),
     "a flag of nobody, explain": wrong("explain --nothing", "--nothing"),
     "a flag of nobody, resume": wrong("resume --nothing", "--nothing"),
-    "nothing to resume": wrong("resume", "--waive"),
+    "a pause without a duration": wrong("pause --for=soon", "--for", "'soon'"),
+    "a window without an end": wrong("run --drain-window=09:00", "--drain-window", "'09:00'"),
+    "a window in the environment": wrong(
+        "run", "--drain-window", "'now'", environ={"RESCHEDULER_DRAIN_WINDOW": "10:00-11:00;now"}
+    ),
+    "a namespace in both lists": wrong("plan --namespaces=a --exclude-namespaces=a", "--exclude-namespaces", "'a'"),
     "a waiver of no controller": wrong("resume --waive=web", "'web'"),
     "a pause that shrinks": wrong("run --failure-pause-max=1m", "--failure-pause-max=1m", "--failure-pause=10m"),
     "a flag of nobody, proxy": wrong("proxy --nothing", "--nothing"),

@@ -1,0 +1,92 @@
+"""The namespaces whose pods may be evicted. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from predicates.objects import LabelSelector, Requirement
+from predicates.selectors import EVERYTHING, Selector, compile_selector
+from rescheduler.errors import UsageError
+
+#: The label that the API server sets on each namespace.
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_COMMA: Final = re.compile(r",(?![^(]*\))")  # not within parentheses
+_SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
+_EXPECTED: Final = "expected requirements such as team=web, team!=ci, team, '!team' or 'team in (web, shop)'"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceScope:
+    """The namespaces whose pods may be evicted: those that are named, not excluded, and match the selector."""
+
+    included: frozenset[str] = frozenset()  #: names; empty: all
+    excluded: frozenset[str] = frozenset()
+    selector: Selector = EVERYTHING
+    selector_text: str = ""  #: the selector as it was given
+
+    @property
+    def everything(self) -> bool:
+        """Whether the pods of all namespaces may be evicted."""
+        return not (self.included or self.excluded) and self.selector.everything
+
+    def why_excluded(self, name: str, labels: Mapping[str, str]) -> str:
+        """Return why pods of the namespace *name* must not be evicted, or "". *labels* are those of the namespace."""
+        if name in self.excluded:
+            return f"--exclude-namespaces contains its namespace {name}"
+        if self.included and name not in self.included:
+            return f"--namespaces does not contain its namespace {name}"
+        if not self.selector.matches({NAME_LABEL: name, **labels}):
+            return f"its namespace {name} does not match --namespace-selector={self.selector_text}"
+        return ""
+
+
+ALL_NAMESPACES: Final = NamespaceScope()
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse names of namespaces, separated by commas. Raises UsageError."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"namespace {name!r}: expected at most 63 lower-case letters, digits and '-'")
+    return names
+
+
+def parse_selector(text: str) -> Selector:
+    """Parse a label selector in the syntax of ``kubectl --selector``. Raises UsageError."""
+    requirements = tuple(_requirement(part.strip(), text) for part in _COMMA.split(text))
+    selector = compile_selector(LabelSelector(match_expressions=requirements))
+    if selector.error:
+        raise UsageError(f"label selector {text!r}: {selector.error}")
+    return selector
+
+
+def namespace_scope(included: Iterable[str], excluded: Iterable[str], selector: str = "") -> NamespaceScope:
+    """Return the scope for these names and the label selector; "" matches all namespaces.
+
+    Raises UsageError if a namespace is both included and excluded.
+    """
+    scope = NamespaceScope(
+        frozenset(included), frozenset(excluded), parse_selector(selector) if selector else EVERYTHING, selector
+    )
+    if both := scope.included & scope.excluded:
+        raise UsageError(f"namespace {min(both)!r}: expected in --namespaces or in --exclude-namespaces, not in both")
+    return scope
+
+
+def _requirement(part: str, text: str) -> Requirement:
+    if named := _SET.fullmatch(part):
+        key, operator, values = named.groups()
+        listed = tuple(value.strip() for value in values.split(","))
+        return Requirement(key=key, operator="In" if operator == "in" else "NotIn", values=listed)
+    for sign, operator in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
+        key, found, value = part.partition(sign)
+        if found:
+            return Requirement(key=key.strip(), operator=operator, values=(value.strip(),))
+    key = part.removeprefix("!").strip()
+    if not key or " " in key or "(" in key:
+        raise UsageError(f"label selector {text!r}: {part!r}: {_EXPECTED}")
+    return Requirement(key=key, operator="DoesNotExist" if part.startswith("!") else "Exists")

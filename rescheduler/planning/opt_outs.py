@@ -1,0 +1,73 @@
+"""Annotations and labels by which people and other tools exempt nodes and pods. Pure."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from predicates.objects import Node, Pod
+from rescheduler import durations
+from rescheduler.planning.outcome import Blocker, Reason
+
+#: Our own: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no effect, and
+#: a value that cannot be read counts as ``true``.
+DO_NOT_DRAIN: Final = "spot-rescheduler/do-not-drain"
+DO_NOT_EVICT: Final = "spot-rescheduler/do-not-evict"
+
+#: Descheduler: its evictor only checks that the annotation exists.
+PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+#: Spot Ocean: a label of pods.
+RESTRICT_SCALE_DOWN: Final = "spotinst.io/restrict-scale-down"
+#: CAST AI: an annotation or a label, of nodes and of pods.
+REMOVAL_DISABLED: Final = "autoscaling.cast.ai/removal-disabled"
+
+
+def node_opt_out(node: Node, since: datetime | None, now: datetime) -> Blocker | None:
+    """Return why *node* is exempt from drains, or None. *since* is when it was created."""
+    value = node.metadata.annotations.get(DO_NOT_DRAIN)
+    if value is not None and (why := _own(DO_NOT_DRAIN, value, since, now)):
+        return Blocker(Reason.DO_NOT_DRAIN, why)
+    if kind := _with_removal_disabled(node.metadata.annotations.get, node.metadata.labels.get):
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the {kind} {REMOVAL_DISABLED}: "true"')
+    return None
+
+
+def annotated_opt_out(pod: Pod, since: datetime | None, now: datetime) -> Blocker | None:
+    """Return why *pod* is exempt from evictions by an annotation, or None. *since* is when it started."""
+    value = pod.annotations.get(DO_NOT_EVICT)
+    if value is not None and (why := _own(DO_NOT_EVICT, value, since, now)):
+        return Blocker(Reason.DO_NOT_EVICT, why, pod.key)
+    if pod.annotations.get(PREFER_NO_EVICTION, "false") != "false":
+        return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}", pod.key)
+    if pod.annotations.get(REMOVAL_DISABLED) == "true":
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the annotation {REMOVAL_DISABLED}: "true"', pod.key)
+    return None
+
+
+def labelled_opt_out(pod: Pod) -> Blocker | None:
+    """Return why *pod* is exempt from evictions by a label, or None."""
+    if pod.cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
+        return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"', pod.key)
+    if pod.cls.labels.get(REMOVAL_DISABLED) == "true":
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the label {REMOVAL_DISABLED}: "true"', pod.key)
+    return None
+
+
+def _with_removal_disabled(annotation: Callable[[str], str | None], label: Callable[[str], str | None]) -> str:
+    if annotation(REMOVAL_DISABLED) == "true":
+        return "annotation"
+    return "label" if label(REMOVAL_DISABLED) == "true" else ""
+
+
+def _own(key: str, value: str, since: datetime | None, now: datetime) -> str:
+    """Return why our annotation *key* applies at *now*, or ""."""
+    if value == "false":
+        return ""
+    if value == "true":
+        return f'it has the annotation {key}: "true"'
+    try:
+        period = timedelta(seconds=durations.seconds(value))
+    except ValueError:
+        return f'it has the annotation {key}: {value!r}, expected "true", "false" or a duration such as 4h'
+    if since is None:
+        return f"it has the annotation {key}: {value}, and its start is not known"
+    return f"{key}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}" if now < since + period else ""

@@ -1,0 +1,54 @@
+"""Usage errors of ``rescheduler pause`` and ``status``. Their effect is tested in tests/cluster/test_pause.py."""
+
+import pytest
+
+from rescheduler import cli
+
+WRONG = {
+    "no duration": (("pause", "--for=soon"), "'soon': expected a duration such as 10s, 2m30s, 1h or 500ms"),
+    "too short": (("pause", "--for=0"), "'0': expected at least 1s"),
+    "a negative duration": (("pause", "--for=-1h"), "'-1h': expected a duration"),
+    "a reason that is too long": (("pause", f"--reason={'x' * 257}"), "expected at most 256 characters"),
+    "an argument": (("pause", "2h"), "unexpected extra argument"),
+    "no valid name of a Lease": (("pause", "--lease-name=A"), "name 'A': expected lower-case letters"),
+    "no cluster": (("pause", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
+    "an unknown format": (("status", "-o", "wide"), "'wide' is not one of 'table', 'json', 'yaml'"),
+    "status, no cluster": (("status", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
+    "a window without a zone that exists": (
+        ("run", "--drain-window=09:00-10:00 Mars/Base"),
+        "drain window '09:00-10:00 Mars/Base': zone 'Mars/Base': expected a name of the IANA time zone database",
+    ),
+    "a namespace in both lists": (
+        ("run", "--namespaces=a,b", "--exclude-namespaces=b"),
+        "namespace 'b': expected in --namespaces or in --exclude-namespaces, not in both",
+    ),
+    "no name of a namespace": (("plan", "--exclude-namespaces=a,,b"), "namespace '': expected at most 63"),
+    "no selector": (("plan", "--namespace-selector=a b"), "label selector 'a b': 'a b': expected requirements such as"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), WRONG.values(), ids=WRONG)
+def test_usage_errors_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    out, error = capfd.readouterr()
+    assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("rescheduler")
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("pause", ("--for DURATION", "--reason TEXT", "survives restarts", "env var: RESCHEDULER_LEASE_NAME")),
+        ("status", ("-o, --output", "table|json|yaml", "default: 10m", "env var: RESCHEDULER_MEMORY_NAME")),
+        ("run", ("--drain-window WINDOW", "Europe/Stockholm", "--namespace-selector SELECTOR")),
+    ],
+)
+def test_help(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    page = " ".join(capfd.readouterr().out.split())
+    assert (ended.value.code, [word for word in words if word not in page]) == (0, [])

@@ -1,0 +1,139 @@
+"""A person pauses drains with the commands, on a real API server, judged by its objects and its audit log."""
+
+import json
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from devcluster.stages import NEVER, TERMINATE_AFTER
+from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
+from rescheduler.settings import LEASE
+from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, lease_holder, next_node, next_node_drained
+from tests.cluster.daemon import LEASE_PATH, Daemon, command, delete_stuck_pods, environment
+from tests.cluster.observer import Observer
+from tests.cluster.rendering import composed
+from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.replicas import NAMESPACE as SHIPPED
+
+#: From the pause to the last moment at which the node may have our marks. The leader reads its Lease every two seconds.
+SOON: Final = timedelta(seconds=10)
+
+
+def run(cluster: ControlPlane, *arguments: str, namespace: str = NAMESPACE, kubeconfig: Path | None = None) -> str:
+    """Run a command, by default with the credentials of an administrator, and return its output."""
+    done = subprocess.run(
+        command(*arguments, f"--kubeconfig={kubeconfig or cluster.kubeconfig}", f"--namespace={namespace}"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def status(cluster: ControlPlane) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(run(cluster, "status", "-o", "json"))
+    return state
+
+
+def lease(cluster: ControlPlane) -> Json:
+    found: Json = cluster.api.get(LEASE_PATH)
+    return found
+
+
+def annotations(cluster: ControlPlane) -> Json:
+    found: Json = lease(cluster)["metadata"].get("annotations", {})
+    return {key: text for key, text in found.items() if key in (PAUSED, PAUSE_REASON)}
+
+
+@pytest.fixture
+def slow(observer: Observer) -> None:
+    """Two drainable nodes; the first has a pod that does not terminate, so that its drain lasts."""
+    observer.nodes(2, 2)
+    stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})
+    observer.start_on(ONE, deployment("web", 2), stuck, pods=3)
+    next_node(observer)
+    observer.running(5)
+    observer.open_all()
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    with Daemon(cluster, *FLAGS) as daemon:
+        observer.eventually(observer.evictions, "an eviction")
+        told = run(cluster, "pause", "--reason=a release")
+        assert told == f"Lease {NAMESPACE}/{LEASE}: drains are paused: a release\n"
+        observer.wait_unmarked(SOON.total_seconds())
+        evicted = len(observer.evictions())
+        assert "default/next" not in observer.evicted()
+        delete_stuck_pods(cluster)
+        state = status(cluster)
+        assert state["leader"] == lease_holder(cluster)
+        assert state["paused"] == {"until": None, "reason": "a release", "unreadable": None}
+        assert state["draining"] == []
+        assert state["waiting"] == {"reason": "paused", "detail": "drains are paused: a release"}
+        observer.eventually(lambda: "DrainsPaused" in observer.events(LEASE), "the Event about the Lease")
+        assert "DrainCoolDown" not in observer.events(ONE)
+        daemon.kill(keep_lease=True)
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: lease_holder(cluster) != state["leader"], "the next leader")
+        observer.stays(lambda: (len(observer.evictions()), observer.marks()), (evicted, {}), seconds=10)
+        assert annotations(cluster) == {PAUSED: "true", PAUSE_REASON: "a release"}
+        assert run(cluster, "resume") == f"Lease {NAMESPACE}/{LEASE}: drains are no longer paused\n"
+        next_node_drained(observer)
+        assert annotations(cluster) == {}
+
+
+def test_a_pause_before_the_first_start_holds_drains_until_it_ends(cluster: ControlPlane, observer: Observer) -> None:
+    """The command creates the Lease without a holder, and the daemon acquires it."""
+    observer.nodes(1, 1)
+    cluster.apply([deployment("web", 2)])
+    observer.running(2)
+    observer.open_spot()
+    run(cluster, "pause", "--for=20s")
+    assert "holderIdentity" not in lease(cluster).get("spec", {})
+    end = annotations(cluster)[PAUSED]
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot nodes")
+        assert annotations(cluster) == {PAUSED: end}, "the daemon changed the annotation"
+    [first, *_] = sorted(observer.evictions(), key=lambda event: event.received)
+    assert f"{first.received:%Y-%m-%dT%H:%M:%SZ}" >= end
+
+
+def test_an_unreadable_pause_holds_drains_also_without_leader_election(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    observer.nodes(1, 1)
+    cluster.apply([deployment("web", 1)])
+    observer.running(1)
+    observer.open_spot()
+    run(cluster, "pause")
+    cluster.api.patch(LEASE_PATH, {"metadata": {"annotations": {PAUSED: "tomorrow"}}})
+    with Daemon(cluster, *FLAGS, "--leader-elect=false") as daemon:
+        observer.eventually(lambda: daemon.logged("drains are paused", reason="paused"), "the pause in the log")
+        observer.stays(lambda: (len(observer.evictions()), observer.marks()), (0, {}), seconds=5)
+        run(cluster, "resume")
+        observer.eventually(lambda: observer.kinds() == {"spot": 1}, "the pod on the spot node")
+        assert "holderIdentity" not in lease(cluster).get("spec", {})
+
+
+def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """The shipped permissions of the daemon are enough for them, also while another replica leads."""
+    with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
+        for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
+            told = f"Lease {SHIPPED}/{LEASE}: drains are paused"
+            assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{told}\n"
+            assert "Paused        until rescheduler resume\n" in run(cluster, "status", namespace=SHIPPED, **own)
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are no longer')}\n"
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are not')}\n"

@@ -1,0 +1,39 @@
+"""What a daemon leaves behind, judged by the API server, is listed in docs/operating.md."""
+
+from pathlib import Path
+
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from rescheduler.housekeeping.soft_taint import SOFT_TAINT
+from rescheduler.settings import LEASE, MEMORY_NAME
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import AGENT, Observer
+
+OURS = "spot-rescheduler"
+SECTION = (
+    (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8").partition("\n## Uninstall\n")[2]
+)
+
+#: Requests that create no object that stays, apart from Events, which expire.
+TEMPORARY = {"events", "pods/eviction", "selfsubjectaccessreviews"}
+
+
+def test_what_is_left_behind_is_listed(cluster: ControlPlane, observer: Observer) -> None:
+    observer.nodes(1, 1)
+    cluster.apply([deployment("web", 2)])
+    observer.running(2)
+    observer.open_spot()
+    with Daemon(cluster, *FLAGS, "--manage-soft-taint") as daemon:
+        observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot nodes")
+        observer.wait_unmarked()
+        daemon.terminate()
+        assert daemon.end() == 0
+    writes = observer.audit.writes(agent=AGENT)
+    assert {event.kind for event in writes if event.verb == "create"} - TEMPORARY == {"leases", "configmaps"}
+    nodes = cluster.api.items("/api/v1/nodes")
+    taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", ()) if OURS in taint["key"]}
+    annotations = {key for node in nodes for key in node["metadata"].get("annotations", {}) if OURS in key}
+    assert (taints, annotations) == ({SOFT_TAINT.key}, set())
+    for name in (f"delete lease {LEASE}`", f"delete configmap {MEMORY_NAME}`", f"--all {SOFT_TAINT.key}-`"):
+        assert name in SECTION

@@ -1,0 +1,136 @@
+"""The stored state of an installation, as JSON and as text."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rescheduler.cli.status import lines
+from rescheduler.draining.intent import Intent, Step
+from rescheduler.housekeeping.installation_status import Installation, InstallationStatus
+from rescheduler.kube.lease_object import lease_of
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.cooldowns import Cooldown, Cooldowns
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
+from rescheduler.planning.waits import Pause
+from tests.planning.builders import NOW
+
+WHERE = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
+SOON = NOW + timedelta(minutes=5)
+WEB = Debt(Controller("default", "Deployment", "web", "uid-web"), 2, 3)
+EARLIER = NOW - timedelta(minutes=4)
+
+
+def lease(holder: str = "", **annotations: str) -> Any:
+    text = ",".join(f'"{key}":"{value}"' for key, value in annotations.items())
+    spec = f'{{"holderIdentity":"{holder}","renewTime":"2026-01-01T11:59:58.000000Z"}}' if holder else "{}"
+    return lease_of(f'{{"metadata":{{"annotations":{{{text}}}}},"spec":{spec}}}'.encode())
+
+
+def status(**fields: Any) -> InstallationStatus:
+    return InstallationStatus(NOW, WHERE, **fields)
+
+
+BUSY = status(
+    lease=lease("pod-a_1", **{PAUSED: "2026-01-01T14:00:00Z", PAUSE_REASON: "a release"}),
+    memory=Memory(
+        drained_at=EARLIER,
+        debts=(OpenDebt("od-3", EARLIER, WEB),),
+        cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, SOON), "old": Cooldown("uid", 1, EARLIER)}),
+    ),
+    drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
+)
+
+AS_JSON = {
+    "installation": "kube-system/k8s-spot-rescheduler",
+    "leader": "pod-a_1",
+    "leaseRenewed": "2026-01-01T11:59:58.000000Z",
+    "paused": {"until": "2026-01-01T14:00:00Z", "reason": "a release", "unreadable": None},
+    "waiting": {"reason": "paused", "detail": "drains are paused until 2026-01-01T14:00:00Z: a release"},
+    "draining": [
+        {"node": "od-1", "step": "draining", "since": "2026-01-01T11:56:00Z", "holder": "pod-a_1"},
+        {"node": "od-9", "step": None, "since": None, "holder": None},
+    ],
+    "coolingDown": [
+        {"node": "od-2", "until": "2026-01-01T12:05:00Z", "failures": 2, "reason": "cooling-down", "detail": ""}
+    ],
+    "owed": [
+        {
+            "controller": "default/Deployment/web",
+            "pods": 3,
+            "ready": 2,
+            "node": "od-3",
+            "since": "2026-01-01T11:56:00Z",
+        }
+    ],
+    "lastDrain": "2026-01-01T11:56:00Z",
+}
+
+TEXT = """\
+Installation  kube-system/k8s-spot-rescheduler
+Leader        pod-a_1, renewed 2026-01-01T11:59:58.000000Z
+Paused        until 2026-01-01T14:00:00Z: a release
+Waiting       paused: drains are paused until 2026-01-01T14:00:00Z: a release
+Last drain    2026-01-01T11:56:00Z
+Draining      od-1: draining since 2026-01-01T11:56:00Z by pod-a_1
+              od-9: its mark cannot be read
+Cooling down  od-2: until 2026-01-01T12:05:00Z after 2 failures
+Owed          default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T11:56:00Z"""
+
+EMPTY_TEXT = """\
+Installation  kube-system/k8s-spot-rescheduler
+Leader        none
+Paused        no
+Waiting       no reason stored
+Last drain    none
+Draining      none
+Cooling down  none
+Owed          none"""
+
+
+def test_everything_as_json() -> None:
+    assert BUSY.as_json() == AS_JSON
+
+
+@pytest.mark.parametrize(("state", "text"), [(BUSY, TEXT), (status(), EMPTY_TEXT)], ids=["busy", "not installed"])
+def test_as_text(state: InstallationStatus, text: str) -> None:
+    assert "\n".join(lines(state.as_json())) == text
+
+
+WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
+    "nothing": (status(lease=lease("a"), memory=Memory()), None),
+    "no lease and no memory": (status(), None),
+    "an unreadable pause": (
+        status(lease=lease(**{PAUSED: "no"})),
+        ("paused", "drains are paused (annotation spot-rescheduler/paused: 'no', expected an RFC 3339 time or true)"),
+    ),
+    "a pause that has ended": (status(lease=lease(**{PAUSED: "2026-01-01T12:00:00Z"})), None),
+    "the memory": (
+        status(memory_trouble="ConfigMap x: expected gzip"),
+        ("memory-unreadable", "ConfigMap x: expected gzip"),
+    ),
+    "owed pods, before the drain delay": (
+        status(memory=Memory(drained_at=EARLIER, debts=(OpenDebt("od-3", EARLIER, WEB),))),
+        ("landing-pending", "replacement pods are owed to default/Deployment/web"),
+    ),
+    "the drain delay": (
+        status(memory=Memory(drained_at=EARLIER)),
+        ("drain-delay", "the drain delay runs until 2026-01-01T12:06:00Z"),
+    ),
+    "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10))), None),
+    "failures": (
+        status(memory=Memory(failure=Pause(1, SOON))),
+        ("failure-pause", "replacement pods did not run in time; drains wait until 2026-01-01T12:05:00Z"),
+    ),
+    "returned pods": (
+        status(memory=Memory(returned=Pause(1, SOON))),
+        ("returned-pods", "evicted pods returned to on-demand nodes; drains wait until 2026-01-01T12:05:00Z"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "waits"), WAITS.values(), ids=WAITS)
+def test_why_drains_wait(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
+    assert state.waiting() == waits

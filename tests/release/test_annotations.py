@@ -1,0 +1,45 @@
+"""docs/annotations.md lists every annotation, label, taint and condition that the program reads or writes, once."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from predicates.snapshot import DRAIN_TAINT
+from predicates.wire import POD_ANNOTATIONS
+from rescheduler.planning.candidates import DELETION_CANDIDATE
+from rescheduler.planning.interruptions import CONDITIONS, TAINTS
+from rescheduler.planning.opt_outs import DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED
+from rescheduler.planning.replica_floors import MIN_ON_DEMAND_REPLICAS
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
+
+#: Where the keys are that decisions, marks and commands use. The keys of providers are on the providers' pages.
+FOLDERS: Final = ("planning", "draining", "execution", "housekeeping", "kube", "observe", "cli")
+
+KEY: Final = re.compile(r"(spot-rescheduler|[a-z0-9-]+(\.[a-z0-9-]+)+)/[A-Za-z0-9_.-]+")
+API_VERSION: Final = re.compile(r".+/v[0-9][a-z0-9]*")
+
+
+def keys() -> Iterator[str]:
+    """Return all strings in the source that have the form of a key, except API versions."""
+    for folder in FOLDERS:
+        for path in (ROOT / "rescheduler" / folder).rglob("*.py"):
+            values = (getattr(node, "value", None) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            texts = (value for value in values if isinstance(value, str) and KEY.fullmatch(value))
+            yield from (text for text in texts if not API_VERSION.fullmatch(text))
+
+
+def test_each_key_is_on_the_page_once() -> None:
+    listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
+    signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
+    assert sorted(listed) == sorted({*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key})
+
+
+def test_the_annotations_of_pods_are_kept_when_pods_are_decoded() -> None:
+    """All other annotations are dropped, so a rule that reads one would never apply."""
+    read = re.findall(r"^\| `([^`]+)` \| annotation[^|]* pods?\b", PAGE, re.MULTILINE)
+    assert {DO_NOT_EVICT, MIN_ON_DEMAND_REPLICAS, PREFER_NO_EVICTION, REMOVAL_DISABLED} <= set(read)
+    assert [key for key in read if not key.startswith(POD_ANNOTATIONS)] == []
