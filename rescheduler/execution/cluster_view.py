@@ -25,6 +25,7 @@ from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import NodeFacts, node_facts
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -195,6 +196,11 @@ class ClusterView:
     def pods(self) -> dict[str, Pod]:
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
+
+    def facts(self, names: Iterable[str]) -> dict[str, NodeFacts]:
+        """Return the facts of those on-demand nodes of *names* that exist."""
+        snapshot = self._state.snapshot()
+        return {name: node_facts(snapshot, name, spot=False) for name in names if name in snapshot.nodes.row}
 
     def is_spot(self, node: str) -> bool:
         """Return whether *node* exists and is a spot node."""

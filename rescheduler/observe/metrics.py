@@ -20,6 +20,7 @@ from rescheduler.observe.events import (
     Compared,
     CoolingDown,
     DrainEnded,
+    DrainProgressed,
     DrainStarted,
     Event,
     EvictionAnswered,
@@ -37,6 +38,7 @@ from rescheduler.observe.events import (
     RemovalPostponed,
     RoundEnded,
     Started,
+    Surveyed,
     Swept,
     Tainted,
     Trouble,
@@ -130,8 +132,8 @@ class Metrics:
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
-            case Chosen():
-                pass  # counted by the proxy's own metrics
+            case Chosen() | Surveyed() | DrainProgressed():
+                pass  # counted by the proxy's own metrics, by the leader, and by later events
             case OwedChanged(pods):
                 self._owed.set(pods)
             case Trouble(kind):

@@ -62,5 +62,7 @@ def fill(share: int, what: str) -> Markup:
     """Return a bar that shows *share*, in percent, of the resource that *what* describes."""
     bar = element("rect", width=share, height=10, class_="part")
     whole = element("rect", width=100, height=10, class_="whole")
-    svg = element("svg", whole, bar, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none")
+    svg = element(
+        "svg", whole, bar, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
+    )
     return element("span", f"{what} ", svg, f" {share} %", class_="share")

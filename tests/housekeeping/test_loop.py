@@ -22,6 +22,7 @@ from rescheduler.observe.events import (
     Observed,
     Planned,
     RoundEnded,
+    Surveyed,
     Trouble,
     Waiting,
     WatchAges,
@@ -294,6 +295,25 @@ def test_a_replica_that_does_not_lead_only_watches() -> None:
         assert [event.leading for event in here.of(LeadershipChanged)] == [False, True]
         assert here.of(Held)[0].waiting is Waiting.NOT_LEADING
         assert MINUTE <= drains(here)[0][0] <= MINUTE + 2
+
+
+def test_a_replica_that_does_not_lead_plans_once_a_minute_and_writes_nothing() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading, here.rival = False, "other-pod"
+        here.stop_at(2 * MINUTE + 1)
+        here.loop().run()
+        assert [at for at, event in here.reported if isinstance(event, Surveyed)] == [0.0, MINUTE, 2 * MINUTE]
+        verdicts = {verdict.node: len(verdict.placements) for verdict in here.of(Surveyed)[0].planned.planning.plans}
+        assert verdicts == {"od-1": 1, "od-2": 2}
+        assert set(here.of(Held)) == {Held(Waiting.NOT_LEADING, "another replica leads: other-pod", "other-pod")}
+        assert (here.writes, here.config_map.stored, here.of(Planned), here.of(DrainStarted)) == ([], None, [], [])
+
+
+def test_a_replica_that_does_not_lead_plans_nothing_from_a_state_that_it_cannot_read() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading, here.synced, here.missing = False, False, ("Pod",)
+        assert here.loop().round() is RoundOutcome.UNFIT
+        assert here.of(Surveyed) == []
 
 
 def test_nothing_is_decided_while_a_kind_cannot_be_read() -> None:

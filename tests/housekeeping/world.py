@@ -108,6 +108,7 @@ class LoopWorld:
         self.watch_ages: dict[str, float] = {}
         self.leading = True
         self.stopping = False
+        self.rival = ""
 
     # Time
 

@@ -18,7 +18,9 @@ EVERY_THIRD = 3
 
 def manifests(on_demand: int, spot: int) -> list[Manifest]:
     """Return a cluster: every third on-demand node has a pod without a controller, and one has a strict budget."""
-    objects = [machine(f"ip-10-0-{i // 250}-{i % 250}.eu-central-1.compute.internal", ON_DEMAND) for i in range(on_demand)]
+    objects = [
+        machine(f"ip-10-0-{i // 250}-{i % 250}.eu-central-1.compute.internal", ON_DEMAND) for i in range(on_demand)
+    ]
     objects += [machine(f"ip-10-1-{i // 250}-{i % 250}.eu-central-1.compute.internal", SPOT) for i in range(spot)]
     for index, item in enumerate(objects[:on_demand]):
         name = item["metadata"]["name"]
