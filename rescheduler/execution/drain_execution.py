@@ -13,7 +13,7 @@ from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain, ReadControllers, TryEviction
-from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Stop
+from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Seen, Stop
 from rescheduler.draining.state import Drain, Result
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotLeading
@@ -73,10 +73,12 @@ class DrainExecution:
                 for action in actions:
                     self._dispatch(action)
                 before = self._drain
-                self._drain, actions = machine.step(before, self._next_event(), self._clock.monotonic())
+                event = self._next_event()
+                self._drain, actions = machine.step(before, event, self._clock.monotonic())
                 if self._drain.phase is not before.phase:
                     self._store_debts()
-                self._report_progress()
+                if isinstance(event, Seen):  # after other events, the replacement pods of the drain may be outdated
+                    self._report_progress()
         finally:
             self._evicting = False
         return self._drain

@@ -10,10 +10,10 @@ from rescheduler.planning.outcome import PodRef
 
 
 def progress(drain: Drain, node: InvolvedNode) -> DrainProgressed:
-    """Return how far *drain* is with each pod.
+    """Return how far *drain* is with each pod. Its replicas must be counted after its last eviction.
 
     Which pod replaces which is not known. The replacement pods of a controller are assigned to its evicted pods in the
-    order of the evictions.
+    order of the evictions. If nothing is owed, they count as Ready.
     """
     replaced = _replaced(drain)
     pods = tuple((item.pod, _of_pod(drain, item.pod, replaced)) for item in drain.placements)
@@ -44,7 +44,7 @@ def _replaced(drain: Drain) -> dict[str, PodProgress]:
 
 def _of_evicted(drain: Drain, controller: Controller | None, left: int) -> PodProgress:
     """Return the progress of an evicted pod; *left* counts it and those that were evicted after it."""
-    if controller is None or controller not in drain.debts:
+    if controller is None:
         return PodProgress.EVICTED
     missing = drain.shortfall(controller)
     if max(missing.created, missing.bound) >= left:
