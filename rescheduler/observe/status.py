@@ -55,8 +55,8 @@ class Board:
 class Status:
     """The listener. :attr:`board` may be read by any thread."""
 
-    def __init__(self) -> None:
-        self.board = Board()
+    def __init__(self, prices: PriceList | None = None) -> None:
+        self.board = Board(prices=prices or PriceList())
         self._drains: deque[DrainEnded] = deque(maxlen=DRAINS)
 
     def __call__(self, event: Event) -> None:
