@@ -47,7 +47,7 @@ class Board:
     draining: DrainStarted | None = None
     drains: tuple[DrainEnded, ...] = ()  #: the most recent first
     progress: DrainProgressed | None = None  #: of the running drain
-    landings: Mapping[str, Compared] = field(default_factory=dict)  #: of the last drain of each node in *drains*
+    landings: Mapping[tuple[str, datetime], Compared] = field(default_factory=dict)  #: by node and end of the drain
     prices: PriceList = field(default_factory=PriceList)
     savings: Savings | None = None  #: None if they are not known
 
@@ -85,12 +85,13 @@ class Status:
                 self.board = replace(self.board, draining=event, progress=None)
             case DrainProgressed():
                 self.board = replace(self.board, progress=event)
-            case Compared(node):
-                self.board = replace(self.board, landings={**self.board.landings, node: event})
+            case Compared(node):  # follows the end of the drain
+                ends = [drain.at for drain in self._drains if drain.node.name == node][:1]
+                self.board = replace(self.board, landings={**self.board.landings, **{(node, at): event for at in ends}})
             case DrainEnded():
                 self._drains.appendleft(event)
-                drains, shown = tuple(self._drains), {drain.node.name for drain in self._drains}
-                landings = {node: landing for node, landing in self.board.landings.items() if node in shown}
+                drains, shown = tuple(self._drains), {(drain.node.name, drain.at) for drain in self._drains}
+                landings = {key: landing for key, landing in self.board.landings.items() if key in shown}
                 self.board = replace(self.board, draining=None, progress=None, drains=drains, landings=landings)
 
 

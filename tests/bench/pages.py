@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,10 @@ _TIMES: Final = 3
 def run() -> Iterator[Result]:
     """Yield the seconds until the report is loaded, and until the status page is rendered again for one change."""
     overview = overview_of(ON_DEMAND, SPOT)
-    board, page = Board(planned=planned(*overview.planning.verdicts)), StatusPage()
+    board, page = (
+        Board(planned=replace(planned(*overview.planning.verdicts), facts=overview.nodes), prices=overview.prices),
+        StatusPage(),
+    )
     with browser() as chromium, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         rendering, loading = [], []

@@ -171,6 +171,14 @@ def test_the_html_status_is_escaped(pages: Pages) -> None:
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 
+def test_a_page_that_the_client_has_is_not_sent_again(pages: Pages) -> None:
+    tag = pages.get("/statusz", accept="text/html").headers["etag"]
+    again = httpx2.get(pages.url + "/statusz", headers={"accept": "text/html", "if-none-match": tag}, timeout=60)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    other = httpx2.get(pages.url + "/statusz", headers={"accept": "*/*", "if-none-match": tag}, timeout=60)
+    assert (other.status_code, other.headers["content-type"]) == (200, "application/json")
+
+
 def test_a_partial_plan_does_not_replace_a_complete_one(pages: Pages) -> None:
     pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
     assert len(pages.get("/statusz").json()["nodes"]) == 2

@@ -1,6 +1,7 @@
 """Tests of the content of the status page, without a browser."""
 
 import dataclasses
+from datetime import timedelta
 from decimal import Decimal
 
 from rescheduler.observe.events import (
@@ -13,7 +14,7 @@ from rescheduler.observe.events import (
     Surveyed,
     Waiting,
 )
-from rescheduler.observe.status import Board, Savings, Status, as_json
+from rescheduler.observe.status import DRAINS, Board, Savings, Status, as_json
 from rescheduler.observe.status_page import StatusPage
 from rescheduler.planning.prices import NodeFacts, PriceList
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
@@ -77,11 +78,16 @@ def test_the_running_drain_pod_by_pod_until_it_ends() -> None:
 
 def test_the_landing_of_a_drain() -> None:
     status = Status()
+    status(ended(landing=4.25))
     status(Compared("od-1", {"as-planned": 3, "elsewhere": 1, "lost": 0}, 0))
     status(Compared("od-9", {"as-planned": 1}, 0))
-    status(ended(landing=4.25))
+    later = NOW + timedelta(hours=1)
+    status(dataclasses.replace(ended(), at=later))
     assert "ready after 4.2 s; 3 as-planned, 1 elsewhere" in page(status.board)
-    assert set(status.board.landings) == {"od-1"}
+    assert set(status.board.landings) == {("od-1", NOW)}
+    for number in range(DRAINS):
+        status(dataclasses.replace(ended(), at=later + timedelta(hours=number)))
+    assert status.board.landings == {}
 
 
 def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() -> None:
