@@ -61,7 +61,9 @@ def _statusz(status: Status) -> Page:
 
     async def statusz(request: Request) -> Response:
         for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
-        content, tag = await to_thread.run_sync((html if for_people else plain).current, limiter=turn)
+        rendered = html if for_people else plain
+        cached = rendered.cached()
+        content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=turn)
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -81,15 +83,22 @@ class Rendered:
         self._status, self._render, self._clock = status, render, clock or SystemClock()
         self._lock = threading.Lock()
         self._board: Board | None = None
-        self._content, self._tag = b"", ""
+        self._page = b"", ""
         self._until = 0.0
+
+    def cached(self) -> tuple[bytes, str] | None:
+        """Return the cached page if it may still be served, or while a new one is rendered; otherwise None."""
+        if self._board is None:
+            return None
+        current = self._board is self._status.board or self._clock.monotonic() < self._until
+        return self._page if current or self._lock.locked() else None
 
     def current(self) -> tuple[bytes, str]:
         """Return the current page and its entity tag, or the cached ones if they are less than a second old."""
         with self._lock:
             now, board = self._clock.monotonic(), self._status.board
             if board is not self._board and (self._board is None or now >= self._until):
-                self._content = self._render(board)
-                self._tag = f'"{hashlib.blake2b(self._content, digest_size=12).hexdigest()}"'
+                content = self._render(board)
+                self._page = content, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
                 self._board, self._until = board, now + _PAGE_SECONDS
-            return self._content, self._tag
+            return self._page

@@ -202,6 +202,23 @@ class TestRendered:
         clock.seconds = 100.0
         assert page.current()[0] == b"2"
 
+    def test_the_cached_page_is_served_for_a_second_and_while_a_new_one_is_rendered(self) -> None:
+        clock, status, during = ManualClock(), Status(), []
+
+        def render(board: Board) -> bytes:
+            during.append(page.cached())
+            return b"leads" if board.leading else b"new"
+
+        page = Rendered(status, render, clock)
+        assert page.cached() is None
+        first = page.current()
+        status(LeadershipChanged(leading=True))
+        assert page.cached() == first
+        clock.seconds = 1.0
+        assert page.cached() is None
+        second = page.current()
+        assert (page.cached(), second[0], during) == (second, b"leads", [None, first])
+
     def test_one_thread_renders_for_all_that_ask(self) -> None:
         begun, go_on, count = threading.Event(), threading.Event(), []
 
