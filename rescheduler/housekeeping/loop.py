@@ -302,7 +302,11 @@ class Loop:
         if self._survey_due() and not self._view.unfit() and not self._view.stale():
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
-            self._report(Surveyed(self._planned(complete=True)))
+            self._history.peek()
+            try:
+                self._report(Surveyed(self._planned(complete=True)))
+            finally:
+                self._history.forget()
 
     def _survey_due(self) -> bool:
         now = self._clock.monotonic()

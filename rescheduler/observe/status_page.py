@@ -82,7 +82,7 @@ def _leadership(board: Board) -> str:
     if board.leading:
         return "This replica is the leader."
     leader = f" {board.held.leader} is." if board.held and board.held.leader else ""
-    return f"This replica is not the leader.{leader} Its verdicts do not include the cooldowns of nodes."
+    return f"This replica is not the leader.{leader}"
 
 
 def _sum(planned: Planned) -> str:

@@ -27,7 +27,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.providers.base import Deleted, NodeGroup, NodeRef
 from rescheduler.settings import Timing
 from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, world
@@ -307,6 +307,21 @@ def test_a_replica_that_does_not_lead_plans_once_a_minute_and_writes_nothing() -
         assert verdicts == {"od-1": 1, "od-2": 2}
         assert set(here.of(Held)) == {Held(Waiting.NOT_LEADING, "another replica leads: other-pod", "other-pod")}
         assert (here.writes, here.config_map.stored, here.of(Planned), here.of(DrainStarted)) == ([], None, [], [])
+
+
+def test_a_replica_that_does_not_lead_knows_the_stored_cooldowns_and_keeps_nothing() -> None:
+    with world(*TWO_NODES) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        assert here.loop().round() is RoundOutcome.FAILED
+        stored, here.leading = here.config_map.stored, False
+        here.writes.clear()
+        loop = here.loop(holder="other")
+        assert loop.round() is RoundOutcome.UNFIT
+        [survey] = here.of(Surveyed)
+        assert {verdict.node: verdict.reason for verdict in survey.planned.planning.rejected} == {
+            "od-1": Reason.COOLING_DOWN
+        }
+        assert (here.config_map.stored, here.writes) == (stored, [])
 
 
 def test_a_replica_that_does_not_lead_plans_nothing_from_a_state_that_it_cannot_read() -> None:
