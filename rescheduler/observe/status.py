@@ -28,7 +28,7 @@ DRAINS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Savings:
+class SavedAmounts:
     """What drains have saved so far."""
 
     node_hours: float  #: hours of on-demand nodes that ended by a drain
@@ -49,7 +49,7 @@ class Board:
     progress: DrainProgressed | None = None  #: of the running drain
     landings: Mapping[tuple[str, datetime], Compared] = field(default_factory=dict)  #: by node and end of the drain
     prices: PriceList = field(default_factory=PriceList)
-    savings: Savings | None = None  #: None if they are not known
+    savings: SavedAmounts | None = None  #: None if they are not known
 
 
 class Status:
@@ -131,7 +131,7 @@ def _progress(progress: DrainProgressed) -> dict[str, Any]:
     return {"node": progress.node.name, "phase": progress.phase, "pods": pods}
 
 
-def _savings(savings: Savings) -> dict[str, Any]:
+def _savings(savings: SavedAmounts) -> dict[str, Any]:
     return {
         "nodeHours": savings.node_hours,
         "money": {currency: float(amount) for currency, amount in savings.money.items()},
