@@ -30,7 +30,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --
 GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean \
-	lock release docs
+	lock release docs screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -100,12 +100,15 @@ release: ## build wheel, sdist, chart and SBOM of the last commit into dist/, an
 		--requirement deploy/release/tools.lock
 	@build/release/bin/python -m deploy.release --output dist
 
+screenshots: $(READY) ## render docs/report.png and docs/status.png from the sample; ARGS="--prices FILE" are options of report
+	@$(BIN)/python -m tests.pages.screenshots $(ARGS)
+
 docs: $(DOCS_READY) ## build the documentation site into build/site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 
 build: $(READY) ## build the binaries of the local control plane, once
-	@$(LOCAL) build --prometheus
+	@$(LOCAL) build --prometheus --chromium
 
 up: $(READY) ## start a local control plane and print its KUBECONFIG: make up ARGS="--on-demand 5 --spot 8"
 	@$(LOCAL) up $(ARGS)

@@ -31,7 +31,8 @@ def main() -> None:
 
 @main.command("build")
 @click.option("--prometheus/--no-prometheus", help="Also download Debian's Prometheus if it is not installed.")
-def build_all(*, prometheus: bool) -> None:
+@click.option("--chromium/--no-chromium", help="Also download Debian's Chromium if it is not installed.")
+def build_all(*, prometheus: bool, chromium: bool) -> None:
     """Download and build all missing binaries.
 
     Progress is printed to standard error. The first build takes some minutes and 6 GB of disk.
@@ -39,11 +40,13 @@ def build_all(*, prometheus: bool) -> None:
     build.binaries()
     build.oracle()
     build.caller()
-    if prometheus:
+    optional = {"prometheus": (prometheus, debian.prometheus_binaries), "chromium": (chromium, debian.chromium)}
+    for name, (wanted, download) in optional.items():
         try:
-            debian.prometheus_binaries()
+            if wanted:
+                download()
         except SetupError as error:
-            click.echo(f"prometheus: {error}; tests that need it are skipped", err=True)
+            click.echo(f"{name}: {error}; tests that need it are skipped", err=True)
 
 
 @main.command()

@@ -59,7 +59,8 @@ def chromium() -> Chromium:
     libraries = [folder for folder in (root / "usr/lib").glob("*-linux-gnu") if folder.is_dir()]
     paths = [str(path) for folder in libraries for path in (folder, folder / "pulseaudio") if path.is_dir()]
     fonts = root / "fonts.conf"
-    fonts.write_text(_FONTS.format(folder=root / "usr/share/fonts", cache=root / "fonts-cache"), encoding="utf-8")
+    if not fonts.exists():
+        fonts.write_text(_FONTS.format(folder=root / "usr/share/fonts", cache=root / "fonts-cache"), encoding="utf-8")
     environment = {"LD_LIBRARY_PATH": os.pathsep.join(paths), "FONTCONFIG_FILE": str(fonts)}
     return Chromium(root / "usr/lib/chromium/chromium", environment)
 

@@ -203,6 +203,11 @@ class ClusterView:
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
 
+    def facts(self, names: Iterable[str]) -> dict[str, NodeFacts]:
+        """Return the facts of those on-demand nodes of *names* that exist."""
+        snapshot = self._state.snapshot()
+        return {name: node_facts(snapshot, name, spot=False) for name in names if name in snapshot.nodes.row}
+
     def is_spot(self, node: str) -> bool:
         """Return whether *node* exists and is a spot node."""
         known = self.node(node)

@@ -13,7 +13,7 @@ from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain, ReadControllers, TryEviction
-from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Stop
+from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Seen, Stop
 from rescheduler.draining.state import Drain, Result
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotLeading
@@ -22,7 +22,8 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ActionResult, ControllerReading, DebtRecorder, RunState
 from rescheduler.execution.fresh_planning import FreshPlanning
 from rescheduler.execution.observation import Observation, evicted_for_good
-from rescheduler.observe.events import Report
+from rescheduler.execution.progress import progress
+from rescheduler.observe.events import DrainProgressed, InvolvedNode, Report
 from rescheduler.planning.freshness import Fresh
 from rescheduler.threads import Threads
 
@@ -61,6 +62,7 @@ class DrainExecution:
         self._observation = Observation(view, node)
         self._planning = FreshPlanning(node, view, clock, self._dispatch)
         self._drain: Drain
+        self._progress: DrainProgressed | None = None  # as last reported
 
     def run(self, initial: Result) -> Drain:
         """Run the state machine until the drain is done. Unexpected exceptions of requests are raised again."""
@@ -72,9 +74,12 @@ class DrainExecution:
                 for action in actions:
                     self._dispatch(action)
                 before = self._drain
-                self._drain, actions = machine.step(before, self._next_event(), self._clock.monotonic())
+                event = self._next_event()
+                self._drain, actions = machine.step(before, event, self._clock.monotonic())
                 if self._drain.phase is not before.phase:
                     self._store_debts()
+                if isinstance(event, Seen):  # after other events, the replacement pods of the drain may be outdated
+                    self._report_progress()
         finally:
             self._evicting = False
         return self._drain
@@ -83,6 +88,12 @@ class DrainExecution:
     def drain(self) -> Drain:
         """The current state of the drain."""
         return self._drain
+
+    def _report_progress(self) -> None:
+        now = progress(self._drain, InvolvedNode(self._node.metadata.name, self._node.metadata.uid))
+        if now != self._progress:
+            self._progress = now
+            self._report(now)
 
     def _store_debts(self) -> None:
         if self._drain.phase in DEBTS_STORED:

@@ -112,6 +112,10 @@ class DaemonState:
     def stopping(self) -> bool:
         return self._stop.is_set()
 
+    @property
+    def rival(self) -> str:
+        return self.elector.rival if self.elector is not None else ""
+
     def beat(self) -> None:
         if self.health is not None:
             self.health.beat()

@@ -58,6 +58,10 @@ class DrainHistory:
         """Store the changes. Return whether all are stored; see :meth:`SyncedMemory.save`."""
         return self._synced.save()
 
+    def peek(self) -> None:
+        """Read the stored memory for a replica that does not lead; see :meth:`SyncedMemory.peek`."""
+        self._synced.peek()
+
     def forget(self) -> None:
         """Discard the memory because another replica leads."""
         self._synced.forget()

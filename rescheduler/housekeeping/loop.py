@@ -39,6 +39,7 @@ from rescheduler.observe.events import (
     Planned,
     Report,
     RoundEnded,
+    Surveyed,
     Trouble,
     Waiting,
     WatchAges,
@@ -91,6 +92,11 @@ class LoopState(Protocol):
 
     @property
     def lease(self) -> InvolvedLease: ...
+
+    @property
+    def rival(self) -> str:
+        """The replica that leads, if it is another one and known; otherwise ""."""
+        ...
 
     def beat(self) -> None: ...
 
@@ -224,6 +230,8 @@ class Loop:
     def _round(self) -> RoundOutcome:
         if (held := self._why_not_ready()) is not None:
             self._report(held)
+            if held.waiting is Waiting.NOT_LEADING:
+                self._watch()
             return RoundOutcome.UNFIT
         self._history.refresh()
         try:
@@ -257,6 +265,7 @@ class Loop:
         missing, leading = self._missing_rights(), self._run_state.leading
         if leading is not self._led:
             self._led = leading
+            self._judged_at = None
             self._report(LeadershipChanged(leading))
         if not leading:
             self._history.forget()
@@ -264,7 +273,9 @@ class Loop:
         if missing:
             return Held(Waiting.NOT_SYNCED, missing)
         if not leading:
-            return Held(Waiting.NOT_LEADING, "another replica leads")
+            rival = self._run_state.rival
+            detail = f"another replica leads: {rival}" if rival else "another replica leads"
+            return Held(Waiting.NOT_LEADING, detail, rival)
         if why := self._view.unfit():
             return Held(Waiting.NOT_SYNCED, why)
         if why := self._view.stale():
@@ -320,9 +331,23 @@ class Loop:
 
     def _survey(self) -> None:
         """Plan all nodes every SURVEY for the metrics and the status page."""
-        now = self._clock.monotonic()
-        if self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds():
+        if self._survey_due():
             self._report_plan(self._planned(complete=True))
+
+    def _watch(self) -> None:
+        """Plan all nodes every SURVEY for the status page of a replica that does not lead. Nothing is written."""
+        if self._survey_due() and not self._view.unfit() and not self._view.stale():
+            self._view.vetoes = {}
+            self._judged_at = self._clock.monotonic()
+            self._history.peek()
+            try:
+                self._report(Surveyed(self._planned(complete=True)))
+            finally:
+                self._history.forget()
+
+    def _survey_due(self) -> bool:
+        now = self._clock.monotonic()
+        return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _act(self) -> RoundOutcome:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
@@ -381,7 +406,8 @@ class Loop:
         # Nodes may be added or deleted while planning.
         nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
-        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning))
+        facts = self._view.facts(judged)
+        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
 
     def _report_plan(self, judged: Planned) -> None:
         if judged.complete:

@@ -106,6 +106,15 @@ class SyncedMemory:
         self.trouble = ""
         return True
 
+    def peek(self) -> None:
+        """Read the stored memory without writing anything, for a replica that does not lead; then :meth:`forget` it.
+
+        If it cannot be read, the memory stays empty.
+        """
+        with contextlib.suppress(ReschedulerError):
+            if isinstance(stored := self._store.read(), Stored):
+                self.memory = loaded(self._store, stored.content).bounded(self._clock.now(), self._waits)
+
     def forget(self) -> None:
         """Discard the memory, with unsaved changes, because another replica leads."""
         self.memory = self._base = Memory()

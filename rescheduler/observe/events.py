@@ -2,13 +2,14 @@
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
+from rescheduler.planning.prices import NodeFacts
 from rescheduler.planning.savings import Savings
 
 
@@ -127,6 +128,7 @@ class Held:
 
     waiting: Waiting
     detail: str
+    leader: str = ""  #: the replica that leads, if it is another one and known
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,14 @@ class Planned:
     nodes: Mapping[str, InvolvedNode]  #: the nodes of the verdicts
     seconds: float
     complete: bool  #: every on-demand node has a verdict, not only those up to the first that can be drained
+    facts: Mapping[str, NodeFacts] = field(default_factory=dict)  #: of the nodes of the verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A replica that does not lead has planned all nodes, for its status page only."""
+
+    planned: Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,26 @@ class DrainStarted:
 
     node: InvolvedNode
     plan: Plan | None  #: None for a drain that another process started and this one resumes
+
+
+class PodProgress(enum.StrEnum):
+    """How far a drain is with one of the pods that it moves."""
+
+    WAITING = "waiting"  #: its eviction is not requested yet
+    EVICTING = "evicting"  #: its eviction is requested, but not accepted yet
+    EVICTED = "evicted"  #: its eviction was accepted; its replacement pod is not bound to a node yet
+    BOUND = "bound"  #: its replacement pod is bound to a node
+    READY = "ready"  #: its replacement pod is Ready
+    GONE = "gone"  #: it was gone before it was evicted
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgressed:
+    """The progress of the running drain; reported when it changes."""
+
+    node: InvolvedNode
+    phase: str  #: the phase of the drain, in lower case
+    pods: tuple[tuple[PodRef, PodProgress], ...]  #: all pods to move
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +333,9 @@ NodeEvent: TypeAlias = (
     | CoolingDown
     | Swept
 )
-Event: TypeAlias = RoundEvent | NodeEvent
+#: Events that only the status page shows.
+PageEvent: TypeAlias = Surveyed | DrainProgressed
+Event: TypeAlias = RoundEvent | NodeEvent | PageEvent
 Report: TypeAlias = Callable[[Event], None]
 
 

@@ -17,6 +17,7 @@ from rescheduler.observe.events import (
     Compared,
     CoolingDown,
     DrainEnded,
+    DrainProgressed,
     DrainStarted,
     Event,
     EvictionAnswered,
@@ -36,6 +37,7 @@ from rescheduler.observe.events import (
     RoundEnded,
     SavingsCounted,
     Started,
+    Surveyed,
     Swept,
     Tainted,
     Trouble,
@@ -130,8 +132,8 @@ class Logs:
                     _verdict(verdict, logging.INFO)
             case Trouble(kind, detail, node):
                 _log(logging.WARNING, detail, node=node, reason=kind)
-            case OwedChanged():
-                pass  # included in the reason why nothing is drained
+            case OwedChanged() | Surveyed() | DrainProgressed():
+                pass  # included in other events
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 _log(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")
             case _:

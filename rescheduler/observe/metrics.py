@@ -21,6 +21,7 @@ from rescheduler.observe.events import (
     Compared,
     CoolingDown,
     DrainEnded,
+    DrainProgressed,
     DrainStarted,
     ErrorKind,
     Event,
@@ -41,6 +42,7 @@ from rescheduler.observe.events import (
     RoundEnded,
     SavingsCounted,
     Started,
+    Surveyed,
     Swept,
     Tainted,
     Trouble,
@@ -151,8 +153,8 @@ class Metrics:
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
-            case Chosen():
-                pass  # counted by the proxy's own metrics
+            case Chosen() | Surveyed() | DrainProgressed():
+                pass  # counted by the proxy's own metrics, by the leader, and by later events
             case OwedChanged(pods):
                 self._owed.set(pods)
             case Trouble(kind):

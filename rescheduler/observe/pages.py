@@ -1,5 +1,6 @@
 """The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz."""
 
+import hashlib
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,8 @@ from starlette.routing import Route
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.observe.health import Health
-from rescheduler.observe.status import Board, Status, as_html, as_json
+from rescheduler.observe.status import Board, Status, as_json
+from rescheduler.observe.status_page import StatusPage
 
 #: How long a rendered page is cached, in seconds.
 _PAGE_SECONDS: Final = 1.0
@@ -54,18 +56,20 @@ def application(registry: CollectorRegistry, health: Health, status: Status | No
 
 def _statusz(status: Status) -> Page:
     turn = CapacityLimiter(1)
-    html, plain = Rendered(status, _html), Rendered(status, _json)
+    page = StatusPage()
+    html, plain = Rendered(status, lambda board: page.as_html(board).encode()), Rendered(status, _json)
 
     async def statusz(request: Request) -> Response:
         for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
-        content = await to_thread.run_sync((html if for_people else plain).current, limiter=turn)
-        return Response(content, media_type="text/html" if for_people else "application/json")
+        rendered = html if for_people else plain
+        cached = rendered.cached()
+        content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=turn)
+        headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type="text/html" if for_people else "application/json", headers=headers)
 
     return statusz
-
-
-def _html(board: Board) -> bytes:
-    return as_html(board).encode()
 
 
 def _json(board: Board) -> bytes:
@@ -79,14 +83,22 @@ class Rendered:
         self._status, self._render, self._clock = status, render, clock or SystemClock()
         self._lock = threading.Lock()
         self._board: Board | None = None
-        self._content = b""
+        self._page = b"", ""
         self._until = 0.0
 
-    def current(self) -> bytes:
-        """Return the current page, or the cached one if it is less than a second old."""
+    def cached(self) -> tuple[bytes, str] | None:
+        """Return the cached page if it may still be served, or while a new one is rendered; otherwise None."""
+        if self._board is None:
+            return None
+        current = self._board is self._status.board or self._clock.monotonic() < self._until
+        return self._page if current or self._lock.locked() else None
+
+    def current(self) -> tuple[bytes, str]:
+        """Return the current page and its entity tag, or the cached ones if they are less than a second old."""
         with self._lock:
             now, board = self._clock.monotonic(), self._status.board
             if board is not self._board and (self._board is None or now >= self._until):
-                self._content = self._render(board)
+                content = self._render(board)
+                self._page = content, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
                 self._board, self._until = board, now + _PAGE_SECONDS
-            return self._content
+            return self._page

@@ -72,8 +72,12 @@
     });
     const focused = document.activeElement?.closest("details.node")?.id;
     const container = current.querySelector(".nodes"), target = next.querySelector(".nodes");
-    if (container && target) container.replaceChildren(...list);
-    else current.replaceChildren(...next.childNodes);
+    if (container && target) {
+      container.className = target.className;
+      container.replaceChildren(...list);
+    } else {
+      current.replaceChildren(...next.childNodes);
+    }
     if (focused && !document.activeElement?.closest("details.node")) byId(focused)?.firstElementChild.focus();
   }
 

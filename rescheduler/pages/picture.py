@@ -31,26 +31,34 @@ def picture(boxes: Sequence[NodeBox], label: str) -> Markup:
     height = width * 3 // 2
     columns = _WIDTH // (width + _GAP)
     rows = -(-len(boxes) // columns)
-    drawn = [
-        _drawn(box, 1 + index % columns * (width + _GAP), 1 + index // columns * (height + _GAP), width, height)
-        for index, box in enumerate(boxes)
+    corners = [
+        (1 + index % columns * (width + _GAP), 1 + index // columns * (height + _GAP)) for index in range(len(boxes))
     ]
+    placed = list(zip(boxes, corners, strict=True))
+    outlines = [_outline(box, x, y, width, height) for box, (x, y) in placed]
+    fills: dict[bool, list[str]] = {False: [], True: []}
+    for box, (x, y) in placed:
+        fills[box.spot].append(_bars(box, x, y + height, width, height))
+    paths = [element("path", d="".join(bars), class_=f"bars {_kind(spot=spot)}") for spot, bars in fills.items()]
     size = f"0 0 {_WIDTH} {rows * (height + _GAP) + 1}"
-    return element("svg", drawn, viewBox=size, role="img", aria_label=label, class_="picture")
+    return element("svg", outlines, paths, viewBox=size, role="img", aria_label=label, class_="picture")
 
 
-def _drawn(box: NodeBox, x: int, y: int, width: int, height: int) -> Markup:
+def _kind(*, spot: bool) -> str:
+    return "spot" if spot else "demand"
+
+
+def _outline(box: NodeBox, x: int, y: int, width: int, height: int) -> Markup:
     title = element("title", f"{box.name}: {'freed' if box.freed else f'CPU {box.cpu} %, memory {box.memory} %'}")
-    outline = f"M{x} {y}h{width}v{height}h-{width}z"
+    kind = "freed" if box.freed else f"box {_kind(spot=box.spot)}"
+    return element("path", title, d=f"M{x} {y}h{width}v{height}h-{width}z", class_=kind)
+
+
+def _bars(box: NodeBox, x: int, bottom: int, width: int, height: int) -> str:
     if box.freed:
-        return element("path", title, d=outline, class_="freed")
+        return ""
     half = width / 2
-    bars = (
-        _bar(x, y + height, half, height * box.cpu / 100),
-        _bar(x + half, y + height, half, height * box.memory / 100),
-    )
-    fill = element("path", d="".join(bars))
-    return element("g", element("path", title, d=outline, class_="box"), fill, class_="spot" if box.spot else "demand")
+    return _bar(x, bottom, half, height * box.cpu / 100) + _bar(x + half, bottom, half, height * box.memory / 100)
 
 
 def _bar(x: float, bottom: float, width: float, height: float) -> str:

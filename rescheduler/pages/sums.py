@@ -12,7 +12,7 @@ from rescheduler.planning.prices import PriceList
 def headline(overview: Overview) -> str:
     """Return the sum of the plan in one sentence."""
     freed = overview.freed
-    start = f"{freed.nodes:,} of {count(overview.on_demand.nodes, 'on-demand node')} can be freed"
+    start = f"{freed.nodes:,} of {overview.on_demand.nodes:,} on-demand nodes can be freed"
     return f"{start}: {', '.join(_amounts(freed, overview.prices))}." if freed.nodes else f"{start}."
 
 

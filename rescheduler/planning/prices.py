@@ -84,8 +84,8 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
         zone=zone_of(node),
         cpu=int(table.allocatable[row, CPU]),
         memory=int(table.allocatable[row, MEMORY]),
-        requested_cpu=int(table.requested[row, CPU]),
-        requested_memory=int(table.requested[row, MEMORY]),
+        requested_cpu=int(table.allocatable[row, CPU] - table.free[row, CPU]),
+        requested_memory=int(table.allocatable[row, MEMORY] - table.free[row, MEMORY]),
         created=node.metadata.creation_timestamp,
     )
 

@@ -362,7 +362,7 @@ class TestEvictionAfterRollOutBegan:
 
 
 def test_a_pod_that_a_scale_up_added_before_the_eviction_does_not_pay_for_it() -> None:
-    """When the Deployment was read, it wanted two pods. It has three when one is evicted; its replacement is rejected."""
+    """It wanted two pods when it was read. It has three when one is evicted, whose replacement is rejected."""
     two = workload("web", "a", total=2)
     story: Story = [
         (5, seen("a", {two: running(3)}), (planning(),)),

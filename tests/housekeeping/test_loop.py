@@ -22,11 +22,12 @@ from rescheduler.observe.events import (
     Observed,
     Planned,
     RoundEnded,
+    Surveyed,
     Trouble,
     Waiting,
     WatchAges,
 )
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.providers.base import Deleted, NodeGroup, NodeRef
 from rescheduler.settings import Timing
 from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, world
@@ -294,6 +295,40 @@ def test_a_replica_that_does_not_lead_only_watches() -> None:
         assert [event.leading for event in here.of(LeadershipChanged)] == [False, True]
         assert here.of(Held)[0].waiting is Waiting.NOT_LEADING
         assert MINUTE <= drains(here)[0][0] <= MINUTE + 2
+
+
+def test_a_replica_that_does_not_lead_plans_once_a_minute_and_writes_nothing() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading, here.rival = False, "other-pod"
+        here.stop_at(2 * MINUTE + 1)
+        here.loop().run()
+        assert [at for at, event in here.reported if isinstance(event, Surveyed)] == [0.0, MINUTE, 2 * MINUTE]
+        verdicts = {verdict.node: len(verdict.placements) for verdict in here.of(Surveyed)[0].planned.planning.plans}
+        assert verdicts == {"od-1": 1, "od-2": 2}
+        assert set(here.of(Held)) == {Held(Waiting.NOT_LEADING, "another replica leads: other-pod", "other-pod")}
+        assert (here.writes, here.config_map.stored, here.of(Planned), here.of(DrainStarted)) == ([], None, [], [])
+
+
+def test_a_replica_that_does_not_lead_knows_the_stored_cooldowns_and_keeps_nothing() -> None:
+    with world(*TWO_NODES) as here:
+        here.answers["default/web-1"] = [FORBIDDEN]
+        assert here.loop().round() is RoundOutcome.FAILED
+        stored, here.leading = here.config_map.stored, False
+        here.writes.clear()
+        loop = here.loop(holder="other")
+        assert loop.round() is RoundOutcome.UNFIT
+        [survey] = here.of(Surveyed)
+        assert {verdict.node: verdict.reason for verdict in survey.planned.planning.rejected} == {
+            "od-1": Reason.COOLING_DOWN
+        }
+        assert (here.config_map.stored, here.writes) == (stored, [])
+
+
+def test_a_replica_that_does_not_lead_plans_nothing_from_a_state_that_it_cannot_read() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading, here.synced, here.missing = False, False, ("Pod",)
+        assert here.loop().round() is RoundOutcome.UNFIT
+        assert here.of(Surveyed) == []
 
 
 def test_nothing_is_decided_while_a_kind_cannot_be_read() -> None:

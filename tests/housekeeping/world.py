@@ -115,6 +115,7 @@ class LoopWorld:
         self.stopping = False
         self.paused = ""
         self.lease = InvolvedLease("default", "lease", "uid-lease")
+        self.rival = ""
 
     # Time
 

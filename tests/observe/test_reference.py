@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from rescheduler.draining.state import Why
-from rescheduler.observe.events import Waiting
+from rescheduler.observe.events import PodProgress, Waiting
 from rescheduler.observe.metrics import PREFIX, Metrics
 from rescheduler.planning.outcome import Reason
 
@@ -23,6 +23,12 @@ def test_every_reason_is_documented() -> None:
     assert codes("Why a node is not drained") == [reason.value for reason in Reason]
     assert codes("Why no drain starts") == [waiting.value for waiting in Waiting]
     assert codes("Why a drain failed") == [why.value for why in Why]
+
+
+def test_every_state_of_a_pod_is_documented() -> None:
+    section = (DOCS / "operating.md").read_text(encoding="utf-8").partition("\n## Report and status page\n")[2]
+    table = section.partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE) == [state.value for state in PodProgress]
 
 
 def test_every_metric_is_documented() -> None:

@@ -13,12 +13,12 @@ from rescheduler.clock import SystemClock
 from rescheduler.draining.state import Why
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.server import serving
-from rescheduler.observe import pages as pages_module
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
 from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import Rendered, application
 from rescheduler.observe.status import Board, Status
+from rescheduler.observe.status_page import StatusPage
 from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 
@@ -118,7 +118,9 @@ def test_the_status_as_json(pages: Pages) -> None:
         "dryRun": False,
         "leading": True,
         "waiting": {"reason": "drain-delay", "detail": "the drain delay runs for 9 s more"},
+        "leader": "me",
         "draining": None,
+        "drain": None,
         "plannedAt": "2026-01-01T12:00:00Z",
         "complete": True,
         "spotNodes": 2,
@@ -145,6 +147,7 @@ def test_the_status_as_json(pages: Pages) -> None:
             drain(succeeded=True, reason=None, detail=""),
             drain(succeeded=False, reason="eviction-timeout", detail="it took too long"),
         ],
+        "savings": None,
     }
 
 
@@ -168,6 +171,14 @@ def test_the_html_status_is_escaped(pages: Pages) -> None:
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 
+def test_a_page_that_the_client_has_is_not_sent_again(pages: Pages) -> None:
+    tag = pages.get("/statusz", accept="text/html").headers["etag"]
+    again = httpx2.get(pages.url + "/statusz", headers={"accept": "text/html", "if-none-match": tag}, timeout=60)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    other = httpx2.get(pages.url + "/statusz", headers={"accept": "*/*", "if-none-match": tag}, timeout=60)
+    assert (other.status_code, other.headers["content-type"]) == (200, "application/json")
+
+
 def test_a_partial_plan_does_not_replace_a_complete_one(pages: Pages) -> None:
     pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
     assert len(pages.get("/statusz").json()["nodes"]) == 2
@@ -182,14 +193,31 @@ class TestRendered:
             return str(len(boards)).encode()
 
         page = Rendered(status, render, clock)
-        assert [page.current() for _ in range(3)] == [b"1"] * 3
+        assert [page.current()[0] for _ in range(3)] == [b"1"] * 3
         status(LeadershipChanged(leading=True))
         clock.seconds = 0.9
-        assert page.current() == b"1"
+        assert page.current()[0] == b"1"
         clock.seconds = 1.0
-        assert [page.current() for _ in range(3)] == [b"2"] * 3
+        assert [page.current()[0] for _ in range(3)] == [b"2"] * 3
         clock.seconds = 100.0
-        assert page.current() == b"2"
+        assert page.current()[0] == b"2"
+
+    def test_the_cached_page_is_served_for_a_second_and_while_a_new_one_is_rendered(self) -> None:
+        clock, status, during = ManualClock(), Status(), []
+
+        def render(board: Board) -> bytes:
+            during.append(page.cached())
+            return b"leads" if board.leading else b"new"
+
+        page = Rendered(status, render, clock)
+        assert page.cached() is None
+        first = page.current()
+        status(LeadershipChanged(leading=True))
+        assert page.cached() == first
+        clock.seconds = 1.0
+        assert page.cached() is None
+        second = page.current()
+        assert (page.cached(), second[0], during) == (second, b"leads", [None, first])
 
     def test_one_thread_renders_for_all_that_ask(self) -> None:
         begun, go_on, count = threading.Event(), threading.Event(), []
@@ -205,19 +233,19 @@ class TestRendered:
             asked = [threads.submit(page.current) for _ in range(8)]
             assert begun.wait(60)
             go_on.set()
-            assert {answer.result() for answer in asked} == {b"page"}
+            assert {answer.result()[0] for answer in asked} == {b"page"}
         assert len(count) == 1
 
 
 def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(_: Board) -> str:
+    def slow(_: StatusPage, __: Board) -> str:
         begun.set()
         assert go_on.wait(60)
         return "page"
 
-    monkeypatch.setattr(pages_module, "as_html", slow)
+    monkeypatch.setattr(StatusPage, "as_html", slow)
     pages = Pages()
     pages.ready = True
     with serving(pages.application, ANY) as address, ThreadPoolExecutor(60) as threads:

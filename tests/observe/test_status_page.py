@@ -1,0 +1,116 @@
+"""Tests of the content of the status page, without a browser."""
+
+import dataclasses
+from datetime import timedelta
+from decimal import Decimal
+
+from rescheduler.observe.events import (
+    Compared,
+    DrainProgressed,
+    DrainStarted,
+    Held,
+    LeadershipChanged,
+    PodProgress,
+    Surveyed,
+    Waiting,
+)
+from rescheduler.observe.status import DRAINS, Board, SavedAmounts, Status, as_json
+from rescheduler.observe.status_page import StatusPage
+from rescheduler.planning.prices import NodeFacts, PriceList
+from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
+
+FACTS = NodeFacts(
+    name="od-1",
+    spot=False,
+    instance_type="m5.large",
+    zone="eu-1a",
+    cpu=2000,
+    memory=8 << 30,
+    requested_cpu=500,
+    requested_memory=2 << 30,
+    created="2025-12-30T12:00:00Z",
+)
+PRICES = PriceList(by_type={("m5.large", "", False): Decimal("0.1")}, currency="EUR")
+
+
+def page(board: Board) -> str:
+    return StatusPage().as_html(board)
+
+
+def test_the_facts_of_a_node() -> None:
+    event = dataclasses.replace(planned(PLAN, BLOCKED), facts={"od-1": FACTS})
+    board = Board(planned=event, prices=PRICES)
+    assert "m5.large, eu-1a, age 2d, 0.10 EUR per hour" in page(board)
+    assert [node.get("facts") for node in as_json(board)["nodes"]] == [
+        {
+            "instanceType": "m5.large",
+            "zone": "eu-1a",
+            "created": "2025-12-30T12:00:00Z",
+            "cpu": 2000,
+            "memory": 8 << 30,
+            "requestedCpu": 500,
+            "requestedMemory": 2 << 30,
+            "pricePerHour": 0.1,
+        },
+        None,
+    ]
+
+
+def test_a_cooldown_and_its_end() -> None:
+    cooling = dataclasses.replace(observed("od-1"), cooling={"od-2": NOW})
+    assert "Cools down until 2026-01-01T12:00:00Z." in page(Board(planned=planned(PLAN, BLOCKED), observed=cooling))
+
+
+def test_the_running_drain_pod_by_pod_until_it_ends() -> None:
+    status = Status()
+    status(DrainStarted(OD, PLAN))
+    status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.BOUND),)))
+    assert "Phase: evicting. Pods: 1 bound." in page(status.board)
+    assert as_json(status.board)["drain"] == {
+        "node": "od-1",
+        "phase": "evicting",
+        "pods": [{"pod": "default/web-1", "state": "bound"}],
+    }
+    status(ended())
+    assert (as_json(status.board)["drain"], as_json(status.board)["draining"]) == (None, None)
+    assert "Phase:" not in page(status.board)
+
+
+def test_the_landing_of_a_drain() -> None:
+    status = Status()
+    status(ended(landing=4.25))
+    status(Compared("od-1", {"as-planned": 3, "elsewhere": 1, "lost": 0}, 0))
+    status(Compared("od-9", {"as-planned": 1}, 0))
+    later = NOW + timedelta(hours=1)
+    status(dataclasses.replace(ended(), at=later))
+    assert "ready after 4.2 s; 3 as-planned, 1 elsewhere" in page(status.board)
+    assert set(status.board.landings) == {("od-1", NOW)}
+    for number in range(DRAINS):
+        status(dataclasses.replace(ended(), at=later + timedelta(hours=number)))
+    assert status.board.landings == {}
+
+
+def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() -> None:
+    status = Status()
+    status(LeadershipChanged(leading=False))
+    status(Held(Waiting.NOT_LEADING, "another replica leads: pod-2", "pod-2"))
+    status(Surveyed(planned(PLAN, BLOCKED)))
+    content = as_json(status.board)
+    assert (content["leader"], content["leading"], content["waiting"]["reason"]) == ("pod-2", False, "not-leading")
+    assert [node["node"] for node in content["nodes"]] == ["od-1", "od-2"]
+    assert "This replica is not the leader. pod-2 is." in page(status.board)
+
+
+def test_the_savings_if_they_are_known() -> None:
+    board = Board(savings=SavedAmounts(1234.4, {"EUR": Decimal("56.7")}))
+    assert "Saved: 57 EUR, 1,234 node-hours of on-demand." in page(board)
+    assert as_json(board)["savings"] == {"nodeHours": 1234.4, "money": {"EUR": 56.7}}
+
+
+def test_the_list_of_nodes_is_rendered_again_for_a_new_plan_and_for_new_cooldowns() -> None:
+    renderer, board = StatusPage(), Board(planned=planned(PLAN, BLOCKED))
+    first = renderer.as_html(board)
+    assert renderer.as_html(board) == first
+    cooling = dataclasses.replace(observed("od-1"), cooling={"od-2": NOW})
+    assert "Cools down until" in renderer.as_html(dataclasses.replace(board, observed=cooling))
+    assert "node-od-2" not in renderer.as_html(dataclasses.replace(board, planned=planned(PLAN)))

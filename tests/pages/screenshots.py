@@ -1,0 +1,88 @@
+"""Render docs/report.png and docs/status.png from the sample cluster: ``python -m tests.pages.screenshots``."""
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+from playwright.sync_api import Browser, Page
+from prometheus_client import CollectorRegistry
+
+from predicates.snapshot import Snapshot
+from rescheduler.cli import cli
+from rescheduler.clock import SystemClock
+from rescheduler.net.server import serving
+from rescheduler.observe.events import DrainProgressed, DrainStarted, InvolvedNode, Planned, PodProgress, Started
+from rescheduler.observe.health import Health
+from rescheduler.observe.pages import application
+from rescheduler.observe.status import Status
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import node_facts
+from rescheduler.settings import ListenAddress
+from rescheduler.snapshot_file import reader
+from rescheduler.version import VERSION
+from tests.pages.browser import browser
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+SAMPLE: Final = DOCS / "sample.json.gz"
+#: The size of the pictures in CSS pixels.
+WIDTH, HEIGHT = 1200, 900
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--snapshot", default=str(SAMPLE), show_default=True, help="The cluster to show.")
+@click.option("--folder", type=click.Path(path_type=Path), default=DOCS, help="Where the pictures are written.")
+@click.argument("options", nargs=-1, metavar="[OPTION OF REPORT]...")
+def main(snapshot: str, folder: Path, options: tuple[str, ...]) -> None:
+    """Render the pictures of the documentation."""
+    with browser() as chromium:
+        shoot_report(chromium, snapshot, options, folder / "report.png")
+        shoot_status(chromium, reader.read(snapshot), folder / "status.png")
+
+
+def shoot_report(chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.html"
+        arguments = ["report", "--snapshot", snapshot, "--output-file", str(file), *options]
+        cli.main(arguments, prog_name="rescheduler", standalone_mode=False)
+        _shoot(_page(chromium), file.as_uri(), picture)
+
+
+def shoot_status(chromium: Browser, cluster: Snapshot, picture: Path) -> None:
+    status, health = _status(cluster), Health(SystemClock(), 10, lambda: True)
+    with serving(application(CollectorRegistry(), health, status), ListenAddress("127.0.0.1", 0)) as address:
+        _shoot(_page(chromium), f"http://{address}/statusz", picture)
+
+
+def _status(cluster: Snapshot) -> Status:
+    """Return the status during a drain of the first node that can be drained: half of its pods have moved."""
+    now = SystemClock().now()
+    planning = Planner(cluster, Policy(budgets_in_steps=True)).plan_each(Circumstances(now))
+    nodes = {verdict.node: InvolvedNode(verdict.node, verdict.node) for verdict in planning.verdicts}
+    facts = {name: node_facts(cluster, name, spot=False) for name in nodes}
+    plan = next(plan for plan in planning.plans if plan.placements)
+    half = len(plan.placements) // 2
+    states = [PodProgress.READY if index < half else PodProgress.WAITING for index in range(len(plan.placements))]
+    pods = tuple((placement.pod, state) for placement, state in zip(plan.placements, states, strict=True))
+    status = Status()
+    status(Started(VERSION, "spot-rescheduler-7d9c5", "localhost:9235", dry_run=False))
+    status(Planned(now - timedelta(seconds=10), planning, nodes, seconds=0.2, complete=True, facts=facts))
+    status(DrainStarted(nodes[plan.node], plan))
+    status(DrainProgressed(nodes[plan.node], "evicting", pods))
+    return status
+
+
+def _page(chromium: Browser) -> Page:
+    return chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+
+
+def _shoot(page: Page, address: str, picture: Path) -> None:
+    page.goto(address)
+    page.screenshot(path=picture)
+    page.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""Tests of the report and the status page in a headless Chromium."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from prometheus_client import CollectorRegistry
+
+from devcluster.errors import SetupError
+from rescheduler.clock import SystemClock
+from rescheduler.net.server import serving
+from rescheduler.observe.events import DrainProgressed, DrainStarted, Held, PodProgress, Waiting
+from rescheduler.observe.health import Health
+from rescheduler.observe.pages import application
+from rescheduler.observe.status import Status
+from rescheduler.pages.report import as_html
+from rescheduler.planning.outcome import Plan, Rejected
+from rescheduler.settings import ListenAddress
+from tests.observe.builders import BLOCKED, OD, PLAN, WEB, ended, planned
+from tests.pages.browser import browser
+from tests.pages.clusters import planned as overview_of
+from tests.planning.builders import NOW
+
+#: Far more than a page needs; a test that waits this long fails.
+PATIENCE_MS = 60_000
+#: The interval between two reads of a live page.
+POLL_MS = 2_000
+MINUTE_MS = 60_000
+#: How often a test looks for a change, and how long it waits in between.
+TRIES = 600
+PAUSE_MS = 50
+#: The contrast that WCAG 2.1 requires for text (level AA).
+CONTRAST = 4.5
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser for this module only: its event loop runs on this thread and disturbs tests that need their own."""
+    try:
+        with browser() as started:
+            yield started
+    except SetupError as error:
+        pytest.skip(f"no Chromium: {error}")
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page that must not report an error."""
+    errors: list[str] = []
+    context = chromium.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    opened = context.new_page()
+    opened.on("console", lambda message: errors.append(message.text))
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened
+    context.close()
+    assert errors == []
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report on 12 on-demand and 12 spot nodes."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(as_html(overview_of(12, 12), NOW), encoding="utf-8")
+    return file.as_uri()
+
+
+VERDICTS = overview_of(12, 12).planning.verdicts
+FREED = next(verdict for verdict in VERDICTS if isinstance(verdict, Plan))
+KEPT = next(verdict for verdict in VERDICTS if isinstance(verdict, Rejected))
+
+
+class TestReport:
+    def test_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
+        page.goto(report)
+        headings = page.get_by_role("heading").all_inner_texts()
+        assert headings[:2] == ["On-demand nodes that spot nodes can replace", "Sums"]
+        assert [name for name in ("Nodes before and after", "On-demand nodes") if name not in headings] == []
+        assert [page.get_by_role(role).count() for role in ("banner", "main", "search", "contentinfo")] == [1] * 4
+        assert page.get_by_role("columnheader", name="Instance type").count() == 1
+        assert page.get_by_role("img", name=re.compile("^After: ")).count() == 1
+        expect(page.get_by_label("Search nodes, pods and reasons")).to_be_visible()
+
+    def test_nothing_is_loaded_from_elsewhere(self, page: Page, report: str) -> None:
+        loaded: list[str] = []
+        page.on("request", lambda request: loaded.append(request.url))
+        page.goto(report)
+        page.get_by_label("Search").fill("x")
+        assert loaded == [report]
+
+    def test_a_node_unfolds_to_its_pods(self, page: Page, report: str) -> None:
+        page.goto(report)
+        node = page.locator(f"[id='node-{FREED.node}']")
+        pod = node.get_by_role("cell", name=str(FREED.placements[0].pod))
+        expect(pod).to_be_hidden()
+        node.locator("summary").press("Enter")
+        expect(pod).to_be_visible()
+        assert node.get_by_role("columnheader").all_inner_texts() == ["Pod", "Moves to"]
+        page.get_by_role("button", name="Close all").click()
+        expect(pod).to_be_hidden()
+        page.get_by_role("button", name="Open all").click()
+        expect(pod).to_be_visible()
+
+    @pytest.mark.parametrize(
+        ("words", "nodes"),
+        [
+            (FREED.node, [FREED.node]),
+            (f"{FREED.node.upper()} drained", [FREED.node]),
+            (str(KEPT.blockers[0].pod), [KEPT.node]),
+            ("no such node", []),
+        ],
+    )
+    def test_search(self, page: Page, report: str, words: str, nodes: list[str]) -> None:
+        page.goto(report)
+        page.get_by_label("Search").fill(words)
+        expect(page.locator("#count")).to_have_text(f"{len(nodes)} of {len(VERDICTS)} nodes match")
+        assert page.locator("details.node:visible .name").all_inner_texts() == nodes
+        page.get_by_label("Search").fill("")
+        assert page.locator("details.node:visible").count() == len(VERDICTS)
+        expect(page.locator("#count")).to_have_text("")
+
+    def test_the_search_for_a_pod_shows_only_this_pod_and_folds_its_node_again(self, page: Page, report: str) -> None:
+        page.goto(report)
+        wanted = str(FREED.placements[0].pod)
+        page.get_by_label("Search").fill(wanted)
+        assert page.locator("tr.pod:visible td:first-child").all_inner_texts() == [wanted]
+        page.get_by_label("Search").fill("")
+        assert page.locator("tr.pod:visible").count() == 0
+
+    def test_all_nodes_are_open_while_the_page_is_printed(self, page: Page, report: str) -> None:
+        page.goto(report)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details[open]").count() == len(VERDICTS)
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details[open]").count() == 0
+        page.emulate_media(media="print")
+        expect(page.get_by_label("Search")).to_be_hidden()
+        assert page.pdf().startswith(b"%PDF")
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_the_contrast_of_all_texts(self, page: Page, report: str, scheme: str) -> None:
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.goto(report)
+        page.get_by_role("button", name="Open all").click()
+        colours: list[list[str]] = page.evaluate(COLOURS)
+        assert len(colours) >= 5
+        assert [pair for pair in colours if contrast(*map(luminance, pair)) < CONTRAST] == []
+        dark = luminance(colours[0][1]) < 0.1
+        assert dark == (scheme == "dark")
+
+    def test_without_javascript(self, chromium: Browser, report: str) -> None:
+        context = chromium.new_context(java_script_enabled=False)
+        plain = context.new_page()
+        plain.goto(report)
+        assert plain.locator("details.node:visible").count() == len(VERDICTS)
+        expect(plain.locator("#search")).to_be_hidden()
+        context.close()
+
+    def test_a_thousand_nodes(self, page: Page, tmp_path: Path) -> None:
+        file = tmp_path / "large.html"
+        file.write_text(as_html(overview_of(1000, 1000), NOW), encoding="utf-8")
+        page.goto(file.as_uri())
+        page.get_by_label("Search").fill("shop/web77-a")
+        expect(page.locator("#count")).to_have_text("1 of 1000 nodes match")
+
+
+#: The text and background colours of all elements with a text of their own, each pair once.
+COLOURS = """() => {
+  const background = (element) => {
+    for (; element; element = element.parentElement) {
+      const colour = getComputedStyle(element).backgroundColor;
+      if (colour !== "rgba(0, 0, 0, 0)") return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const own = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  const texts = [...document.body.querySelectorAll(":not(script, svg *)")].filter(own);
+  const pairs = texts.map((element) => `${getComputedStyle(element).color}|${background(element)}`);
+  return [...new Set(pairs)].map((pair) => pair.split("|"));
+}"""
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of ``rgb(r, g, b)``, as WCAG defines it."""
+    shares = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: float, second: float) -> float:
+    return (max(first, second) + 0.05) / (min(first, second) + 0.05)
+
+
+@pytest.fixture
+def status() -> Status:
+    board = Status()
+    board(planned(PLAN, BLOCKED))
+    return board
+
+
+@pytest.fixture
+def live(page: Page, status: Status) -> Iterator[Page]:
+    """The status page in the browser. Its timers stand still unless the test lets them run."""
+    health = Health(SystemClock(), 10, lambda: True)
+    with serving(application(CollectorRegistry(), health, status), ListenAddress("127.0.0.1", 0)) as address:
+        page.clock.install(time=NOW)
+        page.goto(f"http://{address}/statusz")
+        page.clock.pause_at(NOW + timedelta(hours=1))
+        page.evaluate(RECORD_DELAYS)
+        yield page
+        assert len(page.evaluate("delays")) > 0, "the page was loaded again, or did not poll"
+        page.goto("about:blank")
+
+
+#: Record the delays of all timers that the page starts from now on.
+RECORD_DELAYS = """() => {
+  window.delays = [];
+  const start = window.setTimeout;
+  window.setTimeout = (call, delay) => { delays.push(delay); return start(call, delay); };
+}"""
+
+
+def run_until(live: Page, condition: Callable[[], bool]) -> None:
+    """Let the page's timers run until *condition* holds."""
+    for _ in range(TRIES):
+        live.clock.run_for(POLL_MS)
+        live.wait_for_timeout(PAUSE_MS)
+        if condition():
+            return
+    pytest.fail("the page did not reach the expected state")
+
+
+def set_hidden(live: Page, *, hidden: bool) -> None:
+    script = "hidden => Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true})"
+    live.evaluate(script, hidden)
+    live.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+class TestStatusPage:
+    def test_the_page_updates_itself_and_keeps_what_is_open_and_searched(self, live: Page, status: Status) -> None:
+        node = live.locator("#node-od-2")
+        node.locator("summary").click()
+        live.get_by_label("Search").fill("od-2")
+        status(DrainStarted(OD, PLAN))
+        status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.EVICTING),)))
+        run_until(live, lambda: "Phase: evicting. Pods: 1 evicting." in live.locator("#drain").inner_text())
+        status(ended())
+        status(planned(PLAN, replace(BLOCKED, blockers=BLOCKED.blockers[:1])))
+        status(Held(Waiting.DRAIN_DELAY, "the drain delay runs for 8 s more"))
+        run_until(live, lambda: "the drain delay runs for 8 s more" in live.locator("#state").inner_text())
+        assert live.locator("#drain").inner_text() == ""
+        assert live.get_by_role("cell", name="done").count() == 1
+        assert node.get_attribute("open") is not None
+        assert node.locator("li").count() == 1
+        assert live.get_by_label("Search").input_value() == "od-2"
+        expect(live.locator("#node-od-1")).to_be_hidden()
+
+    def test_a_node_that_is_gone_disappears_and_a_new_one_appears(self, live: Page, status: Status) -> None:
+        status(planned(BLOCKED, replace(PLAN, node="od-3")))
+        names = live.locator("details.node .name")
+        run_until(live, lambda: names.all_inner_texts() == ["od-2", "od-3"])
+
+    def test_a_page_that_did_not_change_is_not_sent_again(self, live: Page) -> None:
+        statuses: list[int] = []
+        live.on("response", lambda response: statuses.append(response.status))
+        run_until(live, lambda: len(statuses) >= 4)
+        assert set(statuses[1:]) == {304}
+
+    def test_a_daemon_that_does_not_respond_is_reported_and_asked_less_often(self, live: Page, status: Status) -> None:
+        live.route("**/statusz", lambda route: route.fulfill(status=204))
+        run_until(live, lambda: len(live.evaluate("delays")) >= 8)
+        message = "The daemon does not respond; this page shows an earlier state."
+        expect(live.locator("#connection")).to_have_text(message)
+        delays = live.evaluate("delays.filter(delay => delay > 2000)")
+        assert delays[:6] == [4_000, 8_000, 16_000, 32_000, 60_000, 60_000][: len(delays)]
+        assert len(delays) >= 5
+        live.unroute("**/statusz")
+        status(Held(Waiting.DRAIN_DELAY, "later"))
+        run_until(live, lambda: "Nothing is drained: later." in live.locator("#state").inner_text())
+        expect(live.locator("#connection")).to_have_text("")
+        assert live.evaluate("delays").pop() == POLL_MS
+
+    def test_a_hidden_page_does_not_poll(self, live: Page) -> None:
+        run_until(live, lambda: len(live.evaluate("delays")) >= 1)
+        asked: list[str] = []
+        set_hidden(live, hidden=True)
+        live.wait_for_timeout(PAUSE_MS)
+        live.on("request", lambda request: asked.append(request.url))
+        live.clock.run_for(MINUTE_MS)
+        assert asked == []
+        set_hidden(live, hidden=False)
+        run_until(live, lambda: len(asked) >= 1)
+
+    def test_without_javascript_the_page_reloads(self, chromium: Browser, live: Page) -> None:
+        run_until(live, lambda: len(live.evaluate("delays")) >= 1)
+        context = chromium.new_context(java_script_enabled=False)
+        plain = context.new_page()
+        plain.goto(live.url)
+        assert plain.locator("noscript meta[http-equiv=refresh]").get_attribute("content") == "10"
+        assert plain.locator("details.node:visible").count() == 2
+        context.close()

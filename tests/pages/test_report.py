@@ -1,0 +1,120 @@
+"""Tests of the report's content, without a browser."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from rescheduler.cli import main
+from rescheduler.pages.report import as_html
+from rescheduler.pages.sums import headline
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
+from rescheduler.planning.overview import AddedRequests, Lever
+from rescheduler.planning.prices import PriceList
+from tests.pages.clusters import manifests, planned
+from tests.planning.builders import NOW
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+def test_the_headline() -> None:
+    assert headline(planned(6, 6)) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, 420 $ per month."
+    assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
+    assert headline(planned(1, 0)) == "0 of 1 on-demand nodes can be freed."
+
+
+def test_nodes_without_a_price_are_counted() -> None:
+    overview = planned(6, 6)
+    partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
+    assert headline(partly).endswith("48 GiB, 73 $ per month (3 of these nodes have no known price).")
+
+
+def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:
+    overview = planned(6, 6)
+    placements = [placement for plan in overview.planning.plans for placement in plan.placements]
+    assert set(overview.added) == {placement.node for placement in placements}
+    assert sum(added.cpu for added in overview.added.values()) == 3 * (500 + 250)
+    assert all(isinstance(added, AddedRequests) and added.memory == 0 for added in overview.added.values())
+
+
+def test_a_lever_with_its_nodes_and_price() -> None:
+    overview = planned(6, 6)
+    first, second = [verdict.node for verdict in overview.planning.verdicts[:2]]
+    lever = Lever("Deployment ci/cache", Reason.NO_ROOM, "nodeSelector pool=ci", (first, second), (first,))
+    page = as_html(replace(overview, levers=(lever,), levers_complete=False), NOW)
+    assert "<b>Deployment ci/cache</b>: nodeSelector pool=ci <code>no-room-on-spot</code>" in page
+    assert f"1 node, 140 $ per month ({first})" in page
+    assert "The time limit ended the search for levers. There may be more." in page
+
+
+def test_all_values_of_the_cluster_are_escaped() -> None:
+    overview = planned(1, 1)
+    rejected = Rejected(HOSTILE, (Blocker(Reason.NO_CONTROLLER, HOSTILE, HOSTILE),))
+    facts = {HOSTILE: replace(next(iter(overview.nodes.values())), name=HOSTILE, instance_type=HOSTILE, zone=HOSTILE)}
+    lever = Lever(HOSTILE, Reason.NO_ROOM, HOSTILE, (HOSTILE,), (HOSTILE,), (HOSTILE,), (HOSTILE,))
+    hostile = replace(
+        overview,
+        planning=Planning((rejected,), 1, 1),
+        nodes=facts,
+        prices=PriceList(per_vcpu=Decimal(1), currency=HOSTILE),
+        freed_by_type={HOSTILE: overview.on_demand},
+        levers=(lever,),
+        assumptions=(HOSTILE,),
+    )
+    page = as_html(hostile)
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 10
+    assert 'id="node-&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;"' in page
+
+
+def test_the_page_allows_only_its_own_style_and_script() -> None:
+    page = as_html(planned(1, 1))
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.replace("&#x27;", "'").split(";"))
+    for rule, tag in (("style-src", "style"), ("script-src", "script")):
+        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert rules.keys() == {"default-src", "style-src", "script-src", "base-uri", "form-action"}
+    assert {rules["default-src"], rules["base-uri"], rules["form-action"]} == {"'none'"}
+    assert re.findall(r"https?://|\ssrc=|\son[a-z]+=|\sstyle=|<link|@import|url\(", page) == []
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(3, 3)}))
+    return file
+
+
+def status(*args: str) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *args])
+    return ended.value.code
+
+
+def test_the_command_writes_to_a_file_or_to_standard_output(
+    dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / "report.html"
+    assert status("--snapshot", str(dump), "--output-file", str(file)) == 0
+    assert capfdbinary.readouterr() == (b"", b"")
+    assert status("--snapshot", str(dump)) == 0
+    printed, errors = capfdbinary.readouterr()
+    assert errors == b""
+    for page in (file.read_text(encoding="utf-8"), printed.decode()):
+        assert page.startswith("<!doctype html>\n")
+        assert "1 of 3 on-demand nodes can be freed: 4 vCPU, 16 GiB." in page
+
+
+def test_a_file_that_cannot_be_written(dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    file = tmp_path / "missing" / "report.html"
+    assert status("--snapshot", str(dump), "--output-file", str(file)) == 2
+    expected = f"rescheduler report: --output-file {file}: cannot write there: No such file or directory\n"
+    out, errors = capfdbinary.readouterr()
+    assert (out, errors.decode().replace("rescheduler: ", "rescheduler report: ")) == (b"", expected)
