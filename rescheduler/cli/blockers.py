@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import Line
+from rescheduler.planning.controller_names import controller_of
 from rescheduler.planning.outcome import Blocker
-from rescheduler.planning.owners import controller_of
 from rescheduler.planning.units import count
 
 #: Given ``namespace/name`` of a pod: its controller as ``Deployment data/api``.
@@ -18,7 +18,7 @@ def controllers_in(snapshot: Snapshot) -> ControllerLookup:
 
     def controller(pod: str) -> str:
         known = snapshot.pods.get(pod)
-        return controller_of(known) if known is not None else f"Pod {pod}"
+        return str(controller_of(known)) if known is not None else f"Pod {pod}"
 
     return controller
 

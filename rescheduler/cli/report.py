@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -9,14 +10,13 @@ import click
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
-from rescheduler.cli.progress import progress
+from rescheduler.cli.planned import levers_option, read_and_plan
+from rescheduler.cli.prices import price_options
 from rescheduler.cli.source import ClusterSource, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
-from rescheduler.planning.overview import overview
-from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection
 
@@ -29,21 +29,29 @@ from rescheduler.settings import ApiServerConnection
     default="-",
     help="Write the report to FILE and replace an existing one; - is standard output.",
 )
+@levers_option
 @compat_option
 @policy_options
+@price_options
 @connection_options
-def command(snapshot: str | None, output_file: str, policy: Policy, connection: ApiServerConnection) -> None:
+def command(
+    snapshot: str | None,
+    output_file: str,
+    levers_timeout: timedelta,
+    policy: Policy,
+    prices: PriceList,
+    connection: ApiServerConnection,
+) -> None:
     """Write an HTML file that shows which on-demand nodes can be freed, and what blocks the other nodes.
 
     The file contains everything it needs: it loads nothing from the network. Nothing in the cluster is changed.
     """
     clock = SystemClock()
-    with progress("reading the cluster"):
-        cluster = ClusterSource(snapshot, connection).read()
-    with progress("planning"):
-        now = clock.now()
-        planning = Planner(cluster, replace(policy, budgets_in_steps=True)).plan_all(Circumstances(now))
-    _write(as_html(overview(planning, cluster, PriceList()), now), output_file)
+    source = ClusterSource(snapshot, connection)
+    cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), clock)
+    overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
+    _write(as_html(overview, cluster.circumstances.now), output_file)
+    source.warn(cluster.snapshot, policy)
 
 
 def _write(page: str, file: str) -> None:

@@ -203,7 +203,7 @@ class ClusterView:
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
 
-    def facts(self, names: Iterable[str]) -> dict[str, NodeFacts]:
+    def facts_of(self, names: Iterable[str]) -> dict[str, NodeFacts]:
         """Return the facts of those on-demand nodes of *names* that exist."""
         snapshot = self._state.snapshot()
         return {name: node_facts(snapshot, name, spot=False) for name in names if name in snapshot.nodes.row}

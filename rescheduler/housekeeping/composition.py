@@ -195,7 +195,7 @@ def _assemble(
     state = ClusterState(client, clock, connection.content_type)
     rights = RightsReview(client, clock, _rights(running), lambda: _is_refused(state, elector))
     run_state.health = _health(state, rights, running, clock)
-    registry, status = CollectorRegistry(), Status()
+    registry, status = CollectorRegistry(), Status(prices)
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector or _lease_reader(client, run_state, running, clock))
     writer = _writer(client, elector, running)

@@ -406,7 +406,7 @@ class Loop:
         # Nodes may be added or deleted while planning.
         nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
-        facts = self._view.facts(judged)
+        facts = self._view.facts_of(judged)
         return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
 
     def _report_plan(self, judged: Planned) -> None:

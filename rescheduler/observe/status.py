@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from rescheduler.observe.events import (
@@ -17,22 +16,16 @@ from rescheduler.observe.events import (
     LeadershipChanged,
     Observed,
     Planned,
+    SavingsCounted,
     Started,
     Surveyed,
 )
 from rescheduler.planning.outcome import Plan, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.planning.savings import Savings
 
 #: Number of recent drains that are kept.
 DRAINS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class SavedAmounts:
-    """What drains have saved so far."""
-
-    node_hours: float  #: hours of on-demand nodes that ended by a drain
-    money: Mapping[str, Decimal]  #: by currency
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ class Board:
     progress: DrainProgressed | None = None  #: of the running drain
     landings: Mapping[tuple[str, datetime], Compared] = field(default_factory=dict)  #: by node and end of the drain
     prices: PriceList = field(default_factory=PriceList)
-    savings: SavedAmounts | None = None  #: None if they are not known
+    savings: Savings | None = None  #: None if they are not known
 
 
 class Status:
@@ -74,6 +67,8 @@ class Status:
                 self.board = replace(self.board, planned=planned, held=None)
             case Surveyed(planned):
                 self.board = replace(self.board, planned=planned)
+            case SavingsCounted(total):
+                self.board = replace(self.board, savings=total)
             case DrainStarted() | DrainProgressed() | Compared() | DrainEnded():
                 self._of_drain(event)
             case _:
@@ -131,7 +126,7 @@ def _progress(progress: DrainProgressed) -> dict[str, Any]:
     return {"node": progress.node.name, "phase": progress.phase, "pods": pods}
 
 
-def _savings(savings: SavedAmounts) -> dict[str, Any]:
+def _savings(savings: Savings) -> dict[str, Any]:
     return {
         "nodeHours": savings.node_hours,
         "money": {currency: float(amount) for currency, amount in savings.money.items()},

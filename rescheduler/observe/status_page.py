@@ -7,11 +7,11 @@ from typing import Final
 
 from rescheduler.observe.events import Compared, DrainEnded, Planned
 from rescheduler.observe.status import Board
-from rescheduler.pages import amounts
 from rescheduler.pages.document import document
 from rescheduler.pages.element import Markup, element, joined
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.tables import table
+from rescheduler.planning.units import money
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -68,7 +68,7 @@ def _state(board: Board) -> Iterator[Markup]:
             "p", element("code", board.held.waiting), f" Nothing is drained: {board.held.detail}.", class_="notice"
         )
     if board.savings is not None:
-        saved = [amounts.money(amount, currency) for currency, amount in board.savings.money.items()]
+        saved = [money(amount, currency) for currency, amount in board.savings.money.items()]
         yield element("p", f"Saved: {', '.join([*saved, f'{board.savings.node_hours:,.0f} node-hours of on-demand'])}.")
     if board.leading is not None:
         yield element("p", _leadership(board), class_="soft")

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from rescheduler.pages import amounts
 from rescheduler.pages.element import Markup, element, joined
 from rescheduler.pages.picture import fill
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.planning.units import age, count, cpu, memory, money, percent
 
 #: From this number of nodes on, browsers lay out only the visible ones.
 _MANY: Final = 100
@@ -67,13 +66,13 @@ def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator
     yield _verdict(entry.verdict)
     if (facts := entry.facts) is None:
         return
-    created = instant(facts.created) if facts.created and now else None
-    words = [facts.instance_type, facts.zone, f"age {amounts.age(now - created)}" if now and created else ""]
+    old = age(facts.created, now) if now else ""
+    words = [facts.instance_type, facts.zone, f"age {old}" if old else ""]
     if (price := prices.per_hour(facts)) is not None:
-        words.append(f"{amounts.money(price, prices.currency)} per hour")
+        words.append(f"{money(price, prices.currency)} per hour")
     yield element("span", ", ".join(filter(None, words)), class_="soft")
-    yield fill(amounts.percent(facts.requested_cpu, facts.cpu), amounts.vcpu(facts.cpu))
-    yield fill(amounts.percent(facts.requested_memory, facts.memory), amounts.gib(facts.memory))
+    yield fill(percent(facts.requested_cpu, facts.cpu), f"{cpu(facts.cpu)} vCPU")
+    yield fill(percent(facts.requested_memory, facts.memory), memory(facts.memory))
 
 
 def _verdict(verdict: Verdict) -> Markup:
@@ -81,7 +80,7 @@ def _verdict(verdict: Verdict) -> Markup:
         more = len({blocker.reason for blocker in verdict.blockers}) - 1
         return element("span", f"not drained: {verdict.reason}", f" and {more} more" if more else None, class_="no")
     pods = len(verdict.placements)
-    text = f"can be drained: {amounts.count(pods, 'pod')} to move" if pods else "empty: no pods to move"
+    text = f"can be drained: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")
 
 
@@ -100,7 +99,7 @@ def _landing(plan: Plan) -> str:
     assert plan.landing is not None
     spot, other = plan.landing.spot, plan.landing.on_demand
     robust = {True: "The plan works whichever nodes the scheduler prefers. ", False: "The plan is fragile. ", None: ""}
-    return f"{robust[plan.robust]}Forecast: {amounts.count(spot, 'pod')} on spot nodes, {other} on other nodes."
+    return f"{robust[plan.robust]}Forecast: {count(spot, 'pod')} on spot nodes, {other} on other nodes."
 
 
 def _blockers(rejected: Rejected) -> Markup:

@@ -5,13 +5,13 @@ from datetime import datetime
 from itertools import chain
 
 from rescheduler.pages import sums
-from rescheduler.pages.amounts import count, percent
 from rescheduler.pages.document import document
 from rescheduler.pages.element import Markup, element
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.picture import NodeBox, picture
 from rescheduler.planning.overview import Overview
 from rescheduler.planning.prices import NodeFacts
+from rescheduler.planning.units import count, percent
 
 
 def as_html(overview: Overview, at: datetime | None = None) -> str:

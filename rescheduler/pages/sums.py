@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from rescheduler.pages.amounts import count, gib, money, vcpu
 from rescheduler.pages.element import Markup, element
 from rescheduler.pages.tables import table
 from rescheduler.planning.overview import Lever, Overview, Totals
 from rescheduler.planning.prices import PriceList
+from rescheduler.planning.units import count, cpu, memory, money
 
 
 def headline(overview: Overview) -> str:
@@ -17,8 +17,8 @@ def headline(overview: Overview) -> str:
 
 
 def _amounts(totals: Totals, prices: PriceList) -> Iterator[str]:
-    yield vcpu(totals.cpu)
-    yield gib(totals.memory)
+    yield f"{cpu(totals.cpu)} vCPU"
+    yield memory(totals.memory)
     if totals.per_month is not None:
         unpriced = f" ({totals.unpriced} of these nodes have no known price)" if totals.unpriced else ""
         yield f"{money(totals.per_month, prices.currency)} per month{unpriced}"
@@ -39,7 +39,7 @@ def by_type(overview: Overview) -> Markup:
 
 def _sums(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:
     price = "unknown" if totals.per_month is None else money(totals.per_month, prices.currency)
-    return name, f"{totals.nodes:,}", vcpu(totals.cpu), gib(totals.memory), price
+    return name, f"{totals.nodes:,}", f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price
 
 
 def levers(overview: Overview) -> Markup:

@@ -32,6 +32,6 @@ def controller_of(pod: Pod) -> ControllerName:
     if owner is None:
         return ControllerName(pod.namespace, "Pod", pod.name)
     suffix = f"-{pod.cls.labels.get(_TEMPLATE_HASH, '')}"
-    if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+    if owner.kind == "ReplicaSet" and 1 < len(suffix) < len(owner.name) and owner.name.endswith(suffix):
         return ControllerName(pod.namespace, "Deployment", owner.name.removesuffix(suffix))
     return ControllerName(pod.namespace, owner.kind, owner.name)

@@ -56,6 +56,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def percent(part: int, whole: int) -> int:
+    """Return the share of *part* in percent, from 0 to 100; 0 if *whole* is 0."""
+    return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0
+
+
 def _decimal(value: float, digits: int) -> str:
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -14,9 +14,10 @@ from rescheduler.observe.events import (
     Surveyed,
     Waiting,
 )
-from rescheduler.observe.status import DRAINS, Board, SavedAmounts, Status, as_json
+from rescheduler.observe.status import DRAINS, Board, Status, as_json
 from rescheduler.observe.status_page import StatusPage
 from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.planning.savings import Savings
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
 
 FACTS = NodeFacts(
@@ -102,7 +103,7 @@ def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() ->
 
 
 def test_the_savings_if_they_are_known() -> None:
-    board = Board(savings=SavedAmounts(1234.4, {"EUR": Decimal("56.7")}))
+    board = Board(savings=Savings(round(1234.4 * 3600), money={"EUR": Decimal("56.7")}))
     assert "Saved: 57 EUR, 1,234 node-hours of on-demand." in page(board)
     assert as_json(board)["savings"] == {"nodeHours": 1234.4, "money": {"EUR": 56.7}}
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from rescheduler.planning.units import age, count, cpu, memory, money, per_month
+from rescheduler.planning.units import age, count, cpu, memory, money, per_month, percent
 from tests.planning.builders import NOW
 
 GIB = 1 << 30
@@ -89,3 +89,8 @@ def test_an_unknown_age_is_left_out(created: str | None) -> None:
 
 def test_counts() -> None:
     assert [count(number, "pod") for number in (0, 1, 2, 1200)] == ["0 pods", "1 pod", "2 pods", "1,200 pods"]
+
+
+@pytest.mark.parametrize(("part", "whole", "share"), [(1, 3, 33), (4, 3, 100), (-1, 3, 0), (4, 0, 0)])
+def test_shares(part: int, whole: int, share: int) -> None:
+    assert percent(part, whole) == share

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.owners import controller_of
+from rescheduler.planning.controller_names import controller_of
 from tests.planning.builders import pod, snapshot
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -37,4 +37,4 @@ def test_the_controller_of_a_pod(fields: dict[str, Any], name: str) -> None:
     manifest = pod("data/p", "n", **fields)
     for reference in manifest["metadata"].get("ownerReferences", []):
         reference["name"] = owned_by
-    assert controller_of(snapshot([manifest]).pods["data/p"]) == name
+    assert str(controller_of(snapshot([manifest]).pods["data/p"])) == name
