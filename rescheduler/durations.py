@@ -34,14 +34,10 @@ def nanoseconds(text: str) -> int:
     The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for what Go rejects,
     which includes durations of more than 292 years.
     """
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
-        raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
-    total = sum(_part(number, _UNITS[unit]) for number, unit in _PART.findall(whole[2]))
-    signed = -total if whole[1] == "-" else total
-    if signed not in _INT64:
+    total = _total(text)
+    if total not in _INT64:
         raise ValueError(f"expected a duration of at most {_INT64[-1] // _UNITS['h']}h")
-    return signed
+    return total
 
 
 def seconds(text: str) -> float:
@@ -50,12 +46,12 @@ def seconds(text: str) -> float:
     Raises ValueError, with the expected format, for anything else: also for negative durations and for those longer
     than :data:`LONGEST`.
     """
-    duration = nanoseconds(text) / _UNITS["s"]
-    if duration < 0:
+    total = _total(text)
+    if total < 0:
         raise ValueError("expected a duration of at least 0s")
-    if duration > LONGEST:
+    if total > LONGEST * _UNITS["s"]:
         raise ValueError(f"expected a duration of at most {LONGEST / 3600:.0f}h")
-    return duration
+    return total / _UNITS["s"]
 
 
 def period(text: str) -> timedelta | None:
@@ -64,6 +60,15 @@ def period(text: str) -> timedelta | None:
         return timedelta(microseconds=nanoseconds(text) / _UNITS["us"])
     except ValueError:
         return None
+
+
+def _total(text: str) -> int:
+    """Return *text* in nanoseconds, of any size. Raises ValueError if it does not have the format."""
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
+    total = sum(_part(number, _UNITS[unit]) for number, unit in _PART.findall(whole[2]))
+    return -total if whole[1] == "-" else total
 
 
 def _part(number: str, unit: int) -> int:

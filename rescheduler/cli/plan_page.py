@@ -56,9 +56,8 @@ class _Summary:
         """Return the answer in one sentence."""
         overview, planning = self.overview, self.overview.planning
         total = count(planning.on_demand_nodes, "on-demand node")
-        verb = "is" if planning.on_demand_nodes == 1 else "are"
         worth = f" ({self._worth(overview.freed)})" if planning.plans else ""
-        return f"{len(planning.plans)} of {total} {verb} drainable{worth}{self._main_obstacle()}."
+        return f"{len(planning.plans)} of {total} drainable{worth}{self._main_obstacle()}."
 
     def _worth(self, totals: Totals) -> str:
         if totals.per_month is not None:

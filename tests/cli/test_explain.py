@@ -9,6 +9,10 @@ import yaml
 from rescheduler.cli import main
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
+NO_BUDGETS = (
+    b"rescheduler: warning: no PodDisruptionBudget in the file: assumed that there are none; "
+    b"evictions that a budget forbids would not be shown\n"
+)
 DOMAIN = ".eu-west-1.compute.internal"
 TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 TOLERATES = {"tolerations": [{"key": "spot", "operator": "Exists"}]}
@@ -31,7 +35,7 @@ def explained(
     with pytest.raises(SystemExit) as ended:
         main(["explain", "--snapshot", str(file), *arguments])
     out, err = capfdbinary.readouterr()
-    assert (ended.value.code, err) == (0, b"")
+    assert (ended.value.code, err) == (0, NO_BUDGETS)
     return out.decode()
 
 
@@ -80,13 +84,17 @@ def test_pods_with_the_nodes_that_reject_them_by_reason(
 
 def test_a_node(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     text = explained(capfdbinary, tmp_path, f"od{DOMAIN}")
-    assert text.splitlines()[:7] == [
+    assert text.splitlines()[:11] == [
         f"Node names end with {DOMAIN}, which is left out.",
         "",
         "Node od is not drained:",
         "  no-controller: no controller would recreate it; --delete-non-replicated-pods",
         '    or cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction',
         "    Pod ci/job",
+        "  no-room-on-spot: 0/17 spot nodes are available: 17 Insufficient cpu",
+        "    Pod ci/job",
+        "  ci/job: smallest change: 1 vCPU less requested on free-00, or as much",
+        "    additional capacity there",
         "",
     ]
 

@@ -20,16 +20,20 @@ CLUSTER = [
 
 
 PAGE = """\
-0 of 1 on-demand node is drainable; default/w blocks 1.
+0 of 1 on-demand node drainable; default/b blocks 1.
 
 1 node stays (a node can have several reasons)
   pod-disruption-budget  1 node
+
+What would free more, the most useful first
+  PodDisruptionBudget default/b: it allows 1 eviction now
+    (pod-disruption-budget) keeps 1 node; alone it would free 1 (od)
 
 Nodes in drain order
 
 od, a: stays
   requests 2 of 4 vCPU, 0 B of 16 GiB
-  pod-disruption-budget: PodDisruptionBudget default/b allows 1 evictions now,
+  pod-disruption-budget: PodDisruptionBudget default/b allows 1 eviction now,
     2 of its pods are on this node
     ReplicaSet default/w: pod w-2
 """

@@ -56,7 +56,7 @@ def test_levers_come_between_the_sums_and_the_nodes() -> None:
     plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
     text = lines(summed_up(plans, NODES, PRICES, LEVERS), NODES)
     assert text == [
-        "0 of 3 on-demand nodes are drainable; ci/ci-cache blocks 3.",
+        "0 of 3 on-demand nodes drainable; ci/ci-cache blocks 3.",
         "",
         "3 nodes stay (a node can have several reasons)",
         "  no-room-on-spot  3 nodes",
@@ -89,7 +89,7 @@ def test_names_of_nodes_are_short_in_levers_and_in_the_first_sentence() -> None:
     )
     plans = planning(*(Rejected(f"od-{i}{domain}", (DISABLED,)) for i in (1, 2)))
     text = lines(summed_up(plans, objects, PriceList(), [lever]), objects, width=120)
-    assert text[0] == "0 of 2 on-demand nodes are drainable; od-1 blocks 1."
+    assert text[0] == "0 of 2 on-demand nodes drainable; od-1 blocks 1."
     assert "  Node od-1: annotation x (scale-down-disabled) keeps 1 node; alone it would free 1 (od-1)" in text
 
 
@@ -97,31 +97,31 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
     "all, with prices": (
         planning(*(Plan(f"od-{i}", ()) for i in range(3))),
         PRICES,
-        "3 of 3 on-demand nodes are drainable (841 $/month).",
+        "3 of 3 on-demand nodes drainable (841 $/month).",
     ),
     "all, without prices": (
         planning(*(Plan(f"od-{i}", ()) for i in range(3))),
         PriceList(),
-        "3 of 3 on-demand nodes are drainable (12 vCPU, 48 GiB).",
+        "3 of 3 on-demand nodes drainable (12 vCPU, 48 GiB).",
     ),
     "a controller that blocks the most": (
         planning(
             Rejected("od-0", (STORAGE,)), Rejected("od-1", (STORAGE, DISABLED)), Rejected("od-2", (DISABLED, CACHE))
         ),
         PRICES,
-        "0 of 3 on-demand nodes are drainable; data/api-1 blocks 2.",
+        "0 of 3 on-demand nodes drainable; data/api-1 blocks 2.",
     ),
     "a reason of the nodes": (
         planning(Rejected("od-0", (DISABLED,)), Rejected("od-1", (DISABLED,)), Plan("od-2", ())),
         PRICES,
-        "1 of 3 on-demand nodes are drainable (280 $/month); scale-down-disabled blocks 2.",
+        "1 of 3 on-demand nodes drainable (280 $/month); scale-down-disabled blocks 2.",
     ),
     "no room, whichever pod was the first": (
         planning(Rejected("od-0", (CACHE,))),
         PRICES,
-        "0 of 1 on-demand node is drainable; no-room-on-spot blocks 1.",
+        "0 of 1 on-demand node drainable; no-room-on-spot blocks 1.",
     ),
-    "no nodes": (planning(), PRICES, "0 of 0 on-demand nodes are drainable."),
+    "no nodes": (planning(), PRICES, "0 of 0 on-demand nodes drainable."),
 }
 
 
@@ -134,7 +134,7 @@ def test_what_limits_the_result_is_told() -> None:
     nothing = Planning((), 0, 0, timed_out=True, upper_bound=4)
     result = overview(nothing, snapshot([]), PriceList(), assumptions=["no PodDisruptionBudget in the file"])
     assert lines(result, []) == [
-        "0 of 0 on-demand nodes are drainable.",
+        "0 of 0 on-demand nodes drainable.",
         "",
         "The search timed out; at most 4 nodes can be drained.",
         "No node has the label node-role.kubernetes.io/worker (--on-demand-node-label).",

@@ -102,8 +102,9 @@ def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
     pinned = pod("a", "od", nodeSelector={"pool": "ci"})
     code, out, err = ended([node("od", ON_DEMAND), node("s"), pinned, budget("b", "w", allowed=1)], "explain", "od")
     assert (code, err) == (0, "")
-    assert out.splitlines()[:3] == [
-        "od is not drained:",
-        "  pinned-to-on-demand: pod default/a: its nodeSelector pool=ci matches no spot node",
-        "    smallest change: a node selector or affinity that matches s",
+    assert out.splitlines()[:4] == [
+        "Node od is not drained:",
+        "  pinned-to-on-demand: its nodeSelector pool=ci matches no spot node",
+        "    ReplicaSet default/a: pod a",
+        "  default/a: smallest change: a node selector or affinity that matches s",
     ]

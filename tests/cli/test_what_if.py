@@ -167,19 +167,20 @@ def test_pods_without_a_place_in_json(capfdbinary: pytest.CaptureFixture[bytes],
 #: The plan drains od-2 before the loss, so od-1 is the only node that remains.
 TABLE = """\
 What if: unpin default/replicaset/cache; lose-spot 100%
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┓
-┃                           ┃ before ┃ after ┃ difference ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━┩
-│ on-demand nodes           │      2 │     2 │            │
-│ spot nodes                │      2 │     0 │         -2 │
-│ nodes that can be drained │      0 │     0 │            │
-│ pods that move            │      0 │     0 │            │
-│ vCPU freed                │    0.0 │   0.0 │            │
-│ memory freed (GiB)        │    0.0 │   0.0 │            │
-└───────────────────────────┴────────┴───────┴────────────┘
+
+                                    before           after      difference
+on-demand nodes                          2               2
+spot nodes                               2               0              -2
+nodes that can be drained                0               0
+pods that move                           0               0
+vCPU freed                             0.0             0.0
+memory freed (GiB)                     0.0             0.0
+
 With 2 spot nodes lost now, all their pods find a place.
+
 With 2 spot nodes lost after the plan's drains, pods without a place: 1
-  priority 0, ReplicaSet default/cache: 1 pod: 0/1 remaining nodes are available: 1 Insufficient cpu
+  priority 0, ReplicaSet default/cache: 1 pod: 0/1 remaining nodes are
+    available: 1 Insufficient cpu
 """
 
 
@@ -208,7 +209,7 @@ def test_the_table_names_the_nodes_that_stay_after_the_change(
 
 def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json")
-    result = json.loads(out)
+    result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
     obstacle, what = "it allows 0 evictions now", "emptyDir cache"
     assert result["levers_complete"] is True
@@ -246,5 +247,5 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
 @pytest.mark.parametrize("flags", [("--levers-timeout=0",), ("--independent",)])
 def test_no_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
-    result = json.loads(out)
+    result = json.loads(out)["summary"]
     assert (result["levers"], result["levers_complete"]) == ([], True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from rescheduler.draining.events import EvictionResult
@@ -21,6 +22,7 @@ from rescheduler.observe.events import (
     OwedChanged,
     Planned,
     RoundEnded,
+    SavingsCounted,
     Started,
     Trouble,
     Waiting,
@@ -28,6 +30,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.landing import LandingOutcome
 from rescheduler.planning.outcome import Planning
+from rescheduler.planning.savings import Savings
 from tests.monitoring.recording import BACKEND, Script
 from tests.observe.builders import BLOCKED, OD, PLAN, SPOT, WEB, WORKER
 
@@ -135,7 +138,8 @@ def busy(minute: int) -> Iterable[Event]:
     events[60] = (Trouble(ErrorKind.WRITE, "x"),)
     if minute == END:
         return DrainStarted(OD, PLAN), OwedChanged(2), Held(Waiting.LANDING_PENDING, "x")
-    return *started(minute), *events.get(minute, ()), *healthy(minute)
+    saved = SavingsCounted(Savings(60 * minute, money={"USD": Decimal(minute) / 100}))
+    return *started(minute), saved, *events.get(minute, ()), *healthy(minute)
 
 
 def alerts(*names: str) -> frozenset[str]:

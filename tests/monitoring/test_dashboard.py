@@ -37,13 +37,6 @@ def asked(title: str) -> set[str]:
     return {name for target in PANELS[title]["targets"] for name in re.findall(rf"{PREFIX}\w+", target["expr"])}
 
 
-#: The panels of savings: the ledger exports their metrics, not the listener of events.
-SAVINGS = {
-    title for title in PANELS if asked(title) & {f"{PREFIX}savings_money_total", f"{PREFIX}savings_node_hours_total"}
-}
-LIVE = [title for title in PANELS if title not in SAVINGS]
-
-
 def filled(query: str, cluster: str = "busy", job: str = ".*") -> str:
     """Return *query* as Grafana sends it for a period that contains the whole day."""
     values = {"$cluster": cluster, "$job": job, "$__rate_interval": "10m", "$__range": f"{END}m"}
@@ -68,22 +61,17 @@ def shown(server: QueryServer, title: str, **variables: str) -> dict[tuple[str, 
     return series
 
 
-@pytest.mark.parametrize("title", LIVE)
+@pytest.mark.parametrize("title", PANELS)
 def test_a_panel_has_data(title: str, server: QueryServer) -> None:
     series = shown(server, title)
     targets = {target["refId"] for target in PANELS[title]["targets"]}
     assert {key[0] for key, value in series.items() if value > 0} == targets
 
 
-@pytest.mark.parametrize("title", LIVE)
+@pytest.mark.parametrize("title", PANELS)
 def test_a_panel_shows_only_the_selected_cluster_and_job(title: str, server: QueryServer) -> None:
     assert shown(server, title, cluster="other") == {}
     assert shown(server, title, job="other") == {}
-
-
-@pytest.mark.parametrize("title", sorted(SAVINGS))
-def test_prometheus_parses_the_queries_of_savings(title: str, server: QueryServer) -> None:
-    assert shown(server, title) == {}
 
 
 def test_all_drains_are_counted(server: QueryServer) -> None:
@@ -115,8 +103,7 @@ def test_every_query_uses_the_variables(title: str) -> None:
 
 
 def test_every_query_uses_existing_metrics() -> None:
-    assert {name for title in LIVE for name in asked(title)} - exposed() == set()
-    assert len(SAVINGS) == 4
+    assert {name for title in PANELS for name in asked(title)} - exposed() == set()
 
 
 def test_the_variables() -> None:

@@ -189,6 +189,10 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+#: The counters of the ledger, which a running total sets.
+SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_node_hours": [()]}
+
+
 def test_counters_without_a_node_start_at_zero() -> None:
     registry = CollectorRegistry()
     Metrics(registry, "pool")
@@ -196,7 +200,7 @@ def test_counters_without_a_node_start_at_zero() -> None:
     assert {
         family.name.removeprefix(P): {tuple(sample.labels.values()): sample.value for sample in family.samples}
         for family in counters
-    } == {name: dict.fromkeys(labels, 0.0) for name, labels in ZEROS.items()}
+    } == {name: dict.fromkeys(labels, 0.0) for name, labels in (ZEROS | SAVINGS).items()}
 
 
 @pytest.mark.parametrize("event", [event for event, *_ in CASES.values()], ids=CASES)

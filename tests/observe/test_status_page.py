@@ -104,7 +104,7 @@ def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() ->
 
 def test_the_savings_if_they_are_known() -> None:
     board = Board(savings=Savings(round(1234.4 * 3600), money={"EUR": Decimal("56.7")}))
-    assert "Saved: 57 EUR, 1,234 node-hours of on-demand." in page(board)
+    assert "Saved: 56.70 EUR, 1,234 node-hours of on-demand." in page(board)
     assert as_json(board)["savings"] == {"nodeHours": 1234.4, "money": {"EUR": 56.7}}
 
 

@@ -31,7 +31,7 @@ def test_the_headline() -> None:
 def test_nodes_without_a_price_are_counted() -> None:
     overview = planned(6, 6)
     partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
-    assert headline(partly).endswith("48 GiB, 73 $ per month (3 of these nodes have no known price).")
+    assert headline(partly).endswith("48 GiB, 73.00 $ per month (3 of these nodes have no known price).")
 
 
 def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:

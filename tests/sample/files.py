@@ -11,7 +11,8 @@ from predicates.snapshot import Snapshot
 from rescheduler.cli.console import rendered
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.plan_page import page
-from rescheduler.planning.overview import overview
+from rescheduler.planning.levers import rank_levers
+from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
@@ -52,20 +53,27 @@ def pages() -> dict[str, str]:
     """Return the pages for the sample by file name."""
     objects = snapshot(cluster.items())
     planner = Planner(objects, _POLICY)
+    result = _overview(objects, planner)
     return {
         f"{command}-{width}.txt": text + "\n"
         for width in WIDTHS
         for command, text in (
-            ("plan", _plan(objects, planner, width)),
-            ("wide", _plan(objects, planner, width, wide=True)),
+            ("plan", _plan(result, objects, width)),
+            ("wide", _plan(result, objects, width, wide=True)),
             ("explain", _explain(objects, planner, width)),
         )
     }
 
 
-def _plan(objects: Snapshot, planner: Planner, width: int, *, wide: bool = False) -> str:
-    result = overview(planner.plan_all(_CIRCUMSTANCES), objects, prices())
+def _plan(result: Overview, objects: Snapshot, width: int, *, wide: bool = False) -> str:
     return rendered(page(result, objects, _POLICY, cluster.NOW, wide=wide), width)
+
+
+def _overview(objects: Snapshot, planner: Planner) -> Overview:
+    """Return the plan with all its levers."""
+    planning = planner.plan_all(_CIRCUMSTANCES)
+    ranked = rank_levers(planning, objects, planner.filters, _POLICY, _CIRCUMSTANCES, prices(), lambda: False)
+    return overview(planning, objects, prices(), ranked.levers)
 
 
 def _explain(objects: Snapshot, planner: Planner, width: int) -> str:
