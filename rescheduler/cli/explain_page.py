@@ -86,7 +86,7 @@ class ExplainPage:
         names = ", ".join(map(self._names.short, shown))
         more = f", and {len(accepting) - len(shown)} more (-o wide)" if len(shown) < len(accepting) else ""
         yield Line(
-            f"{len(accepting)} of {count(total, 'spot node')} accept it" + (f": {names}{more}" if names else ""), 1
+            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{more}" if names else ""), 1
         )
 
     def _advice(self, explanation: Explanation) -> str:
