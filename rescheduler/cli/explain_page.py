@@ -85,9 +85,7 @@ class ExplainPage:
         shown = accepting if self._wide else accepting[:_NODES_NAMED]
         names = ", ".join(map(self._names.short, shown))
         more = f", and {len(accepting) - len(shown)} more (-o wide)" if len(shown) < len(accepting) else ""
-        yield Line(
-            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{more}" if names else ""), 1
-        )
+        yield Line(f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{more}" if names else ""), 1)
 
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)
