@@ -12,7 +12,7 @@ from rescheduler.cli.options import connection_options, policy_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.plan_page import page
-from rescheduler.cli.planned import PlannedCluster, levers_option, read_and_plan
+from rescheduler.cli.planned import PlannedCluster, levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, plan_output_option, snapshot_option
@@ -24,7 +24,7 @@ from rescheduler.planning.overview import Overview
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan, what_if
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import ApiServerConnection, Provider
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,6 +57,7 @@ from rescheduler.settings import ApiServerConnection
 @compat_option
 @policy_options
 @price_options
+@price_provider_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -68,6 +69,7 @@ def command(
     what_if_texts: tuple[str, ...],
     policy: Policy,
     prices: PriceList,
+    provider: Provider,
     connection: ApiServerConnection,
 ) -> None:
     """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
@@ -81,6 +83,7 @@ def command(
     hypotheses = parsed(what_if_texts, policy)
     source = ClusterSource(snapshot, connection)
     cluster = read_and_plan(source, policy, clock, independent=independent)
+    prices = cluster.priced(prices, provider)
     levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)
     overview = cluster.overview(prices, levers)
     if hypotheses:

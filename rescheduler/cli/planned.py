@@ -1,11 +1,12 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.go_flags import DurationType, Option
+from rescheduler.cli.options import provider_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
@@ -15,6 +16,7 @@ from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
+from rescheduler.settings import Provider
 
 levers_option: Final = Option(
     "--levers-timeout",
@@ -27,6 +29,12 @@ levers_option: Final = Option(
 
 #: What the sums of a plan with ``--independent`` do not account for.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
+
+
+#: Passes ``provider: Provider`` to the command.
+price_provider_options: Final = provider_options(
+    "Cloud provider whose prices are shown for nodes that --prices does not contain. none: no such prices."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,19 @@ class PlannedCluster:
             levers_complete=levers.complete,
             assumptions=self.assumptions,
         )
+
+    def priced(self, prices: PriceList, provider: Provider) -> PriceList:
+        """Return *prices* with those that the cloud provider knows. Raises the errors of loading it."""
+        if provider.name == "none":
+            return prices
+        from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
+
+        table = self.snapshot.nodes
+        planned = [verdict.node for verdict in self.planning.verdicts]
+        targets = {placement.node for plan in self.planning.plans for placement in plan.placements}
+        nodes = [table.nodes[table.row[name]] for name in (*planned, *sorted(targets))]
+        with progress("asking the cloud provider for prices"):
+            return replace(prices, by_node=read_prices(provider, filter(None, nodes)))
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""

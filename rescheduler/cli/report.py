@@ -10,7 +10,7 @@ import click
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options, policy_options
-from rescheduler.cli.planned import levers_option, read_and_plan
+from rescheduler.cli.planned import levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.source import ClusterSource, snapshot_option
 from rescheduler.clock import SystemClock
@@ -18,7 +18,7 @@ from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import ApiServerConnection, Provider
 
 
 @click.command("report", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,6 +33,7 @@ from rescheduler.settings import ApiServerConnection
 @compat_option
 @policy_options
 @price_options
+@price_provider_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -40,6 +41,7 @@ def command(
     levers_timeout: timedelta,
     policy: Policy,
     prices: PriceList,
+    provider: Provider,
     connection: ApiServerConnection,
 ) -> None:
     """Write an HTML file that shows which on-demand nodes can be freed, and what blocks the other nodes.
@@ -49,6 +51,7 @@ def command(
     clock = SystemClock()
     source = ClusterSource(snapshot, connection)
     cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), clock)
+    prices = cluster.priced(prices, provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     _write(as_html(overview, cluster.circumstances.now), output_file)
     source.warn(cluster.snapshot, policy)

@@ -137,6 +137,16 @@ def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -
     return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
 
 
+def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
+    """Return the prices of *nodes* per hour that the cloud provider knows, by node name."""
+    clock = SteadyClock(SystemClock())
+    provider = _provider(settings, clock)
+    try:
+        return provider_prices(provider, nodes, clock)
+    finally:
+        provider.close()
+
+
 def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging, prices: PriceList) -> int:
     """Run the daemon and return its exit code. Raises UsageError or ReschedulerError if it cannot start."""
     log_lines.configure(logs)
