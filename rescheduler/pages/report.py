@@ -28,8 +28,8 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
     main = element(
         "main",
         _section("sums", "Sums", sums.by_type(overview), _notes(overview)),
-        _section("levers", "Levers", sums.levers(overview)) if overview.levers else None,
         _section("picture", "Nodes before and after", before_and_after(overview)),
+        _section("levers", "Levers", sums.levers(overview)) if overview.levers else None,
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
     )
     footer = element("footer", element("p", "Made by spot-rescheduler."))

@@ -28,7 +28,7 @@ from tests.pages.browser import browser
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SAMPLE: Final = DOCS / "sample.json.gz"
 #: The size of the pictures in CSS pixels.
-WIDTH, HEIGHT = 1200, 900
+WIDTH, HEIGHT = 1200, 1000
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -69,3 +69,10 @@ def test_the_first_line_answers_the_question_without_prices() -> None:
     first = printed("plan", columns="120").partition("\n")[0]
     answer = r"\d+ of 30 on-demand nodes drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
     assert re.fullmatch(answer, first)
+
+
+def test_the_readme_shows_the_page() -> None:
+    readme = (files.DUMP.parents[1] / "README.md").read_text(encoding="utf-8")
+    shown = readme.partition("--currency '$'\n")[2].partition("\n…\n")[0]
+    assert shown
+    assert files.pages()["plan-80.txt"].startswith(shown + "\n")
