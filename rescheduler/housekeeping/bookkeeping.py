@@ -31,7 +31,7 @@ RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """The prices of the user, and a question to the cloud provider for nodes that they lack."""
+    """The prices of the user, and a query to the cloud provider for nodes without one."""
 
     prices: PriceList
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name

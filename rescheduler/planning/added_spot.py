@@ -32,7 +32,7 @@ class AddSpot:
 def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     """Add the nodes to *snapshot*, with the pods of DaemonSets that run on the node that they resemble.
 
-    Raises UsageError if there is no node of that name, or if it is not known which labels make a node a spot node.
+    Raises UsageError if there is no node with that name, or if the labels of spot nodes cannot be determined.
     """
     table = snapshot.nodes
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
@@ -57,7 +57,7 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
 
 
 def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
-    """Return the node that new nodes resemble. Without one, the result has no pods."""
+    """Return the node that new nodes resemble, or an empty node if there is no spot node."""
     if not change.like:
         return spot[0] if spot else Node(metadata=ObjectMeta())
     row = snapshot.nodes.row.get(change.like)
@@ -82,7 +82,7 @@ def _common_taints(nodes: Iterable[Node]) -> tuple[Taint, ...]:
 
 
 def _labels_in(selector: str) -> dict[str, str]:
-    """Return the labels that *selector* (``key``, ``key=value``, several separated by commas) asks for."""
+    """Return the labels that *selector* (``key``, ``key=value``, several separated by commas) requires."""
     parts = (part.partition("=") for part in selector.split(",") if "!" not in part)
     return {key: value for key, _, value in parts}
 

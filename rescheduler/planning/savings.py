@@ -1,4 +1,4 @@
-"""The ledger of savings: what on-demand nodes would have cost after drains ended them.
+"""The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed.
 
 A drained node is *emptied* until its Node is gone. Then a saving is *open*: it counts while the cluster has fewer
 on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defines this for users.
@@ -14,10 +14,10 @@ import msgspec
 
 from rescheduler.planning.waits import Moment
 
-#: A saving ends this long after its machine was removed: the cluster may have shrunk by then without the drain.
+#: A saving ends this long after its machine was removed. By then, the cluster might have shrunk without the drain.
 LONGEST: Final = timedelta(days=30)
 
-#: A node that still exists this long after its drain does not count: something else will remove it.
+#: A node that still exists this long after its drain does not count: its later removal has another cause.
 REMOVAL: Final = timedelta(hours=24)
 
 #: Days for which daily sums and receipts are kept.
@@ -56,7 +56,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def money_per_hour(self) -> Decimal | None:
-        """Return the price of the node without the cost of its pods on spot nodes, at least 0. None if not known."""
+        """Return the price of the node minus the cost of its pods on spot nodes, at least 0. None if not known."""
         if self.price is None or self.spot_cost is None:
             return None
         return max(self.price - self.spot_cost, Decimal(0))
@@ -68,7 +68,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Savings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The savings of some time. Seconds are those of the nodes that did not run."""
+    """The savings in a period. Seconds are those in which the removed nodes did not run."""
 
     node_seconds: int = 0
     cpu_seconds: int = 0  #: in millicores
@@ -133,7 +133,7 @@ def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsL
 
 
 def merged(ours: SavingsLedger, theirs: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
-    """Return *theirs* with the drains that *ours* added to *base*. Those are counted again from their beginning."""
+    """Return *theirs* with the drains that *ours* added to *base*. Their savings are counted from the start."""
     known = {receipt.uid for receipt in base.receipts}
     for receipt in ours.receipts:
         if receipt.uid not in known:
@@ -264,7 +264,7 @@ def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
 
 
 def _midnight(moment: datetime) -> datetime:
-    """Return the begin of the day (UTC) of *moment*."""
+    """Return the start of the day (UTC) of *moment*."""
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
