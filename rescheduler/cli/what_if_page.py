@@ -87,7 +87,7 @@ def _lost(lost: LostSpot) -> Iterator[Line]:
             yield from _listed(f"{start}, pods without a place: {len(unplaced)}", _grouped(unplaced))
         else:
             yield BLANK
-            yield Line(f"{start}, all their pods find a place.")
+            yield Line(f"{start}, all their pods fit elsewhere.")
 
 
 def _grouped(unplaced: Iterable[UnplacedPod]) -> list[str]:

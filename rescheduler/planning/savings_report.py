@@ -8,7 +8,7 @@ from rescheduler.planning.savings import LONGEST, Receipt, Savings, SavingsLedge
 
 #: How the amounts are determined, for the reader of the receipts.
 ASSUMPTIONS: Final = (
-    "A node counts from when its machine was seen to be gone after a drain, never earlier.",
+    "A node counts from the time at which its machine was observed to be gone after a drain, not earlier.",
     f"It counts while there are fewer on-demand nodes than before, at most {LONGEST.days} days.",
     "A new on-demand node ends the oldest saving, first one of the same instance type.",
     "Money is the price of the node without the cost of its pods on spot nodes, at least 0.",

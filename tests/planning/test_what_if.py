@@ -60,7 +60,7 @@ def unplaced(name: str, why: str, *, kind: str = "ReplicaSet", priority: int = 0
 
 FULL = "0/1 remaining nodes are available: 1 Insufficient cpu"
 
-#: By name: the nodes besides the lost one ("lost"), the pods, and who is without a place now and after the drains.
+#: By name: the nodes besides the lost one ("lost"), the pods, and which are without a place now and after the drains.
 LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] = {
     "on-demand nodes take what spot nodes cannot": (
         [node("od", ON_DEMAND), node("s", cpu="1"), pod("a", "lost"), pod("b", "lost", cpu="3"), pod("x", "od")],
