@@ -12,6 +12,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.drainability import belongs_to_node
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -43,7 +44,7 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
         labels |= model.metadata.labels
         taints = model.spec.taints if model in spot else taints
     if not policy.spot_label.matches(labels):
-        labels |= _labels_in(str(policy.spot_label))
+        labels |= _required_labels(policy.spot_label)
     if not policy.spot_label.matches(labels):
         raise UsageError(f"add-spot: expected a spot node in the cluster, to know the labels for {policy.spot_label}")
     zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
@@ -81,10 +82,9 @@ def _common_taints(nodes: Iterable[Node]) -> tuple[Taint, ...]:
     return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
 
-def _labels_in(selector: str) -> dict[str, str]:
-    """Return the labels that *selector* (``key``, ``key=value``, several separated by commas) requires."""
-    parts = (part.partition("=") for part in selector.split(",") if "!" not in part)
-    return {key: value for key, _, value in parts}
+def _required_labels(selector: NodeLabels) -> dict[str, str]:
+    """Return the labels that *selector* requires; "" stands for any value."""
+    return {label.key: label.value or "" for label in selector.requirements if not label.negated}
 
 
 def _free_names(snapshot: Snapshot, count: int) -> list[str]:
