@@ -28,7 +28,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class _Delay:
-    """The delay after *failures* in a row."""
+    """The delay after this number of *failures* in a row."""
 
     failures: int
     until: float  #: monotonic seconds
@@ -47,11 +47,11 @@ class Pauses:
         self._pauses[key] = _Delay(failures, now + self._backoff.seconds_after(failures))
 
     def succeeded(self, key: str) -> None:
-        """End the pause of *key*; its next pause is the first again."""
+        """End the pause of *key*, and forget its failures."""
         self._pauses.pop(key, None)
 
     def active(self, key: str, now: float) -> bool:
-        """Return whether the pause of *key* lasts."""
+        """Return whether *key* is in a pause."""
         return key in self._pauses and now < self._pauses[key].until
 
     def keep(self, keys: Container[str]) -> None:

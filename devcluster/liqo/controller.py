@@ -16,7 +16,7 @@ from rescheduler.clock import Clock
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1/resourceslices"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"
-#: Between two attempts to evict the pods of a node.
+#: The pauses between attempts to evict the pods of a node.
 _EVICTIONS: Final = Backoff(timedelta(milliseconds=5), timedelta(seconds=1000))
 
 

@@ -33,7 +33,7 @@ C = TypeVar("C", bound=Cloud)
 
 
 class _AbortingServer(uvicorn.Server):
-    """A server that closes the connections whose requests did not end in time.
+    """A server that closes connections whose requests have not ended when the time for a graceful shutdown is over.
 
     uvicorn leaves them open. In a thread, they would be reported as unclosed when they are garbage collected.
     """

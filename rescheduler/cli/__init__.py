@@ -53,7 +53,7 @@ class Commands(click.Group):
         elif not args and ctx.resilient_parsing:
             pass  # Completion of the first word: it can be any command.
         elif not args and ctx.info_name == _PLUGIN_PROGRAM:
-            args = ["--help"]  # Who tries the plugin at a terminal does not expect a daemon.
+            args = ["--help"]  # A user who tries the plugin in a terminal does not expect a daemon to start.
         elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
             args = ["run", *args]
         return super().parse_args(ctx, args)

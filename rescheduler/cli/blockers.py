@@ -9,12 +9,12 @@ from rescheduler.planning.controller_names import controller_of
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.units import count
 
-#: Given ``namespace/name`` of a pod: its controller as ``Deployment data/api``.
+#: Returns the controller of the pod ``namespace/name``, such as ``Deployment data/api``.
 ControllerLookup: TypeAlias = Callable[[str], str]
 
 
 def controllers_in(snapshot: Snapshot) -> ControllerLookup:
-    """Return the lookup for the pods of *snapshot*. A pod that could not be read stands for itself."""
+    """Return the lookup for the pods of *snapshot*. The result for a pod that is not in it is the pod."""
 
     def controller(pod: str) -> str:
         known = snapshot.pods.get(pod)

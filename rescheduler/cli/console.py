@@ -13,7 +13,7 @@ import click
 
 #: Indentation of one level, in columns.
 _INDENT: Final = 2
-#: The space between a number and its unit or noun, where lines do not break, and what stands for it meanwhile.
+#: The space between a number and its unit or noun, where lines do not break, and its placeholder while wrapping.
 _AFTER_NUMBER: Final = re.compile(r"(?<=\d) (?=\S)")
 _GLUE: Final = "\0"
 #: Narrower terminals are treated as this wide.

@@ -1,4 +1,4 @@
-"""A plan as a page: the sum in one sentence, what is freed, what prevents more, then each node."""
+"""A plan as a page: a summary sentence, what is freed, what prevents more, then each node."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _LEVERS_SHOWN: Final = 10
 
 _GIB: Final = 1 << 30
 
-#: Reasons of which the pod that is named is only the first that found no place.
+#: Reasons whose blocker names only the first pod that does not fit.
 _OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
 
 

@@ -27,7 +27,7 @@ levers_option: Final = Option(
 )
 
 
-#: What the sums of a plan with ``--independent`` do not account for.
+#: The limitation of the sums of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
 

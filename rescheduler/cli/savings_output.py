@@ -24,7 +24,7 @@ def as_text(known: SavingsReport) -> str:
     if known.waiting:
         lines += ["", "Drained, machine still exists (saves nothing yet)"]
         lines += [f"  {receipt.node}, drained {_time(receipt.drained_at)}" for receipt in known.waiting]
-    lines += ["", "What is assumed"]
+    lines += ["", "Assumptions"]
     for sentence in ASSUMPTIONS:
         lines += textwrap.wrap(sentence, _WIDTH - 4, initial_indent="  - ", subsequent_indent="    ")
     return "\n".join(lines) + "\n"
@@ -37,7 +37,7 @@ def _head(known: SavingsReport) -> Iterator[str]:
     yield f"Saved since {known.since} (UTC): {_amounts(known.total)}"
     cpu, memory = _hours(known.total.cpu_seconds / 1000), _hours(known.total.memory_seconds / 1024)
     yield f"  {cpu} vCPU-hours, {memory} GiB-hours"
-    yield f"  {known.removed} machines removed in this time"
+    yield f"  {known.removed} machines removed in this period"
 
 
 def _day(day: SavingsDay) -> Iterator[str]:

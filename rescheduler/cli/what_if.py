@@ -16,7 +16,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.added_spot import AddSpot
 from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin
 from rescheduler.planning.controller_names import ControllerName
-from rescheduler.planning.lost_spot import HomelessPod, LoseSpot
+from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan
@@ -185,14 +185,14 @@ def what_if_json(
     if outcome.lost is not None:
         result["lost"] = {
             "nodes": outcome.lost.nodes,
-            "without_place": _pods(outcome.lost.homeless),
-            "without_place_after_drains": _pods(outcome.lost.homeless_after_drains),
+            "without_place": _pods(outcome.lost.unplaced),
+            "without_place_after_drains": _pods(outcome.lost.unplaced_after_drains),
         }
     return result
 
 
-def _pods(homeless: Iterable[HomelessPod]) -> list[dict[str, Any]]:
+def _pods(unplaced: Iterable[UnplacedPod]) -> list[dict[str, Any]]:
     return [
         {"pod": pod.pod, "controller": str(pod.controller), "priority": pod.priority, "why": pod.why}
-        for pod in homeless
+        for pod in unplaced
     ]

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
-from rescheduler.planning.lost_spot import HomelessPod
+from rescheduler.planning.lost_spot import UnplacedPod
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview
 from rescheduler.planning.units import count
@@ -81,19 +81,19 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
 
 
 def _lost(lost: LostSpot) -> Iterator[Line]:
-    for when, homeless in (("now", lost.homeless), ("after the plan's drains", lost.homeless_after_drains)):
+    for when, unplaced in (("now", lost.unplaced), ("after the plan's drains", lost.unplaced_after_drains)):
         start = f"With {count(len(lost.nodes), 'spot node')} lost {when}"
-        if homeless:
-            yield from _listed(f"{start}, pods without a place: {len(homeless)}", _grouped(homeless))
+        if unplaced:
+            yield from _listed(f"{start}, pods without a place: {len(unplaced)}", _grouped(unplaced))
         else:
             yield BLANK
-            yield Line(f"{start}, all their pods find a place.")
+            yield Line(f"{start}, all their pods fit elsewhere.")
 
 
-def _grouped(homeless: Iterable[HomelessPod]) -> list[str]:
-    """Return a line for each priority and controller. *homeless* is sorted by both."""
+def _grouped(unplaced: Iterable[UnplacedPod]) -> list[str]:
+    """Return a line for each priority and controller. *unplaced* is sorted by both."""
     lines = []
-    for (priority, controller), group in groupby(homeless, key=lambda pod: (pod.priority, pod.controller)):
+    for (priority, controller), group in groupby(unplaced, key=lambda pod: (pod.priority, pod.controller)):
         pods = list(group)
         lines.append(f"priority {priority}, {controller}: {count(len(pods), 'pod')}: {pods[0].why}")
     return lines

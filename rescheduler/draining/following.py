@@ -120,7 +120,7 @@ def _still_owed(drain: Drain, controller: Controller, now: float) -> Debt | None
 def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
     """Return whether the controller was probably scaled up: before a step, it had more pods than it wanted.
 
-    The next read of its state shows the number. If it cannot be read, this counts until the landing timeout.
+    The next read of its state shows the number. If it cannot be read, the result applies until the landing timeout.
     """
     step, wanted = drain.before_step.get(debt.controller), drain.states[debt.controller].wanted
     if step is None or wanted is None or step.at < drain.known_at:

@@ -170,7 +170,8 @@ class DrainExecution:
     def _is_paused(self) -> bool:
         """Return whether a pause stops the drain.
 
-        A removal that was ordered before is followed, unless pods were scheduled to the node since and are evicted.
+        A removal that was requested before the pause continues, unless pods were scheduled to the node since
+        then and are evicted.
         """
         self._paused, drain = self._paused or self._run_state.paused, self._drain
         evicts = drain.phase in EVICTIONS_SENT and (drain.waiting or drain.victims)

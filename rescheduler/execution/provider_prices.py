@@ -17,7 +17,7 @@ PRICE_SECONDS: Final = 10.0
 
 _HOUR: Final = timedelta(hours=1)
 
-#: Prices from this number are not plausible and are ignored.
+#: Prices of at least this amount are implausible and are ignored.
 _MOST: Final = 1e9
 
 

@@ -22,8 +22,9 @@ from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Troubl
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_type
-from rescheduler.planning.savings import LiveNodes, Receipt, SavingsLedger, merged, observed
+from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
+from rescheduler.planning.savings_updates import LiveNodes, merged, observed
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0
@@ -31,7 +32,7 @@ RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """The prices of the user, and a question to the cloud provider for nodes that they lack."""
+    """The prices of the user, and a query to the cloud provider for nodes without one."""
 
     prices: PriceList
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name

@@ -1,8 +1,6 @@
 """The composition root: create the parts of the daemon, start them, and stop them."""
 
 import contextlib
-import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -16,8 +14,7 @@ from predicates.objects import Node
 from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
-from rescheduler.draining.state import Limits
-from rescheduler.errors import Forbidden, ReschedulerError
+from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer
@@ -25,12 +22,24 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
-from rescheduler.execution.watched_state import unfit
-from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
+from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.daemon_parts import (
+    drain_limits,
+    is_refused,
+    lease_unread,
+    needed_rights,
+    new_bookkeeping,
+    new_elector,
+    new_health,
+    new_history,
+    new_lease_reader,
+    new_writer,
+)
+from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_records import DrainRecords
-from rescheduler.housekeeping.loop import Actors, Knowledge, Loop, Mode, RoundOutcome
+from rescheduler.housekeeping.loop import Loop, RoundOutcome
+from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube import state as kube_state
@@ -38,27 +47,17 @@ from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.guard import ReadOnly
-from rescheduler.kube.lease_object import LeaseNotes, LeaseReader
-from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
-from rescheduler.kube.rights import (
-    AccessRight,
-    RightsReview,
-    describe_missing,
-    rights_of_a_dry_run,
-    rights_of_the_daemon,
-)
+from rescheduler.kube.lease_object import LeaseReader
+from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
 from rescheduler.observe import logs as log_lines
-from rescheduler.observe.events import InvolvedLease, Report, Started, tee
-from rescheduler.observe.health import Health
+from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
-from rescheduler.planning.pauses import manual_pause
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
@@ -70,65 +69,6 @@ from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
-
-#: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
-REMOVAL_SECONDS: Final = 30.0
-ONCE_REMOVAL_SECONDS: Final = 600.0
-
-log = logging.getLogger(__name__)
-
-
-class DaemonState:
-    """Whether the daemon may act: it leads (if leader election is on) and was not asked to stop."""
-
-    def __init__(self, clock: Clock, running: Running) -> None:
-        self.elector: Elector | None = None
-        self.lease_reader: LeaseReader | None = None  #: instead of an elector
-        self._clock = clock
-        self._running = running
-        self._stop = threading.Event()
-        self.health: Health | None = None
-
-    @property
-    def leading(self) -> bool:
-        return self.elector is None or self.elector.leading
-
-    @property
-    def lease(self) -> InvolvedLease:
-        return InvolvedLease(self._running.namespace, self._running.lease_name, self._notes.uid)
-
-    @property
-    def paused(self) -> str:
-        """Why a person paused drains, or ""."""
-        pause = manual_pause(self._notes.annotations, self._clock.now())
-        return pause.text if pause is not None else ""
-
-    @property
-    def _notes(self) -> LeaseNotes:
-        source = self.elector or self.lease_reader
-        return source.notes if source is not None else LeaseNotes()
-
-    @property
-    def stopping(self) -> bool:
-        return self._stop.is_set()
-
-    @property
-    def rival(self) -> str:
-        return self.elector.rival if self.elector is not None else ""
-
-    def beat(self) -> None:
-        if self.health is not None:
-            self.health.beat()
-
-    def pause(self, seconds: float) -> None:
-        self._clock.wait(seconds, self._stop)
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    def on_stop_signal(self, signal: str) -> None:
-        log.warning("%s: rolling back the current drain, then exiting", signal)
-        self.stop()
 
 
 def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
@@ -200,21 +140,21 @@ def _assemble(
     The Lease is released after the last write, including the drain's requests and its Events.
     """
     holder = identity(running.pod_name)
-    elector = _elector(client, holder, running, clock)
+    elector = new_elector(client, holder, running, clock)
     run_state.elector = elector
     state = ClusterState(client, clock, connection.content_type)
-    rights = RightsReview(client, clock, _rights(running), lambda: _is_refused(state, elector))
-    run_state.health = _health(state, rights, running, clock)
+    rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
+    run_state.health = new_health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status(prices)
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
-    _start(parts, state, elector or _lease_reader(client, run_state, running, clock))
-    writer = _writer(client, elector, running)
+    _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
+    writer = new_writer(client, elector, running)
     metrics = Metrics(registry, provider.name, prices.currency)
     report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))
-    history = _history(writer, report, run_state, running, clock)
+    history = new_history(writer, report, run_state, running, clock)
     cooling, own_node = history.cooling, running.node_name
     view = ClusterView(state, policy, clock, holder, own_node, cooling=cooling, identity=running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
@@ -222,47 +162,21 @@ def _assemble(
         cluster, provider, clock, holder, controllers, running.identity, leads=lambda: run_state.leading
     )
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
-    drainer = Drainer(access, view, run_state, threads, _limits(running), report, records)
+    drainer = Drainer(access, view, run_state, threads, drain_limits(running), report, records)
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
     actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
+    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(
         history,
         Candidates(view, controllers, history, policy, clock, refusal),
         Landings(view, controllers, history, report),
         SpotWatch(running.timing.spot_settle),
-        lambda: rights.why() or _lease_unread(run_state),
-        _bookkeeping(writer, view, Pricing(prices, partial(_ask, provider, clock)), report, run_state, running, clock),
+        lambda: rights.why() or lease_unread(run_state),
+        new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
     )
     mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
     return Loop(view, actors, knowledge, run_state, mode, clock, report)
-
-
-def _history(writer: Client, report: Report, run_state: DaemonState, running: Running, clock: Clock) -> DrainHistory:
-    """Return the history of drains, which is stored in a ConfigMap. With an elector, the Lease records its creation."""
-    lease = running.lease_name if run_state.elector is not None else ""
-    store = MemoryStore(writer, running.namespace, running.memory_name, lease)
-    return DrainHistory(store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run)
-
-
-def _bookkeeping(
-    writer: Client,
-    view: ClusterView,
-    pricing: Pricing,
-    report: Report,
-    run_state: DaemonState,
-    running: Running,
-    clock: Clock,
-) -> NoBookkeeping:
-    """Return the ledger of savings, which is stored in a ConfigMap of its own. A dry run has none."""
-    if running.dry_run:
-        return NoBookkeeping()
-    store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
-    return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
-
-
-def _ask(provider: CloudProvider, clock: Clock, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
-    return provider_prices(provider, nodes, clock)
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:
@@ -271,55 +185,6 @@ def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | Le
     parts.callback(state.stop)
     lease.start()
     parts.callback(lease.stop)
-
-
-def _lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
-    """Return the reader of the Lease for a daemon without an elector: a person may have paused drains there."""
-    run_state.lease_reader = LeaseReader(client, clock, running.namespace, running.lease_name)
-    return run_state.lease_reader
-
-
-def _health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:
-    """Ready while the cluster is read and no right is missing."""
-    return Health(
-        clock,
-        running.timing.housekeeping_interval.total_seconds(),
-        lambda: state.synced and not rights.missing,
-        lambda: describe_missing(rights.missing) or unfit(state),
-    )
-
-
-def _lease_unread(run_state: DaemonState) -> str:
-    """Return why it is not known whether drains are paused, or "". A leader has read its Lease."""
-    return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
-
-
-def _is_refused(state: ClusterState, elector: Elector | None) -> bool:
-    """Return whether reading a kind or holding the Lease is forbidden."""
-    refused = any(isinstance(error, Forbidden) for error in state.errors.values())
-    return refused or (elector is not None and elector.forbidden)
-
-
-def _rights(running: Running) -> tuple[AccessRight, ...]:
-    if running.dry_run:
-        return rights_of_a_dry_run()
-    lease = running.lease_name if running.leader_elect else ""
-    removes = running.provider.name != "none"
-    names = (running.memory_name, lease)
-    return rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
-
-
-def _elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:
-    if running.dry_run or not running.leader_elect:
-        return None
-    return Elector(client, clock, running.namespace, running.lease_name, holder)
-
-
-def _writer(client: Client, elector: Elector | None, running: Running) -> Client:
-    """Return the client for all writes except those to the Lease."""
-    if running.dry_run:
-        return client.guarded(ReadOnly())
-    return client if elector is None else client.guarded(elector)
 
 
 def _events(parts: contextlib.ExitStack, writer: Client, running: Running, clock: Clock) -> list[Report]:
@@ -335,15 +200,4 @@ def daemon_policy(policy: Policy, timing: Timing) -> Policy:
         budgets_in_steps=True,
         pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
         max_graceful_termination=timing.max_graceful_termination.total_seconds(),
-    )
-
-
-def _limits(running: Running) -> Limits:
-    """Return the timeouts of a drain. With ``--once`` it waits longer for the machine: there is no later round."""
-    timing = running.timing
-    return Limits(
-        removal=ONCE_REMOVAL_SECONDS if running.once else REMOVAL_SECONDS,
-        eviction=timing.pod_eviction_timeout.total_seconds(),
-        grace=timing.max_graceful_termination.total_seconds(),
-        landing=timing.landing_timeout.total_seconds(),
     )

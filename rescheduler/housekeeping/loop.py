@@ -8,101 +8,42 @@ starts after every drain that evicted a pod or requested the termination of a ma
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.drainer import Drainer, ProviderSilent
-from rescheduler.execution.landings import Landings
-from rescheduler.housekeeping.bookkeeping import NoBookkeeping
-from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.drain_records import DrainRecords
-from rescheduler.housekeeping.new_nodes import NewNodes
+from rescheduler.execution.drainer import ProviderSilent
+from rescheduler.housekeeping.cluster_observation import ClusterObservation
+from rescheduler.housekeeping.holds import Holds
+from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState, Mode
 from rescheduler.housekeeping.offers import Offers
-from rescheduler.housekeeping.soft_taint import SoftTaint
+from rescheduler.housekeeping.round_plans import RoundPlans
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
-    InvolvedLease,
-    InvolvedNode,
-    KeptByGuards,
     LeadershipChanged,
-    Observed,
-    PauseChanged,
-    Planned,
     Report,
     RoundEnded,
-    Surveyed,
     Trouble,
     Waiting,
     WatchAges,
 )
-from rescheduler.planning.candidates import control_plane_label
-from rescheduler.planning.drain_windows import DrainWindow, closed_until
 from rescheduler.planning.landing import compare, expect
-from rescheduler.planning.node_info import LabelFindings, NodeInfo
-from rescheduler.planning.outcome import Plan, Planning
-from rescheduler.planning.spot_losses import SpotWatch
-from rescheduler.settings import Timing
+from rescheduler.planning.outcome import Plan
 
 #: Wait after a failed drain, so that replacement pods are created and scheduled before the next plan.
 SETTLE: Final = timedelta(seconds=2)
 
-#: While no drain may start, nodes are planned this often for metrics and the status page.
-SURVEY: Final = timedelta(minutes=1)
-
-#: Time limit for the comparison with k8s-spot-rescheduler, which runs once after the start.
-COMPARISON: Final = timedelta(seconds=1)
-
 #: Interval between rounds while the loop waits for the caches or the Lease.
 IDLE: Final = timedelta(seconds=2)
-
-#: Maximum number of candidates whose controllers are read in one round. A veto makes room for the next ones.
-CANDIDATES: Final = 20
 
 #: Failures that need no retry: another replica acts, the node is gone, or drains are paused.
 _OVERTAKEN: Final = frozenset({Why.LEADERSHIP_LOST, Why.NODE_GONE, Why.PAUSED})
 
-#: Maximum number of pods in a message.
-_NAMED: Final = 3
-
 log = logging.getLogger(__name__)
-
-
-class LoopState(Protocol):
-    """Whether this process may act, and the wait between two rounds."""
-
-    @property
-    def leading(self) -> bool: ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-    @property
-    def paused(self) -> str:
-        """Why a person paused drains, or ""."""
-        ...
-
-    @property
-    def lease(self) -> InvolvedLease: ...
-
-    @property
-    def rival(self) -> str:
-        """The replica that leads, if it is another one and known; otherwise ""."""
-        ...
-
-    def beat(self) -> None: ...
-
-    def pause(self, seconds: float) -> None:
-        """Wait for *seconds*, or until the process is asked to stop."""
-        ...
 
 
 class RoundOutcome(enum.Enum):
@@ -114,36 +55,6 @@ class RoundOutcome(enum.Enum):
     DRAINED = enum.auto()
     FAILED = enum.auto()  #: the drain failed; other nodes may be drained
     BROKEN = enum.auto()  #: an error ended the round
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    timing: Timing
-    dry_run: bool = False
-    minimum: int = 0  #: on-demand nodes to keep; nodes whose machines are terminating do not count
-    windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
-
-
-@dataclass(frozen=True, slots=True)
-class Actors:
-    """The parts that change the cluster. A dry run does not use them."""
-
-    drainer: Drainer
-    soft_taint: SoftTaint
-    new_nodes: NewNodes
-    records: DrainRecords
-
-
-@dataclass(frozen=True, slots=True)
-class Knowledge:
-    """The inputs of decisions besides the watched state."""
-
-    history: DrainHistory
-    candidates: Candidates
-    landings: Landings
-    spot_watch: SpotWatch
-    missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
-    savings: NoBookkeeping = field(default_factory=NoBookkeeping)
 
 
 class Loop:
@@ -165,24 +76,22 @@ class Loop:
         self._new_nodes = actors.new_nodes
         self._records = actors.records
         self._history = knowledge.history
-        self._candidates = knowledge.candidates
         self._landings = knowledge.landings
-        self._spot_watch = knowledge.spot_watch
         self._missing_rights = knowledge.missing_rights
         self._savings = knowledge.savings
         self._run_state = run_state
         self._timing = mode.timing
         self._dry_run = mode.dry_run
         self._minimum = mode.minimum
-        self._windows = mode.windows
         self._clock = clock
         self._report = report
         self._led: bool | None = None
-        self._paused = ""  # why a person paused drains, as it was last reported
-        self._compared = False  # with k8s-spot-rescheduler
-        self._judged_at: float | None = None  # when all nodes were last planned
-        self._settled_at: datetime | None = None  # end of the wait after a burst of lost spot nodes
         self._offers = Offers(clock)
+        self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
+        self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
+        self._plans = RoundPlans(
+            view, actors.drainer, knowledge.candidates, knowledge.history, self._offers, run_state, clock, report
+        )
 
     def run(self) -> None:
         """Run rounds until the process is asked to stop."""
@@ -231,7 +140,7 @@ class Loop:
         if (held := self._why_not_ready()) is not None:
             self._report(held)
             if held.waiting is Waiting.NOT_LEADING:
-                self._watch()
+                self._plans.watch()
             return RoundOutcome.UNFIT
         self._history.refresh()
         try:
@@ -242,8 +151,8 @@ class Loop:
 
     def _lead(self) -> RoundOutcome:
         """Run the round of the leader, after the memory was read."""
-        self._observe()
-        paused = self._look_at_pause()
+        settled_at = self._observation.update()
+        paused = self._holds.paused()
         self._savings.look()
         if not self._dry_run:
             self._soft_taint.keep(self._view.nodes().values())
@@ -252,9 +161,9 @@ class Loop:
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
         owed = self._landings.settle()  # also while drains are paused
-        held = paused or owed or self._held()
+        held = paused or owed or self._holds.held(settled_at)
         if held is not None:
-            self._survey()
+            self._plans.survey()
             self._report(held)
             return RoundOutcome.HELD
         return self._act()
@@ -265,89 +174,17 @@ class Loop:
         missing, leading = self._missing_rights(), self._run_state.leading
         if leading is not self._led:
             self._led = leading
-            self._judged_at = None
+            self._plans.forget()
             self._report(LeadershipChanged(leading))
         if not leading:
             self._history.forget()
             self._savings.forget()
-        if missing:
-            return Held(Waiting.NOT_SYNCED, missing)
-        if not leading:
-            rival = self._run_state.rival
-            detail = f"another replica leads: {rival}" if rival else "another replica leads"
-            return Held(Waiting.NOT_LEADING, detail, rival)
-        if why := self._view.unfit():
-            return Held(Waiting.NOT_SYNCED, why)
-        if why := self._view.stale():
-            return Held(Waiting.STALE_WATCH, why)
-        return None
-
-    def _look_at_pause(self) -> Held | None:
-        """Report a change of the pause by a person. Return the pause as the reason why no drain may start, or None."""
-        paused = self._run_state.paused
-        if paused != self._paused:
-            self._paused = paused
-            self._report(PauseChanged(self._run_state.lease, paused))
-        return Held(Waiting.PAUSED, paused) if paused else None
-
-    def _observe(self) -> None:
-        now, nodes = self._clock.now(), self._view.nodes()
-        uids = {name: node.metadata.uid for name, node in nodes.items()}
-        self._offers.keep(frozenset(uids.values()))
-        self._history.keep_nodes(uids)
-        self._view.vetoes = self._candidates.vetoes()
-        infos = self._view.node_infos()
-        self._settled_at = self._spot_watch.look([info.node for info in infos.spot.values()], now)
-        cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
-        labels = self._view.label_findings(infos)
-        self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling, labels))
-        if not self._compared:
-            self._compared = True
-            kept = self._view.kept_by_guards(COMPARISON)
-            if kept.nodes:
-                counts = {str(reason): count for reason, count in kept.nodes.items()}
-                self._report(KeptByGuards(counts, kept.complete))
+        return self._holds.not_ready(missing, leading=leading)
 
     def _sweep(self) -> bool:
         """Resume or roll back drains that were left behind. Return whether there were any."""
         began = self._clock.now()
         return self._drainer.sweep(lambda drain: self._record_end(drain, began))
-
-    def _held(self) -> Held | None:
-        """Return why no drain may start at present, or None."""
-        if (held := self._history.held()) is not None:
-            return held
-        if closed := closed_until(self._windows, self._clock.now()):
-            return Held(Waiting.OUTSIDE_DRAIN_WINDOW, closed)
-        if self._settled_at is not None:
-            return Held(
-                Waiting.SPOT_SETTLING,
-                f"many spot nodes were lost at once; drains wait until {self._settled_at:%Y-%m-%dT%H:%M:%SZ}",
-            )
-        if pods := self._view.waiting(self._timing.pending_patience):
-            named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
-            return Held(Waiting.PENDING_PODS, f"{len(pods)} pods are pending that may fit on spot nodes: {named}")
-        return None
-
-    def _survey(self) -> None:
-        """Plan all nodes every SURVEY for the metrics and the status page."""
-        if self._survey_due():
-            self._report_plan(self._planned(complete=True))
-
-    def _watch(self) -> None:
-        """Plan all nodes every SURVEY for the status page of a replica that does not lead. Nothing is written."""
-        if self._survey_due() and not self._view.unfit() and not self._view.stale():
-            self._view.vetoes = {}
-            self._judged_at = self._clock.monotonic()
-            self._history.peek()
-            try:
-                self._report(Surveyed(self._planned(complete=True)))
-            finally:
-                self._history.forget()
-
-    def _survey_due(self) -> bool:
-        now = self._clock.monotonic()
-        return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _act(self) -> RoundOutcome:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
@@ -360,7 +197,7 @@ class Loop:
             if self._minimum and not self._dry_run:
                 on_demand = self._view.node_infos().on_demand.values()
                 self._view.removed = self._drainer.ending(info.node for info in on_demand)
-            plan = self._first_plan()
+            plan = self._plans.first(complete=self._dry_run)
             if plan is None or self._dry_run:
                 return RoundOutcome.IDLE
             ending = self._drainer.notices([info.node for info in self._view.node_infos().spot.values()])
@@ -371,48 +208,8 @@ class Loop:
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
-            plan = self._first_plan()
+            plan = self._plans.first(complete=self._dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
-
-    def _first_plan(self) -> Plan | None:
-        """Return the first plan that also passes the checks of its provider and controllers, or None."""
-        plan: Plan | None = None
-        judged = self._planned(complete=self._dry_run)
-        for _ in range(CANDIDATES):
-            plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)
-            if plan is None or not self._candidates.judge(plan):
-                break
-            self._run_state.beat()
-            self._view.vetoes = self._candidates.vetoes()
-            plan, judged = None, self._planned(complete=self._dry_run)
-        self._history.save()
-        self._report_plan(judged)
-        return plan
-
-    def _is_worth_draining(self, plan: Plan) -> bool:
-        return bool(plan.placements) or self._is_offered(plan.node)
-
-    def _is_offered(self, name: str) -> bool:
-        """Return whether the empty node *name* is offered to the provider now."""
-        node = self._view.node(name)
-        if node is None or control_plane_label(node) or not self._drainer.takes_machines:
-            return False
-        return self._offers.due(node.metadata.uid)
-
-    def _planned(self, *, complete: bool) -> Planned:
-        started, before = self._clock.monotonic(), self._view.nodes()
-        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
-        seconds = self._clock.monotonic() - started
-        # Nodes may be added or deleted while planning.
-        nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
-        judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
-        facts = self._view.facts_of(judged)
-        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
-
-    def _report_plan(self, judged: Planned) -> None:
-        if judged.complete:
-            self._judged_at = self._clock.monotonic()
-        self._report(judged)
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
@@ -439,24 +236,3 @@ class Loop:
         if outcome is RoundOutcome.FAILED:
             return min(interval, SETTLE)
         return min(interval, IDLE) if outcome is RoundOutcome.UNFIT else interval
-
-
-def _observed(
-    now: datetime,
-    by_label: Mapping[str, Mapping[str, NodeInfo]],
-    all_nodes: frozenset[str],
-    cooling: Mapping[str, datetime],
-    labels: LabelFindings,
-) -> Observed:
-    pods = {
-        label: {name: info.own_pods for name, info in infos.items() if info.ready} for label, infos in by_label.items()
-    }
-    return Observed(now, pods, all_nodes, cooling, labels.unmatched, labels.suggestion, labels.overlapping)
-
-
-def _all_judged(planning: Planning) -> bool:
-    return len(planning.verdicts) == planning.on_demand_nodes
-
-
-def _ref(node: Node) -> InvolvedNode:
-    return InvolvedNode(node.metadata.name, node.metadata.uid)

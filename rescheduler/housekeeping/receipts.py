@@ -1,4 +1,4 @@
-"""Reading the ledger of savings that a daemon keeps."""
+"""Read the ledger of savings that a daemon keeps."""
 
 from rescheduler.errors import InputError
 from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory

@@ -60,7 +60,7 @@ def lease_path(namespace: str, name: str = "") -> str:
 
 
 class LeaseReader:
-    """Reads the Lease every few seconds, for a process that does not hold it. A missing Lease has no annotations.
+    """Reads the Lease every few seconds, in a process that does not hold it. A missing Lease has no annotations.
 
     Without the permission to read it, the annotations are unknown: they count as absent, and a warning is logged.
     """

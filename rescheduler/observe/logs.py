@@ -150,7 +150,7 @@ class Logs:
             case PauseChanged(paused=paused):
                 _log(NOTICE, paused or "drains are no longer paused", reason="paused" if paused else "")
             case WatchAges() | SavingsCounted():
-                pass  # shown by metrics; a stale watch is also a reason to wait
+                pass  # metrics show it; a stale watch is also a reason to wait
             case KeptByGuards(nodes, complete):
                 why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
                 count = f"{'' if complete else 'at least '}{sum(nodes.values())}"

@@ -1,4 +1,4 @@
-"""The two counters of savings. They show the ledger, which survives restarts, and never fall."""
+"""The two counters of savings. They show the ledger, which survives restarts, and never decrease."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ class SavingsSeries(Collector):
         self._money: dict[str, float] = {currency: 0.0}
 
     def show(self, total: Savings) -> None:
-        """Show *total*. A lower value, after a corrected end of a saving, is not shown."""
+        """Show *total*. A lower value, after the end of a saving was corrected, is not shown."""
         self._node_hours = max(self._node_hours, total.node_hours)
         money = dict(self._money)
         for currency, amount in total.money.items():

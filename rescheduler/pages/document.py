@@ -1,4 +1,4 @@
-"""A whole HTML document with its style and script inside, and a policy that allows nothing else."""
+"""An HTML document with inline style and script, and a Content Security Policy that allows nothing else."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A picture of nodes: one box a node, filled from the bottom by the requests of its pods, CPU left and memory right."""
+"""A picture of nodes: one box per node, filled from the bottom by the requests of its pods, CPU left, memory right."""
 
 import functools
 from collections.abc import Sequence

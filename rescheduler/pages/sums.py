@@ -1,4 +1,4 @@
-"""The first lines of a report: what a plan frees, by instance type, and the levers that would free more."""
+"""The summary of a report: what a plan frees, by instance type, and the levers that would free more."""
 
 from collections.abc import Iterator
 

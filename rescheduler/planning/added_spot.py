@@ -12,6 +12,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.drainability import belongs_to_node
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -32,7 +33,7 @@ class AddSpot:
 def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     """Add the nodes to *snapshot*, with the pods of DaemonSets that run on the node that they resemble.
 
-    Raises UsageError if there is no node of that name, or if it is not known which labels make a node a spot node.
+    Raises UsageError if there is no node with that name, or if the labels of spot nodes cannot be determined.
     """
     table = snapshot.nodes
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
@@ -43,7 +44,7 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
         labels |= model.metadata.labels
         taints = model.spec.taints if model in spot else taints
     if not policy.spot_label.matches(labels):
-        labels |= _labels_in(str(policy.spot_label))
+        labels |= _required_labels(policy.spot_label)
     if not policy.spot_label.matches(labels):
         raise UsageError(f"add-spot: expected a spot node in the cluster, to know the labels for {policy.spot_label}")
     zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
@@ -57,7 +58,7 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
 
 
 def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
-    """Return the node that new nodes resemble. Without one, the result has no pods."""
+    """Return the node that new nodes resemble, or an empty node if there is no spot node."""
     if not change.like:
         return spot[0] if spot else Node(metadata=ObjectMeta())
     row = snapshot.nodes.row.get(change.like)
@@ -81,10 +82,9 @@ def _common_taints(nodes: Iterable[Node]) -> tuple[Taint, ...]:
     return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
 
-def _labels_in(selector: str) -> dict[str, str]:
-    """Return the labels that *selector* (``key``, ``key=value``, several separated by commas) asks for."""
-    parts = (part.partition("=") for part in selector.split(",") if "!" not in part)
-    return {key: value for key, _, value in parts}
+def _required_labels(selector: NodeLabels) -> dict[str, str]:
+    """Return the labels that *selector* requires; "" stands for any value."""
+    return {label.key: label.value or "" for label in selector.requirements if not label.negated}
 
 
 def _free_names(snapshot: Snapshot, count: int) -> list[str]:

@@ -65,7 +65,7 @@ class Budgets:
         return bool(self.of(pod.cls))
 
     def allowing(self, changes: Mapping[str, int]) -> "Budgets":
-        """Return the same budgets, of which those in *changes* (by key) allow that many evictions now."""
+        """Return a copy in which the budgets in *changes*, by key, allow the given number of evictions now."""
         changed = copy(self)
         changed.allowed = {**self.allowed, **changes}
         return changed

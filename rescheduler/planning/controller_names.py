@@ -11,7 +11,7 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ControllerName:
-    """A controller, or an object without one that stands for itself, such as ``Pod ci/build`` or ``Node worker-1``."""
+    """A controller, or an object that has none, such as ``Pod ci/build`` or ``Node worker-1``."""
 
     namespace: str  #: "" for nodes
     kind: str

@@ -63,8 +63,8 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
 def incur_at_eviction(state: ControllerState, replicas: Replicas) -> Debt:
     """Return the debt for pods that are evicted now.
 
-    The controller may have been scaled up since *state* was read, so all its pods count. A controller that wants fewer
-    lowers what is owed (:func:`shortfall`).
+    The controller may have been scaled up since *state* was read, so all its pods count. If it wants fewer pods, less
+    is owed (:func:`shortfall`).
     """
     return msgspec.structs.replace(incur(state, replicas), ready=replicas.ready, bound=replicas.bound)
 

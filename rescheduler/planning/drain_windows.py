@@ -1,4 +1,4 @@
-"""Windows of the week in which drains may start, in the local time of a zone. Pure.
+"""Weekly windows in which drains may start, in the local time of a time zone. Pure.
 
 A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that lies in the
 skipped hour does not open on that day; one that starts there opens when the hour has been skipped. When the clock is
@@ -20,7 +20,7 @@ _EVERY_DAY: Final = frozenset(range(len(_DAYS)))
 _TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
-#: Every window that ever opens does so within this many days, also if a day's opening is skipped by the clock.
+#: A window that opens at all opens within this many days, even if a change of the clock skips one opening.
 _SEARCHED_DAYS: Final = 15
 
 EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm'"

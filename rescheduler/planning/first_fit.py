@@ -1,4 +1,4 @@
-"""Place pods by first-fit, and tell for each pod that does not fit why."""
+"""Place pods by first-fit, and explain why a pod does not fit."""
 
 from collections.abc import Sequence
 from dataclasses import replace

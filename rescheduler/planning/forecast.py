@@ -2,7 +2,7 @@
 
 A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
 is bound to the node with the best score, ties are broken at random, and nodes that are not spot are equal to spot
-nodes. So a plan is played through several times with different orders and random tie-breaking. The random seed
+nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
 depends on the node only, so that the result is reproducible.
 """
 
@@ -36,7 +36,7 @@ _NODES_TO_LOOK_AHEAD: Final = 1_500
 #: A message names at most this many pods.
 _NAMED: Final = 3
 
-#: How often a plan is played through.
+#: How often a plan is simulated.
 PLAYS: Final = 5
 
 #: ``minFeasibleNodesToFind`` in ``schedule_one.go``: the scheduler scores at least this many feasible nodes.
@@ -80,12 +80,12 @@ class Forecaster:
         return self._summed_up(pods, plays)
 
     def effort(self, seconds: float) -> Effort:
-        """Return how many pods can be played through in about this many *seconds*, at least one."""
+        """Return how many pods can be simulated in about this many *seconds*, at least one."""
         pods = seconds * _PODS_PER_SECOND / (1 + len(self._order) / _NODES_FOR_TWICE)
         return Effort(max(1, int(pods)))
 
     def ahead(self) -> Effort:
-        """Return how many pods may be played through for plans that are only displayed; none in large clusters."""
+        """Return how many pods may be simulated for plans that are only displayed; none in large clusters."""
         few = len(self._order) <= _NODES_TO_LOOK_AHEAD
         return self.effort(_AHEAD) if few else Effort(0)
 

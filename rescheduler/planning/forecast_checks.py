@@ -1,4 +1,4 @@
-"""The last step of a verdict: the plan is played through with the scheduler's scoring, and may be rejected."""
+"""The last step of a verdict: simulate the plan with the scheduler's scoring, and reject it if necessary."""
 
 from typing import Final
 

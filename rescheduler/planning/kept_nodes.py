@@ -1,4 +1,4 @@
-"""The nodes that a plan does not free although their owners could change that, and the obstacles on each of them."""
+"""The nodes that a plan does not free because of obstacles that people can remove, and these obstacles."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,15 +30,15 @@ _OPEN: Final = LIFTABLE | NODE_ANNOTATIONS.keys() | _BUDGETS | {Reason.NO_ROOM, 
 
 @dataclass(frozen=True, slots=True)
 class KeptNode:
-    """A node that the plan does not free. It could be drained without its *obstacles*, if its pods found room."""
+    """A node that the plan does not free. It could be drained without its *obstacles*, if its pods fit elsewhere."""
 
     node: str
     row: int
-    movers: tuple[Pod, ...]  #: as they are now
+    movers: tuple[Pod, ...]  #: with their obstacles
     lifted: tuple[Pod, ...]  #: the same pods without their obstacles
     obstacles: frozenset[Obstacle]
     counts: bool  #: whether it counts towards --min-on-demand-nodes
-    stays: bool  #: whether it is also blocked by something that is no obstacle
+    stays: bool  #: whether something that cannot be removed also blocks it
 
 
 class KeptNodes:
@@ -84,7 +84,7 @@ class KeptNodes:
         return (kept for verdict in rejected if (kept := self._kept(verdict)).obstacles)
 
     def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
-        """Return what the budgets allow after the plans, if *lifted* are no obstacles."""
+        """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
         keys = {
             f"{obstacle.controller.namespace}/{obstacle.controller.name}"
             for obstacle in lifted

@@ -1,4 +1,4 @@
-"""Which single changes would let a plan free more nodes: trials without one obstacle, and without several of them.
+"""The changes that would let a plan free more nodes: trials without one obstacle, and without several.
 
 Each trial starts from the finished plan, so that it never frees fewer nodes. It also drains the nodes that are
 otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
@@ -57,8 +57,8 @@ def rank_levers(
 ) -> RankedLevers:
     """Return what each obstacle costs. *planning* must be a plan of all nodes in sequence for the other arguments.
 
-    *over* is asked before each node of a trial; once it is true, the result is what is known by then. The snapshot
-    is not changed.
+    *over* is called before each node of a trial. Once it returns True, the result contains what is known by then.
+    The snapshot is not changed.
     """
     nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
     kept = tuple(nodes.each(planning.rejected))
@@ -81,7 +81,7 @@ def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
 
 
 class _Ranking:
-    """The trials of all obstacles. *trial* has the state after the plan, and has it again at the end."""
+    """The trials of all obstacles. *trial* has the state after the plan, which is restored at the end."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Ranking:
         return tuple(node.node for node in drained)
 
     def _drained(self, node: KeptNode) -> bool:
-        """Drain *node* within the trial. Return whether all of its pods found room; if not, the trial is unchanged."""
+        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial is unchanged."""
         mark = self._trial.savepoint()
         self._trial.evict(*node.movers)
         self._trial.drain(node.row)

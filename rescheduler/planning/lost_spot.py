@@ -1,4 +1,4 @@
-"""Spot nodes that disappear at once: which of their pods would be without a place."""
+"""The simultaneous loss of spot nodes: which of their pods would not fit on the remaining nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class LoseSpot:
 
 
 @dataclass(frozen=True, slots=True)
-class HomelessPod:
+class UnplacedPod:
     """A pod that no remaining node accepts."""
 
     pod: str  #: ``namespace/name``
@@ -53,7 +53,7 @@ class HomelessPod:
 
 
 def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
-    """Return the names of the spot nodes that *loss* means. Raises UsageError if there are none."""
+    """Return the names of the spot nodes that *loss* selects. Raises UsageError if there are none."""
     table = snapshot.nodes
     spot = [table.names[row] for row in groups(snapshot, policy).spot_rows]
     if loss.node:
@@ -83,11 +83,11 @@ def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
         snapshot.delete("Node", plan.node)
 
 
-def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[HomelessPod]:
+def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[UnplacedPod]:
     """Remove the nodes *names* from *snapshot* and place their pods on the remaining nodes, where that is possible.
 
     Pods of the highest priority come first, then the largest. Spot nodes are tried before on-demand nodes. Pods
-    without a place stay pending in the snapshot; return them, highest priority first.
+    that do not fit stay pending in the snapshot; return them, highest priority first.
     """
     displaced: list[Pod] = []
     for name in names:
@@ -103,13 +103,13 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Homel
         snapshot.upsert("Pod", replace(pod, node_name=target, load=pod.cls.requests))
     for pod, _ in left:
         snapshot.upsert("Pod", replace(pod, node_name="", load=pod.cls.requests))
-    homeless = [*((pod, "no controller would recreate it") for pod in alone), *left]
-    result = [HomelessPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in homeless]
+    unplaced = [*((pod, "no controller would recreate it") for pod in alone), *left]
+    result = [UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in unplaced]
     return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
 
 
 def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
-    """Return the pods with their rows, and those without a place with the reason."""
+    """Return the placed pods with their rows, and those that do not fit with the reason."""
     room = _room(snapshot, policy)
     ordered = sorted(pods, key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
     with snapshot.trial() as trial:

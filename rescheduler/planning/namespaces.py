@@ -83,8 +83,8 @@ def _requirement(part: str, text: str) -> Requirement:
         listed = tuple(value.strip() for value in values.split(","))
         return Requirement(key=key, operator="In" if operator == "in" else "NotIn", values=listed)
     for sign, operator in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
-        key, found, value = part.partition(sign)
-        if found:
+        key, separator, value = part.partition(sign)
+        if separator:
             return Requirement(key=key.strip(), operator=operator, values=(value.strip(),))
     key = part.removeprefix("!").strip()
     if not key or " " in key or "(" in key:

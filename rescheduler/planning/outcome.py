@@ -32,7 +32,7 @@ class Reason(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
     PROVIDER_REFUSED = "provider-refused"
     DO_NOT_DRAIN = "do-not-drain"
-    REMOVAL_DISABLED = "removal-disabled"  # also of a pod
+    REMOVAL_DISABLED = "removal-disabled"  # also for pods
     # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
@@ -128,7 +128,7 @@ class Plan:
     node: str
     placements: tuple[Placement, ...]
     leaving: tuple[PodRef, ...] = ()  #: pods that are already being deleted: the drain waits for them
-    robust: bool | None = None  #: None if the plan was not played through
+    robust: bool | None = None  #: None if the plan was not simulated
     landing: Landing | None = None
     forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
 

@@ -1,4 +1,4 @@
-"""What a plan amounts to: the machines it frees, their size and price, and what prevents more."""
+"""The sums of a plan: the machines that it frees, their size and price, and what prevents more."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from rescheduler.planning.prices import HOURS_PER_MONTH, NodeFacts, PriceList, n
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The sum over some nodes."""
+    """The totals of a group of nodes."""
 
     nodes: int = 0
     cpu: int = 0  #: allocatable, in millicores

@@ -1,4 +1,4 @@
-"""The packed form of stored values: gzip, with a limit to the size."""
+"""The packed form of stored values: gzip, limited in size."""
 
 import zlib
 from collections.abc import Callable

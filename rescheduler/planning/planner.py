@@ -70,7 +70,7 @@ class Planner:
     ) -> Planning:
         """Return verdicts in drain order up to the first node that can be drained and whose plan passes the forecast.
 
-        A plan is rejected if pods are unschedulable when it is played through, or if most pods would return to nodes
+        A plan is rejected if pods are unschedulable in its simulation, or if most pods would return to nodes
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
         """

@@ -23,7 +23,7 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 def price(text: str) -> Decimal:
-    """Return the price *text*, such as ``0.0832``. Raises ValueError for everything but a plain number from 0."""
+    """Return the price *text*, such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r}: expected a price per hour such as 0.0832")
     return Decimal(text)

@@ -9,7 +9,7 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node
 from predicates.snapshot import Snapshot
 
-#: Hours of a month in all monthly amounts, as cloud providers count them.
+#: Hours per month in all monthly amounts, as cloud providers count them.
 HOURS_PER_MONTH: Final = 730
 
 #: Labels that carry the instance type and the zone, the current name first.
@@ -24,7 +24,7 @@ PriceKey: TypeAlias = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a price depends on, and what people want to see of a node."""
+    """The facts of a node that determine its price, or that pages show."""
 
     name: str
     spot: bool
@@ -39,7 +39,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices per hour in one currency. The first source that knows a node counts."""
+    """Prices per hour in one currency. The first source with a price for a node applies."""
 
     by_type: Mapping[PriceKey, Decimal] = field(default_factory=dict)
     by_node: Mapping[str, Decimal] = field(default_factory=dict)  #: prices of the cloud provider, by node name

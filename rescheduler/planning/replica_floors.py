@@ -25,7 +25,7 @@ OwnerKey: TypeAlias = tuple[str, str]  #: namespace and UID
 
 
 class OwnerCounts:
-    """The pods of each controller in a snapshot, counted when they are first asked for."""
+    """The number of pods of each controller in a snapshot, counted on first use."""
 
     def __init__(self, snapshot: Snapshot, spot: Collection[str]) -> None:
         """*spot* are the names of the spot nodes."""

@@ -1,11 +1,11 @@
-"""The ledger of savings: what on-demand nodes would have cost after drains ended them.
+"""The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed.
 
 A drained node is *emptied* until its Node is gone. Then a saving is *open*: it counts while the cluster has fewer
-on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defines this for users.
+on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defines this for users, and
+:mod:`rescheduler.planning.savings_updates` implements it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
@@ -14,11 +14,8 @@ import msgspec
 
 from rescheduler.planning.waits import Moment
 
-#: A saving ends this long after its machine was removed: the cluster may have shrunk by then without the drain.
+#: A saving ends this long after its machine was removed. By then, the cluster might have shrunk without the drain.
 LONGEST: Final = timedelta(days=30)
-
-#: A node that still exists this long after its drain does not count: something else will remove it.
-REMOVAL: Final = timedelta(hours=24)
 
 #: Days for which daily sums and receipts are kept.
 KEPT: Final = timedelta(days=400)
@@ -56,7 +53,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def money_per_hour(self) -> Decimal | None:
-        """Return the price of the node without the cost of its pods on spot nodes, at least 0. None if not known."""
+        """Return the price of the node minus the cost of its pods on spot nodes, at least 0. None if not known."""
         if self.price is None or self.spot_cost is None:
             return None
         return max(self.price - self.spot_cost, Decimal(0))
@@ -68,7 +65,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Savings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The savings of some time. Seconds are those of the nodes that did not run."""
+    """The savings in a period. Seconds are those in which the removed nodes did not run."""
 
     node_seconds: int = 0
     cpu_seconds: int = 0  #: in millicores
@@ -107,124 +104,28 @@ class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
     def total(self, now: datetime) -> Savings:
         """Return the sum of everything up to *now*."""
-        return _sum([self.earlier, *self.by_day(now).values()])
+        return summed([self.earlier, *self.by_day(now).values()])
 
     def by_day(self, now: datetime) -> dict[date, Savings]:
         """Return the sums by day up to *now*, also of savings that are open."""
-        return _counted(self, now).days
+        return counted(self, now).days
 
 
-@dataclass(frozen=True, slots=True)
-class LiveNodes:
-    """The nodes of the cluster, as the ledger needs them."""
-
-    uids: frozenset[str]  #: of all nodes
-    busy: frozenset[str]  #: UIDs of on-demand nodes with pods that would move; pods being deleted do not count
-    on_demand: tuple[tuple[str, datetime | None], ...]  #: instance type and creation time of each on-demand node
-
-
-def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Return *ledger* after an observation of the cluster: savings begin and end, and whole days are summed up."""
-    ledger = _opened(_waited(ledger, nodes, now), nodes, now)
-    ledger = _ended(_expired(ledger, now), nodes, now)
-    if not any(receipt.is_open or receipt.gone_at is None for receipt in ledger.receipts):
-        ledger = msgspec.structs.replace(ledger, level=0)
-    return _forgotten(_counted(ledger, _midnight(now)), now)
-
-
-def merged(ours: SavingsLedger, theirs: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
-    """Return *theirs* with the drains that *ours* added to *base*. Those are counted again from their beginning."""
-    known = {receipt.uid for receipt in base.receipts}
-    for receipt in ours.receipts:
-        if receipt.uid not in known:
-            theirs = theirs.recorded(msgspec.structs.replace(receipt, counted=None))
-    return msgspec.structs.replace(theirs, level=max(ours.level, theirs.level))
-
-
-def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Drop drained nodes that run pods again, or that exist for too long after their drain."""
-    kept = tuple(
-        receipt
-        for receipt in ledger.receipts
-        if receipt.gone_at is not None
-        or receipt.uid not in nodes.uids
-        or (receipt.uid not in nodes.busy and now - receipt.drained_at < REMOVAL)
-    )
-    return msgspec.structs.replace(ledger, receipts=kept) if len(kept) < len(ledger.receipts) else ledger
-
-
-def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Begin the savings of drained nodes that are gone."""
-    gone = {receipt.uid for receipt in ledger.receipts if receipt.gone_at is None and receipt.uid not in nodes.uids}
-    if not gone:
-        return ledger
-    receipts = tuple(
-        msgspec.structs.replace(receipt, gone_at=max(now, receipt.drained_at)) if receipt.uid in gone else receipt
-        for receipt in ledger.receipts
-    )
-    before = max(receipt.nodes_before for receipt in receipts if receipt.uid in gone)
-    count = len(nodes.on_demand) + sum(receipt.is_open for receipt in receipts)
-    return msgspec.structs.replace(ledger, receipts=receipts, level=max(ledger.level, min(before, count)))
-
-
-def _expired(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """End savings after LONGEST. Each lowers the level: a new node then ends another saving."""
-    late = {
-        receipt.uid
-        for receipt in ledger.receipts
-        if receipt.is_open and receipt.gone_at is not None and now >= receipt.gone_at + LONGEST
-    }
-    return msgspec.structs.replace(_closed(ledger, late, now, "expired"), level=max(ledger.level - len(late), 0))
-
-
-def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """End as many savings as on-demand nodes were added. The oldest ones end first, of the added types if possible."""
-    running = [receipt for receipt in ledger.receipts if receipt.is_open]
-    excess = len(nodes.on_demand) + len(running) - ledger.level
-    if excess <= 0:
-        return ledger
-    since = min((receipt.drained_at for receipt in running), default=now)
-    added = [(kind, created) for kind, created in nodes.on_demand if created is not None and created >= since]
-    latest: dict[str, datetime] = {}
-    for kind, created in added:
-        latest[kind] = max(created, latest.get(kind, created))
-    running.sort(key=lambda receipt: (latest.get(receipt.instance_type, since) <= receipt.drained_at, _gone(receipt)))
-    ago = max(now - max(latest.values(), default=now), timedelta())
-    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - ago, "replaced")
-
-
-def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
-    """End savings *at* a time, but not before they began, nor before what is counted already."""
-    closed = frozenset(uids)
-    if not closed:
-        return ledger
-    receipts = tuple(_with_end(each, at, ending) if each.uid in closed else each for each in ledger.receipts)
-    return msgspec.structs.replace(ledger, receipts=receipts)
-
-
-def _with_end(receipt: Receipt, at: datetime, ending: Ending) -> Receipt:
-    gone = _gone(receipt)
-    return msgspec.structs.replace(
-        receipt, ended_at=max(receipt.until(at), receipt.counted or gone, gone), ending=ending
-    )
-
-
-def _counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
+def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
     """Add savings up to *until* to the days; those that have ended, up to their end."""
-    days, counted = dict(ledger.days), {}
+    days, ends = dict(ledger.days), {}
     for receipt in ledger.receipts:
         if receipt.gone_at is None:
             continue
         begin, end = receipt.counted or receipt.gone_at, receipt.ended_at or receipt.until(until)
         if begin < end:
-            counted[receipt.uid] = end
+            ends[receipt.uid] = end
         for day, share in shares(receipt, begin, end).items():
             days[day] = days.get(day, Savings()).plus(share)
-    if not counted:
+    if not ends:
         return ledger
     receipts = tuple(
-        msgspec.structs.replace(each, counted=counted[each.uid]) if each.uid in counted else each
-        for each in ledger.receipts
+        msgspec.structs.replace(each, counted=ends[each.uid]) if each.uid in ends else each for each in ledger.receipts
     )
     return msgspec.structs.replace(ledger, receipts=receipts, days=days)
 
@@ -233,7 +134,7 @@ def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Sa
     """Return what *receipt* saves from *begin* to *end*, by day."""
     by_day = {}
     while begin < end:
-        today = _midnight(begin)
+        today = midnight(begin)
         stop = min(end, today + timedelta(days=1))
         by_day[today.date()] = saved(receipt, stop - begin)
         begin = stop
@@ -248,32 +149,13 @@ def saved(receipt: Receipt, duration: timedelta) -> Savings:
     return Savings(seconds, seconds * receipt.cpu, seconds * (receipt.memory >> 20), money)
 
 
-def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """Sum up days before KEPT, and drop receipts that ended before."""
-    first = _midnight(now) - KEPT
-    old = [day for day in ledger.days if day < first.date()]
-    receipts = tuple(each for each in ledger.receipts if each.ended_at is None or each.ended_at >= first)
-    if not old and len(receipts) == len(ledger.receipts):
-        return ledger
-    return msgspec.structs.replace(
-        ledger,
-        receipts=receipts,
-        days={day: sums for day, sums in ledger.days.items() if day not in old},
-        earlier=_sum([ledger.earlier, *(ledger.days[day] for day in old)]),
-    )
-
-
-def _midnight(moment: datetime) -> datetime:
-    """Return the begin of the day (UTC) of *moment*."""
+def midnight(moment: datetime) -> datetime:
+    """Return the start of the day (UTC) of *moment*."""
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _gone(receipt: Receipt) -> datetime:
-    assert receipt.gone_at is not None
-    return receipt.gone_at
-
-
-def _sum(savings: Iterable[Savings]) -> Savings:
+def summed(savings: Iterable[Savings]) -> Savings:
+    """Return the sum of *savings*."""
     total = Savings()
     for each in savings:
         total = total.plus(each)

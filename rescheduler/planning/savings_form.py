@@ -1,4 +1,4 @@
-"""The stored form of the ledger of savings, and its summary for people."""
+"""The stored form of the ledger of savings, and its readable summary."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
 
 
 def summary(ledger: SavingsLedger, now: datetime) -> str:
-    """Return a few lines for a person who reads the ConfigMap."""
+    """Return the summary of the ledger, in lines, that the ConfigMap contains for people."""
     total = ledger.total(now)
     money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
     lines = (

@@ -8,7 +8,7 @@ from rescheduler.planning.savings import LONGEST, Receipt, Savings, SavingsLedge
 
 #: How the amounts are determined, for the reader of the receipts.
 ASSUMPTIONS: Final = (
-    "A node counts from when its machine was seen to be gone after a drain, never earlier.",
+    "A node counts from the time at which its machine was observed to be gone after a drain, not earlier.",
     f"It counts while there are fewer on-demand nodes than before, at most {LONGEST.days} days.",
     "A new on-demand node ends the oldest saving, first one of the same instance type.",
     "Money is the price of the node without the cost of its pods on spot nodes, at least 0.",
@@ -34,18 +34,18 @@ class SavingsDay:
 
 @dataclass(frozen=True, slots=True)
 class SavingsReport:
-    """The savings of some days (UTC)."""
+    """The savings in a range of days (UTC)."""
 
     since: date
     until: datetime
     total: Savings
-    days: tuple[SavingsDay, ...]  #: with savings, the newest first
-    removed: int  #: number of machines that went in this time
+    days: tuple[SavingsDay, ...]  #: days with savings, newest first
+    removed: int  #: number of machines removed in this period
     waiting: tuple[Receipt, ...]  #: drained nodes whose machines still exist; they save nothing yet
 
 
 def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsReport:
-    """Return the savings of the last whole days that contain *since*, up to *now*."""
+    """Return the savings up to *now*, from the start of the day on which the period *since* begins."""
     first = (now - since).astimezone(UTC).date()
     sums = {day: savings for day, savings in ledger.by_day(now).items() if day >= first and savings.node_seconds}
     lines: dict[date, list[ReceiptShare]] = {day: [] for day in sums}

@@ -1,4 +1,4 @@
-"""Amounts as people write them: vCPU, GiB, money a month, ages, counts."""
+"""Amounts as people write them: vCPU, GiB, money per month, ages, counts."""
 
 from datetime import datetime
 from decimal import Decimal

@@ -31,13 +31,13 @@ class Examined:
 
 @dataclass(slots=True)
 class Attempt:
-    """The plans made before a verdict, and the means for it."""
+    """The state after the plans for earlier nodes, from which the next verdict starts."""
 
     shared: PlanningRound
     remaining: RemainingDisruptions
     trial: Trial
     effort: Effort
-    emptied: int = 0  #: how many of the nodes that count towards the minimum are drained before
+    emptied: int = 0  #: how many nodes that count towards the minimum earlier plans drain
     #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
     known: dict[PodClass, str] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.changes import Change, changed, copied
-from rescheduler.planning.lost_spot import HomelessPod, LoseSpot, carry_out, lose, lost_nodes
+from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod, carry_out, lose, lost_nodes
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -17,11 +17,11 @@ Hypothesis: TypeAlias = Change | LoseSpot
 
 @dataclass(frozen=True, slots=True)
 class LostSpot:
-    """The answer to "would everything still fit if these spot nodes were lost?"."""
+    """The result of losing spot nodes: the pods that would not fit on the remaining nodes."""
 
     nodes: tuple[str, ...]
-    homeless: tuple[HomelessPod, ...]  #: if they were lost now
-    homeless_after_drains: tuple[HomelessPod, ...]  #: if they were lost after the drains of the plan
+    unplaced: tuple[UnplacedPod, ...]  #: if they were lost now
+    unplaced_after_drains: tuple[UnplacedPod, ...]  #: if they were lost after the drains of the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def what_if(
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
     drained = copied(after)
     carry_out(drained, planning.plans)
-    homeless_after_drains = lose(drained, settings, names)
-    homeless = lose(after, settings, names)
-    lost = LostSpot(names, tuple(homeless), tuple(homeless_after_drains))
+    unplaced_after_drains = lose(drained, settings, names)
+    unplaced = lose(after, settings, names)
+    lost = LostSpot(names, tuple(unplaced), tuple(unplaced_after_drains))
     return HypotheticalPlan(Planner(after, settings).plan_all(circumstances), after, settings, lost)

@@ -18,9 +18,9 @@ def delete_until_confirmed(
 ) -> Mapping[str, DeleteOutcome]:
     """Return the outcome of each node, in order. Errors and timeouts become outcomes.
 
-    *advance* looks at the system once, gives the orders that are due, and adds the known outcomes to its argument. Its
-    requests are sent once: the next look repeats them.
-    *wait* waits until the next look; it returns False if there is no time for one. *give_up* returns the outcomes for
+    *advance* reads the state of the system, sends the requests that are due, and adds the known outcomes to its
+    argument. It sends each request once; the next call repeats those that failed.
+    *wait* waits until the next call; it returns False if there is no time for one. *give_up* returns the outcomes for
     the nodes that have none, given the last error. A node for which *is_taken* is not waited for. UnknownGroup is
     raised unless *is_ordered*: then an order may take effect, and an exception means that there is none.
     """

@@ -130,7 +130,7 @@ def test_the_first_sentence(plans: Planning, prices: PriceList, sentence: str) -
     assert lines(summed_up(plans, NODES, prices), NODES, width=200)[0] == sentence
 
 
-def test_what_limits_the_result_is_told() -> None:
+def test_what_limits_the_result_is_shown() -> None:
     nothing = Planning((), 0, 0, timed_out=True, upper_bound=4)
     result = overview(nothing, snapshot([]), PriceList(), assumptions=["no PodDisruptionBudget in the file"])
     assert lines(result, []) == [

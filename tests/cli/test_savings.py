@@ -44,7 +44,7 @@ LEDGER = SavingsLedger(
 TABLE = """\
 Saved since 2025-12-03 (UTC): 20.0 node-hours, 3.24 USD
   80.0 vCPU-hours, 320.0 GiB-hours
-  2 machines removed in this time
+  2 machines removed in this period
 
 2026-01-02: 6.0 node-hours, 1.08 USD
   ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge, eu-central-1a)
@@ -62,7 +62,7 @@ Saved since 2025-12-03 (UTC): 20.0 node-hours, 3.24 USD
 Drained, machine still exists (saves nothing yet)
   od-3, drained 2026-01-01 00:00
 
-What is assumed
+Assumptions
 """
 
 
@@ -103,8 +103,8 @@ def stored(content: bytes) -> Reply:
 def test_table(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, error = savings()
-    head, _, assumed = out.partition("What is assumed\n")
-    assert (code, head + "What is assumed\n", error) == (0, TABLE, "")
+    head, _, assumed = out.partition("Assumptions\n")
+    assert (code, head + "Assumptions\n", error) == (0, TABLE, "")
     assert " ".join(assumed.split()) == " ".join(f"- {sentence}" for sentence in ASSUMPTIONS)
     assert [line for line in out.splitlines() if len(line) > 80 and LONG not in line] == []
 

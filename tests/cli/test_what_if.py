@@ -176,7 +176,7 @@ pods that move                           0               0
 vCPU freed                             0.0             0.0
 memory freed (GiB)                     0.0             0.0
 
-With 2 spot nodes lost now, all their pods find a place.
+With 2 spot nodes lost now, all their pods fit elsewhere.
 
 With 2 spot nodes lost after the plan's drains, pods without a place: 1
   priority 0, ReplicaSet default/cache: 1 pod: 0/1 remaining nodes are

@@ -5,7 +5,7 @@ from pathlib import Path
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.housekeeping.soft_taint import SOFT_TAINT
-from rescheduler.settings import LEASE, MEMORY_NAME
+from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import AGENT, Observer
@@ -35,5 +35,6 @@ def test_what_is_left_behind_is_listed(cluster: ControlPlane, observer: Observer
     taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", ()) if OURS in taint["key"]}
     annotations = {key for node in nodes for key in node["metadata"].get("annotations", {}) if OURS in key}
     assert (taints, annotations) == ({SOFT_TAINT.key}, set())
-    for name in (f"delete lease {LEASE}`", f"delete configmap {MEMORY_NAME}`", f"--all {SOFT_TAINT.key}-`"):
-        assert name in SECTION
+    config_maps = (f"delete configmap {MEMORY_NAME}`", f"delete configmap {SAVINGS_NAME}`")
+    for command in (f"delete lease {LEASE}`", *config_maps, f"--all {SOFT_TAINT.key}-`"):
+        assert command in SECTION

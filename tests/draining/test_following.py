@@ -361,7 +361,7 @@ class TestEvictionAfterRollOutBegan:
         assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
 
 
-def test_a_pod_that_a_scale_up_added_before_the_eviction_does_not_pay_for_it() -> None:
+def test_a_pod_that_a_scale_up_added_before_the_eviction_is_no_replacement() -> None:
     """It wanted two pods when it was read. It has three when one is evicted, whose replacement is rejected."""
     two = workload("web", "a", total=2)
     story: Story = [

@@ -223,7 +223,7 @@ class TestResumed:
 
 
 class TestStored:
-    def test_a_restart_forgets_nothing(self) -> None:
+    def test_the_ledger_survives_a_restart(self) -> None:
         with world(*CLUSTER) as here:
             here.loop(prices=PRICES).round()
             gone(here, "od-1")
@@ -248,7 +248,7 @@ class TestStored:
             assert here.savings_map.attempts == 2
             assert "nodes that are gone and still count: 1" in here.savings_map.summary
 
-    def test_a_conflict_keeps_what_both_know(self) -> None:
+    def test_a_conflict_keeps_the_entries_of_both_writers(self) -> None:
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES)
             other = Receipt(node="od-9", uid="uid-od-9", drained_at=START, nodes_before=3, gone_at=START)
@@ -267,7 +267,7 @@ class TestStored:
             loop.round()
             assert [receipt.gone_at is not None for receipt in receipts(here)] == [True]
 
-    def test_another_leader_is_not_overwritten(self) -> None:
+    def test_the_ledger_of_another_leader_is_not_overwritten(self) -> None:
         with world(*CLUSTER) as here:
             first, second = here.loop(prices=PRICES), here.loop(prices=PRICES, holder="you")
             first.round()
@@ -325,7 +325,7 @@ class TestTrouble:
             assert troubles(here) == [(ErrorKind.WRITE, text)]
             assert [receipt.node for receipt in receipts(here)] == ["od-1"]
 
-    def test_endless_conflicts(self) -> None:
+    def test_repeated_conflicts_are_reported(self) -> None:
         with world(*CLUSTER) as here:
             here.savings_map.refusals = [Conflict("patch configmap: modified (409)")] * 3
             assert here.loop(prices=PRICES).round() is RoundOutcome.DRAINED

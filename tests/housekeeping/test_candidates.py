@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import Forbidden, InputError, Retryable
-from rescheduler.housekeeping.loop import CANDIDATES, RoundOutcome
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.housekeeping.round_plans import CANDIDATES
 from rescheduler.observe.events import CoolingDown, DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.memory import Memory, dump

@@ -89,7 +89,7 @@ def test_a_drain_that_another_replica_left_is_rolled_back_and_not_resumed() -> N
         assert [write for write in here.writes if write[0] == "evict"] == [("evict", "web-1")]
 
 
-def test_a_machine_that_was_ordered_away_is_still_removed() -> None:
+def test_a_machine_whose_removal_was_requested_is_still_removed() -> None:
     with world(*CLUSTER) as here:
         provider = ScriptedProvider([*[Accepted("terminating")] * 6, Deleted()])
         here.loop(provider=provider).round()
@@ -101,7 +101,7 @@ def test_a_machine_that_was_ordered_away_is_still_removed() -> None:
         assert len(here.of(DrainStarted)) == 1
 
 
-def test_pods_that_were_scheduled_to_a_node_whose_machine_was_ordered_away_are_not_evicted_during_a_pause() -> None:
+def test_pods_that_were_scheduled_after_the_removal_was_requested_are_not_evicted_during_a_pause() -> None:
     with world(*CLUSTER) as here:
         provider = ScriptedProvider([Accepted("terminating")])
         here.loop(provider=provider).round()

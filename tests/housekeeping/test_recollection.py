@@ -233,7 +233,7 @@ class TestRefusedWrites:
                 Why.API_ERROR, "the expected debts of the drain could not be stored in the memory"
             )
 
-    def test_endless_conflicts(self) -> None:
+    def test_repeated_conflicts_are_reported(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()

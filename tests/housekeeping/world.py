@@ -36,7 +36,8 @@ from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pri
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
-from rescheduler.housekeeping.loop import Actors, Knowledge, Loop, Mode
+from rescheduler.housekeeping.loop import Loop
+from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube.node_edit import NodeEdit

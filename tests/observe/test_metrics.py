@@ -122,7 +122,7 @@ def test_savings_are_zero_before_the_ledger_is_known() -> None:
     assert registry.get_sample_value(P + "savings_node_hours_total") == 0
 
 
-def test_savings_never_fall() -> None:
+def test_savings_never_decrease() -> None:
     less = SavingsCounted(Savings(3600, money={"USD": Decimal(1), "EUR": Decimal(2)}))
     registry = after(SAVED, less)
     money = {sample.labels["currency"]: sample.value for sample in samples(registry, "savings_money")}

@@ -186,7 +186,7 @@ def test_added_nodes_take_pods() -> None:
         (AddSpot(1, like="nowhere"), "add-spot: there is no node nowhere"),
     ],
 )
-def test_what_does_not_exist_is_an_error(change: Change, message: str) -> None:
+def test_unknown_objects_are_usage_errors(change: Change, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         changed(snapshot([*NODES, pod("a", "od")]), Policy(), [change])
 

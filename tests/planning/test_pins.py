@@ -194,7 +194,7 @@ BOUNDS: dict[str, tuple[list[Any], int]] = {
 
 
 @pytest.mark.parametrize(("pods", "bound"), BOUNDS.values(), ids=BOUNDS)
-def test_the_upper_bound_counts_only_nodes_that_could_go(pods: list[Any], bound: int) -> None:
+def test_the_upper_bound_counts_only_nodes_that_could_be_drained(pods: list[Any], bound: int) -> None:
     objects = [node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s"), pod("b", "od2", cpu="100m"), *pods]
     planning = Planner(snapshot([*objects, budget("b", "w", allowed=0)]), Policy()).plan_all(CIRCUMSTANCES)
     assert (planning.upper_bound, len(planning.plans), planning.timed_out) == (bound, bound, False)

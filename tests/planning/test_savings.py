@@ -8,7 +8,8 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from rescheduler.planning.savings import LiveNodes, Receipt, Savings, SavingsLedger, merged, observed, saved
+from rescheduler.planning.savings import Receipt, Savings, SavingsLedger, saved
+from rescheduler.planning.savings_updates import LiveNodes, merged, observed
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -7,7 +7,7 @@ import pytest
 from rescheduler.errors import UsageError
 from rescheduler.planning.added_spot import AddSpot
 from rescheduler.planning.controller_names import ControllerName
-from rescheduler.planning.lost_spot import HomelessPod, LoseSpot, lost_nodes
+from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod, lost_nodes
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if import Hypothesis, LostSpot, what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, snapshot, summary
@@ -53,19 +53,19 @@ def test_nodes_that_do_not_exist(loss: LoseSpot, message: str) -> None:
         lost_nodes(snapshot(nodes), Policy(), loss)
 
 
-def homeless(name: str, why: str, *, kind: str = "ReplicaSet", priority: int = 0) -> HomelessPod:
+def unplaced(name: str, why: str, *, kind: str = "ReplicaSet", priority: int = 0) -> UnplacedPod:
     owner = name if kind == "Pod" else name.partition("-")[0]
-    return HomelessPod(f"default/{name}", ControllerName("default", kind, owner), priority, why)
+    return UnplacedPod(f"default/{name}", ControllerName("default", kind, owner), priority, why)
 
 
 FULL = "0/1 remaining nodes are available: 1 Insufficient cpu"
 
-#: By name: the nodes besides the lost one ("lost"), the pods, and who is without a place now and after the drains.
-LOSSES: dict[str, tuple[list[Manifest], list[HomelessPod], list[HomelessPod]]] = {
+#: By name: the nodes besides the lost one ("lost"), the pods, and which are without a place now and after the drains.
+LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] = {
     "on-demand nodes take what spot nodes cannot": (
         [node("od", ON_DEMAND), node("s", cpu="1"), pod("a", "lost"), pod("b", "lost", cpu="3"), pod("x", "od")],
         [],
-        [homeless("a", FULL), homeless("b", FULL)],
+        [unplaced("a", FULL), unplaced("b", FULL)],
     ),
     "the highest priority is placed first, and listed first": (
         [
@@ -74,8 +74,8 @@ LOSSES: dict[str, tuple[list[Manifest], list[HomelessPod], list[HomelessPod]]] =
             pod("high-1", "lost", cpu="2", priority=100),
             pod("middle-1", "lost", cpu="2", priority=7),
         ],
-        [homeless("middle-1", FULL, priority=7), homeless("low-1", FULL, priority=-5)],
-        [homeless("middle-1", FULL, priority=7), homeless("low-1", FULL, priority=-5)],
+        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
+        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
     ),
     "pods fit in another way than first-fit by size": (
         [
@@ -93,18 +93,18 @@ LOSSES: dict[str, tuple[list[Manifest], list[HomelessPod], list[HomelessPod]]] =
     ),
     "a pod without a controller is lost": (
         [node("s"), pod("a", "lost", owner=None)],
-        [homeless("a", "no controller would recreate it", kind="Pod")],
-        [homeless("a", "no controller would recreate it", kind="Pod")],
+        [unplaced("a", "no controller would recreate it", kind="Pod")],
+        [unplaced("a", "no controller would recreate it", kind="Pod")],
     ),
     "cordoned nodes and nodes that are not Ready take no pods": (
         [node("s", unschedulable=True), node("od", ON_DEMAND, ready="False"), pod("a", "lost")],
-        [homeless("a", "0/0 remaining nodes are available")],
-        [homeless("a", "0/0 remaining nodes are available")],
+        [unplaced("a", "0/0 remaining nodes are available")],
+        [unplaced("a", "0/0 remaining nodes are available")],
     ),
     "the scheduler's rules decide": (
         [node("s"), pod("w-1", "s"), pod("w-2", "lost", affinity=repels("w"))],
-        [homeless("w-2", "0/1 remaining nodes are available: 1 node(s) didn't match pod anti-affinity rules")],
-        [homeless("w-2", "0/1 remaining nodes are available: 1 node(s) didn't match pod anti-affinity rules")],
+        [unplaced("w-2", "0/1 remaining nodes are available: 1 node(s) didn't match pod anti-affinity rules")],
+        [unplaced("w-2", "0/1 remaining nodes are available: 1 node(s) didn't match pod anti-affinity rules")],
     ),
 }
 
@@ -126,7 +126,7 @@ def test_pods_that_the_plan_moved_to_a_lost_node_move_again() -> None:
         pod("a", "od", cpu="2"),
     ]
     outcome = what_if(snapshot(objects), Policy(), CIRCUMSTANCES, [LoseSpot(node="lost")])
-    assert outcome.lost == LostSpot(("lost",), (), (homeless("a", FULL),))
+    assert outcome.lost == LostSpot(("lost",), (), (unplaced("a", FULL),))
 
 
 def test_the_plan_after_a_loss_counts_the_pods_that_moved() -> None:

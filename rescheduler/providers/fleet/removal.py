@@ -1,4 +1,4 @@
-"""Delete machines: look at the system, give the order, and look again until the deletion is confirmed."""
+"""Delete machines: list them, request the deletion, and list them again until it is confirmed."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,66 @@
+"""The observation of the cluster at the start of a round: nodes, lost spot nodes, and what is reported about them."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.loop_inputs import Knowledge
+from rescheduler.housekeeping.offers import Offers
+from rescheduler.observe.events import KeptByGuards, Observed, Report
+from rescheduler.planning.node_info import LabelFindings, NodeInfo
+
+#: Time limit for the comparison with k8s-spot-rescheduler, which runs once after the start.
+COMPARISON: Final = timedelta(seconds=1)
+
+
+class ClusterObservation:
+    """Observes the cluster and reports it. For the loop's thread."""
+
+    def __init__(self, view: ClusterView, knowledge: Knowledge, offers: Offers, clock: Clock, report: Report) -> None:
+        self._view = view
+        self._history = knowledge.history
+        self._candidates = knowledge.candidates
+        self._spot_watch = knowledge.spot_watch
+        self._offers = offers
+        self._clock = clock
+        self._report = report
+        self._compared = False  # with k8s-spot-rescheduler
+
+    def update(self) -> datetime | None:
+        """Record and report the nodes. Return the end of the wait after a burst of lost spot nodes, or None."""
+        now, nodes = self._clock.now(), self._view.nodes()
+        uids = {name: node.metadata.uid for name, node in nodes.items()}
+        self._offers.keep(frozenset(uids.values()))
+        self._history.keep_nodes(uids)
+        self._view.vetoes = self._candidates.vetoes()
+        infos = self._view.node_infos()
+        settled_at = self._spot_watch.look([info.node for info in infos.spot.values()], now)
+        cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
+        labels = self._view.label_findings(infos)
+        self._report(_observed(now, self._view.by_label(infos), frozenset(nodes), cooling, labels))
+        self._compare_once()
+        return settled_at
+
+    def _compare_once(self) -> None:
+        """Report the nodes that k8s-spot-rescheduler would drain and this program does not. Only the first time."""
+        if not self._compared:
+            self._compared = True
+            kept = self._view.kept_by_guards(COMPARISON)
+            if kept.nodes:
+                counts = {str(reason): count for reason, count in kept.nodes.items()}
+                self._report(KeptByGuards(counts, kept.complete))
+
+
+def _observed(
+    now: datetime,
+    by_label: Mapping[str, Mapping[str, NodeInfo]],
+    all_nodes: frozenset[str],
+    cooling: Mapping[str, datetime],
+    labels: LabelFindings,
+) -> Observed:
+    pods = {
+        label: {name: info.own_pods for name, info in infos.items() if info.ready} for label, infos in by_label.items()
+    }
+    return Observed(now, pods, all_nodes, cooling, labels.unmatched, labels.suggestion, labels.overlapping)

@@ -1,0 +1,117 @@
+"""The parts of the daemon, created from its settings."""
+
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import Limits
+from rescheduler.errors import Forbidden
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.watched_state import unfit
+from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
+from rescheduler.housekeeping.daemon_state import DaemonState
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.kube.client import Client
+from rescheduler.kube.elector import Elector
+from rescheduler.kube.guard import ReadOnly
+from rescheduler.kube.lease_object import LeaseReader
+from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
+from rescheduler.kube.rights import (
+    AccessRight,
+    RightsReview,
+    describe_missing,
+    rights_of_a_dry_run,
+    rights_of_the_daemon,
+)
+from rescheduler.kube.state import ClusterState
+from rescheduler.observe.events import Report
+from rescheduler.observe.health import Health
+from rescheduler.settings import Running
+
+#: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
+REMOVAL_SECONDS: Final = 30.0
+ONCE_REMOVAL_SECONDS: Final = 600.0
+
+
+def new_history(writer: Client, report: Report, run_state: DaemonState, running: Running, clock: Clock) -> DrainHistory:
+    """Return the history of drains, which is stored in a ConfigMap. With an elector, the Lease records its creation."""
+    lease = running.lease_name if run_state.elector is not None else ""
+    store = MemoryStore(writer, running.namespace, running.memory_name, lease)
+    return DrainHistory(store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run)
+
+
+def new_bookkeeping(
+    writer: Client,
+    view: ClusterView,
+    pricing: Pricing,
+    report: Report,
+    run_state: DaemonState,
+    running: Running,
+    clock: Clock,
+) -> NoBookkeeping:
+    """Return the ledger of savings, which is stored in a ConfigMap of its own. A dry run has none."""
+    if running.dry_run:
+        return NoBookkeeping()
+    store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
+    return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
+
+
+def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
+    """Return the reader of the Lease for a daemon without an elector: a person may have paused drains there."""
+    run_state.lease_reader = LeaseReader(client, clock, running.namespace, running.lease_name)
+    return run_state.lease_reader
+
+
+def new_health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:
+    """Return the health checks. The daemon is ready while the cluster can be read and no right is missing."""
+    return Health(
+        clock,
+        running.timing.housekeeping_interval.total_seconds(),
+        lambda: state.synced and not rights.missing,
+        lambda: describe_missing(rights.missing) or unfit(state),
+    )
+
+
+def lease_unread(run_state: DaemonState) -> str:
+    """Return why it is not known whether drains are paused, or "". A leader has read its Lease."""
+    return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
+
+
+def is_refused(state: ClusterState, elector: Elector | None) -> bool:
+    """Return whether reading a kind or holding the Lease is forbidden."""
+    refused = any(isinstance(error, Forbidden) for error in state.errors.values())
+    return refused or (elector is not None and elector.forbidden)
+
+
+def needed_rights(running: Running) -> tuple[AccessRight, ...]:
+    """Return the rights that the daemon needs with these settings."""
+    if running.dry_run:
+        return rights_of_a_dry_run()
+    lease = running.lease_name if running.leader_elect else ""
+    removes = running.provider.name != "none"
+    names = (running.memory_name, lease)
+    return rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
+
+
+def new_elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:
+    """Return the elector, or None for a dry run and without leader election."""
+    if running.dry_run or not running.leader_elect:
+        return None
+    return Elector(client, clock, running.namespace, running.lease_name, holder)
+
+
+def new_writer(client: Client, elector: Elector | None, running: Running) -> Client:
+    """Return the client for all writes except those to the Lease."""
+    if running.dry_run:
+        return client.guarded(ReadOnly())
+    return client if elector is None else client.guarded(elector)
+
+
+def drain_limits(running: Running) -> Limits:
+    """Return the timeouts of a drain. With ``--once`` it waits longer for the machine: there is no later round."""
+    timing = running.timing
+    return Limits(
+        removal=ONCE_REMOVAL_SECONDS if running.once else REMOVAL_SECONDS,
+        eviction=timing.pod_eviction_timeout.total_seconds(),
+        grace=timing.max_graceful_termination.total_seconds(),
+        landing=timing.landing_timeout.total_seconds(),
+    )

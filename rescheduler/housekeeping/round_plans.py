@@ -1,0 +1,122 @@
+"""The plans of a round: the one to execute, and those of all nodes for metrics and the status page."""
+
+from datetime import timedelta
+from typing import Final
+
+from predicates.objects import Node
+from rescheduler.clock import Clock
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.drainer import Drainer
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.loop_inputs import LoopState
+from rescheduler.housekeeping.offers import Offers
+from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
+from rescheduler.planning.candidates import control_plane_label
+from rescheduler.planning.outcome import Plan, Planning
+
+#: While no drain may start, nodes are planned this often for metrics and the status page.
+SURVEY: Final = timedelta(minutes=1)
+
+#: Maximum number of candidates whose controllers are read in one round. A veto makes room for the next ones.
+CANDIDATES: Final = 20
+
+
+class RoundPlans:
+    """Plans nodes and reports the plans. For the loop's thread."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        drainer: Drainer,
+        candidates: Candidates,
+        history: DrainHistory,
+        offers: Offers,
+        run_state: LoopState,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        self._view = view
+        self._drainer = drainer
+        self._candidates = candidates
+        self._history = history
+        self._offers = offers
+        self._run_state = run_state
+        self._clock = clock
+        self._report = report
+        self._judged_at: float | None = None  # when all nodes were last planned
+
+    def forget(self) -> None:
+        """Plan all nodes in the next survey, because another replica leads now."""
+        self._judged_at = None
+
+    def survey(self) -> None:
+        """Plan all nodes every SURVEY for the metrics and the status page."""
+        if self._survey_due():
+            self._report_plan(self._planned(complete=True))
+
+    def watch(self) -> None:
+        """Plan all nodes every SURVEY for the status page of a replica that does not lead. Nothing is written."""
+        if self._survey_due() and not self._view.unfit() and not self._view.stale():
+            self._view.vetoes = {}
+            self._judged_at = self._clock.monotonic()
+            self._history.peek()
+            try:
+                self._report(Surveyed(self._planned(complete=True)))
+            finally:
+                self._history.forget()
+
+    def first(self, *, complete: bool) -> Plan | None:
+        """Return the first plan that also passes the checks of its provider and controllers, or None.
+
+        If *complete*, all nodes are planned.
+        """
+        plan: Plan | None = None
+        judged = self._planned(complete=complete)
+        for _ in range(CANDIDATES):
+            plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)
+            if plan is None or not self._candidates.judge(plan):
+                break
+            self._run_state.beat()
+            self._view.vetoes = self._candidates.vetoes()
+            plan, judged = None, self._planned(complete=complete)
+        self._history.save()
+        self._report_plan(judged)
+        return plan
+
+    def _survey_due(self) -> bool:
+        now = self._clock.monotonic()
+        return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
+
+    def _is_worth_draining(self, plan: Plan) -> bool:
+        return bool(plan.placements) or self._is_offered(plan.node)
+
+    def _is_offered(self, name: str) -> bool:
+        """Return whether the empty node *name* is offered to the provider now."""
+        node = self._view.node(name)
+        if node is None or control_plane_label(node) or not self._drainer.takes_machines:
+            return False
+        return self._offers.due(node.metadata.uid)
+
+    def _planned(self, *, complete: bool) -> Planned:
+        started, before = self._clock.monotonic(), self._view.nodes()
+        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
+        seconds = self._clock.monotonic() - started
+        # Nodes may be added or deleted while planning.
+        nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
+        judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
+        facts = self._view.facts_of(judged)
+        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
+
+    def _report_plan(self, judged: Planned) -> None:
+        if judged.complete:
+            self._judged_at = self._clock.monotonic()
+        self._report(judged)
+
+
+def _all_judged(planning: Planning) -> bool:
+    return len(planning.verdicts) == planning.on_demand_nodes
+
+
+def _ref(node: Node) -> InvolvedNode:
+    return InvolvedNode(node.metadata.name, node.metadata.uid)
