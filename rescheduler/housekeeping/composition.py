@@ -146,10 +146,10 @@ def _assemble(
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status(prices)
+    metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
-    metrics = Metrics(registry, provider.name, prices.currency)
     report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 

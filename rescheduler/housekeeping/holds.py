@@ -36,7 +36,8 @@ class Holds:
         if not leading:
             rival = self._run_state.rival
             detail = f"another replica leads: {rival}" if rival else "another replica leads"
-            return Held(Waiting.NOT_LEADING, detail, rival)
+            paused = self._run_state.paused  # for the status page: the leader reports the pause
+            return Held(Waiting.NOT_LEADING, f"{detail}; {paused}" if paused else detail, rival)
         if why := self._view.unfit():
             return Held(Waiting.NOT_SYNCED, why)
         if why := self._view.stale():

@@ -10,9 +10,14 @@ import pytest
 from rescheduler.cli import COMMANDS
 from rescheduler.cli.compat import DEFAULTS, ORIGINAL
 from rescheduler.cli.explain import command as explain_command
+from rescheduler.cli.pause import command as pause_command
 from rescheduler.cli.plan import command as plan_command
 from rescheduler.cli.plan_json import as_json
+from rescheduler.cli.report import command as report_command
+from rescheduler.cli.resume import command as resume_command
 from rescheduler.cli.run import command
+from rescheduler.cli.savings import command as savings_command
+from rescheduler.cli.status import command as status_command
 from rescheduler.planning.overview import overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
@@ -35,7 +40,10 @@ def test_defaults_of_the_flags() -> None:
     assert len(rows) == 29
 
 
-@pytest.mark.parametrize("documented", [command, plan_command, explain_command], ids=lambda named: named.name)
+READERS = [plan_command, explain_command, report_command, savings_command, status_command]
+
+
+@pytest.mark.parametrize("documented", [command, *READERS, pause_command, resume_command], ids=lambda named: named.name)
 def test_every_flag_is_documented(documented: click.Command) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
     pages += (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")

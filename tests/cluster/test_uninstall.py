@@ -6,7 +6,7 @@ from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.housekeeping.soft_taint import SOFT_TAINT
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
-from tests.cluster.bad_days import FLAGS
+from tests.cluster.bad_days import FLAGS, NAMESPACE
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import AGENT, Observer
 
@@ -31,10 +31,12 @@ def test_what_is_left_behind_is_listed(cluster: ControlPlane, observer: Observer
         assert daemon.end() == 0
     writes = observer.audit.writes(agent=AGENT)
     assert {event.kind for event in writes if event.verb == "create"} - TEMPORARY == {"leases", "configmaps"}
+    maps = {item["metadata"]["name"] for item in cluster.api.items(f"/api/v1/namespaces/{NAMESPACE}/configmaps")}
+    assert {name for name in maps if OURS in name} == {MEMORY_NAME, SAVINGS_NAME}
     nodes = cluster.api.items("/api/v1/nodes")
     taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", ()) if OURS in taint["key"]}
     annotations = {key for node in nodes for key in node["metadata"].get("annotations", {}) if OURS in key}
     assert (taints, annotations) == ({SOFT_TAINT.key}, set())
-    config_maps = (f"delete configmap {MEMORY_NAME}`", f"delete configmap {SAVINGS_NAME}`")
-    for command in (f"delete lease {LEASE}`", *config_maps, f"--all {SOFT_TAINT.key}-`"):
+    maps_deleted = [f"delete configmap {name}`" for name in (MEMORY_NAME, SAVINGS_NAME)]
+    for command in (f"delete lease {LEASE}`", *maps_deleted, f"--all {SOFT_TAINT.key}-`"):
         assert command in SECTION

@@ -51,6 +51,16 @@ def test_no_drain_starts_while_drains_are_paused_and_nodes_are_still_planned() -
         assert sum(at < 5 * MINUTE for at, event in here.reported if isinstance(event, Planned)) == 5
 
 
+def test_a_replica_that_does_not_lead_shows_the_pause() -> None:
+    with world(*CLUSTER) as here:
+        here.leading, here.rival, here.paused = False, "other-pod", PAUSE
+        here.loop().round()
+        assert waits(here) == [
+            Held(Waiting.NOT_LEADING, f"another replica leads: other-pod; {PAUSE}", "other-pod"),
+        ]
+        assert here.of(PauseChanged) == []
+
+
 def test_a_pause_rolls_back_the_drain_in_progress_within_a_second() -> None:
     with world(*CLUSTER) as here:
         here.replacements["web"] = Replacement.UNBOUND

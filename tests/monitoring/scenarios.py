@@ -146,12 +146,19 @@ def alerts(*names: str) -> frozenset[str]:
     return frozenset(f"SpotRescheduler{name}" for name in names)
 
 
+PAUSE: Final = "a pause is forgotten"
+
+#: Alerts that do not fire before END, although their expression is true: they wait for a day.
+AFTER_A_DAY: Final = alerts("Paused")
+DAY: Final = 24 * 60
+
 #: By the value of the label ``cluster``.
 INCIDENTS: Final[Mapping[str, Incident]] = {
     "quiet": Incident(among({}), alerts(), {"b": standby, "proxy": proxy}),
     "usual failures": Incident(
         among({10: drain(Why.REFUSED), 20: drain(Why.STOPPED), 30: (Trouble(ErrorKind.WRITE, "x"),)}), alerts()
     ),
+    "drains are paused three times": Incident(among(dict.fromkeys((30, 40, 50), drain(Why.PAUSED))), alerts()),
     "drains, and few pods return": Incident(among(dict.fromkeys(range(5, 30, 5), moved(8, returned=1))), alerts()),
     "usual waits": Incident(
         lambda minute: waiting(Waiting.DRAIN_DELAY if minute % 2 else Waiting.PENDING_PODS, succeeded=True)(minute),
@@ -186,6 +193,7 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
         lambda minute: (OwedChanged(3), *waiting(Waiting.LANDING_PENDING, succeeded=True)(minute)),
         alerts("LandingPending"),
     ),
+    PAUSE: Incident(waiting(Waiting.PAUSED, succeeded=True), alerts("Paused"), {"b": standby}),
     "a machine stays": Incident(
         among({10: (MachineAnswered(OD, BACKEND, "failed", "x"), *drain(Why.PROVIDER))}),
         alerts("MachineNotRemoved", "DrainFailed"),

@@ -11,6 +11,7 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     PodProgress,
+    SavingsCounted,
     Surveyed,
     Waiting,
 )
@@ -100,6 +101,30 @@ def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() ->
     assert (content["leader"], content["leading"], content["waiting"]["reason"]) == ("pod-2", False, "not-leading")
     assert [node["node"] for node in content["nodes"]] == ["od-1", "od-2"]
     assert "This replica is not the leader. pod-2 is." in page(status.board)
+
+
+def test_a_pause_until_it_ends() -> None:
+    status, text = Status(), "drains are paused until 2026-01-01T14:00:00Z: release 42"
+    status(Surveyed(planned(PLAN, BLOCKED)))
+    status(Held(Waiting.PAUSED, text))
+    assert f"<code>paused</code> Nothing is drained: {text}." in page(status.board)
+    assert as_json(status.board)["waiting"] == {"reason": "paused", "detail": text}
+    status(planned(PLAN, BLOCKED))
+    assert "paused" not in page(status.board)
+    assert as_json(status.board)["waiting"] is None
+
+
+def test_the_savings_and_prices_of_a_daemon_that_runs() -> None:
+    status = Status(PRICES)
+    assert (as_json(status.board)["savings"], "Saved:" in page(status.board)) == (None, False)
+    status(SavingsCounted(Savings(7200, money={"EUR": Decimal("0.1")})))
+    status(SavingsCounted(Savings(10800, money={"EUR": Decimal("0.3")})))
+    status(dataclasses.replace(planned(PLAN, BLOCKED), facts={"od-1": FACTS}))
+    assert "Saved: 0.30 EUR, 3 node-hours of on-demand." in page(status.board)
+    assert "0.10 EUR per hour" in page(status.board)
+    content = as_json(status.board)
+    assert content["savings"] == {"nodeHours": 3.0, "money": {"EUR": 0.3}}
+    assert [node.get("facts", {}).get("pricePerHour") for node in content["nodes"]] == [0.1, None]
 
 
 def test_the_savings_if_they_are_known() -> None:
