@@ -1,5 +1,6 @@
 """The command line: one module per command, imported when the command is called."""
 
+import errno
 import importlib
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from rescheduler.cli.console import printable
 from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
 
 #: By command: the module that defines it as ``command``, and its line in the help.
@@ -113,7 +115,10 @@ def k8s_spot_rescheduler() -> None:
 
 def _status(args: Sequence[str] | None, program: str) -> int:
     try:
+        if sys.stdout is None:  # It was closed before the program started.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - it stays open
         result: Any = cli.main(args, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
@@ -140,11 +145,13 @@ def _report_failure(error: BaseException, program: str) -> int:
             message, status = str(error), 3
         case ReschedulerError():
             message, status = str(error), 1
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):
+            message, status = f"cannot write the output: {error.strerror}", 1
         case KeyboardInterrupt() | click.Abort():
             message, status = "interrupted", 130
         case _:
             at = traceback.extract_tb(error.__traceback__)[-1]
             message = f"internal error: {type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
             status = 1
-    click.echo(f"{where}: {' '.join(message.split())}", err=True)
+    click.echo(f"{where}: {printable(' '.join(message.split()))}", err=True)
     return status

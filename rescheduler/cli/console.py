@@ -35,9 +35,7 @@ class Line:
 
     def wrapped(self, width: int) -> list[str]:
         """Return the line in pieces of at most *width* columns. Names are only divided if they are wider."""
-        text = self.text
-        if not text.isprintable():
-            text = "".join(character if character.isprintable() else "?" for character in text)
+        text = printable(self.text)
         indent = " " * (_INDENT * self.level)
         if len(indent) + len(text) <= width:
             return [indent + text if text else ""]
@@ -59,6 +57,23 @@ def styled(text: str, style: dict[str, Any], level: int = 0) -> Line:
     return Line(text, level, tuple(style.items()))
 
 
+def printable(text: str) -> str:
+    """Return *text* in one line. Characters that a terminal would execute, such as escape sequences, become ``?``."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def warn(text: str) -> None:
+    """Print *text* as one line on standard error, after the name of the program."""
+    click.echo(f"rescheduler: {printable(' '.join(text.split()))}", err=True)
+
+
+def say(text: str) -> None:
+    """Print *text* on standard output, also if its encoding lacks some of the characters."""
+    click.echo(_encodable(text))
+
+
 def page_width() -> int:
     """Return the width for pages: ``COLUMNS``, else that of the terminal, else 80."""
     return max(_NARROWEST, shutil.get_terminal_size().columns)
@@ -76,9 +91,7 @@ def rendered(lines: Iterable[Line], width: int, *, colours: bool = False) -> str
 def show(lines: Iterable[Line]) -> None:
     """Print *lines* on standard output, with colours if it is a terminal and ``NO_COLOR`` is not set."""
     colours = _has_colours()
-    arrows = _can_print("→")
-    text = rendered(lines, page_width(), colours=colours)
-    click.echo(text if arrows else text.replace("→", "->"), color=colours)
+    click.echo(_encodable(rendered(lines, page_width(), colours=colours)), color=colours)
 
 
 def _has_colours() -> bool:
@@ -87,9 +100,11 @@ def _has_colours() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _can_print(text: str) -> bool:
+def _encodable(text: str) -> str:
+    """Return *text* without the characters that the encoding of standard output lacks; ``?`` takes their place."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        text.encode(encoding)
     except UnicodeEncodeError:
-        return False
-    return True
+        return text.replace("→", "->").encode(encoding, "replace").decode(encoding)
+    return text

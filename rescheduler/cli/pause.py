@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import click
 
+from rescheduler.cli.console import printable, say
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, lease_name_option, namespace_option
 from rescheduler.clock import SystemClock
@@ -56,4 +57,4 @@ def command(
     lease.annotate(annotations)
     pause = manual_pause({key: text for key, text in annotations.items() if text is not None}, now)
     assert pause is not None
-    click.echo(f"{lease}: {pause.text}")
+    say(printable(f"{lease}: {pause.text}"))

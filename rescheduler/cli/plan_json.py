@@ -74,4 +74,5 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "frees": list(lever.frees),
         "together_with": list(lever.together_with),
         "frees_together": list(lever.frees_together),
+        "tried": lever.tried,
     }

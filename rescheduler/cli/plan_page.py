@@ -12,7 +12,7 @@ from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.cli.node_blocks import NodeBlocks
 from rescheduler.cli.node_names import NodeNames
 from rescheduler.planning.outcome import Reason
-from rescheduler.planning.overview import Lever, Overview, Totals
+from rescheduler.planning.overview import NO_PRICE, Lever, Overview, Totals
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.units import count, cpu, memory, per_month
 
@@ -61,7 +61,8 @@ class _Summary:
 
     def _worth(self, totals: Totals) -> str:
         if totals.per_month is not None:
-            return per_month(totals.per_month, self.overview.prices.currency)
+            least = "at least " if totals.unpriced else ""
+            return least + per_month(totals.per_month, self.overview.prices.currency)
         return f"{cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))}"
 
     def _main_obstacle(self) -> str:
@@ -102,9 +103,10 @@ class _Summary:
 
     def _freed(self) -> Iterator[Line]:
         overview = self.overview
-        pods = sum(len(plan.placements) for plan in overview.planning.plans)
-        spot = count(overview.planning.spot_nodes, "spot node")
-        yield styled(f"Freed by moving {count(pods, 'pod')} to {spot}", HEADING)
+        targets = [placement.node for plan in overview.planning.plans for placement in plan.placements]
+        spot = f"{len(set(targets)):,} of {count(overview.planning.spot_nodes, 'spot node')}"
+        moving = f"by moving {count(len(targets), 'pod')} to {spot}" if targets else "without moving pods"
+        yield styled(f"Freed {moving}", HEADING)
         yield from _table(
             [(name or "(unknown type)", *self._amounts(totals)) for name, totals in overview.freed_by_type.items()]
             + [("in total", *self._amounts(overview.freed)), ("all on-demand", *self._amounts(overview.on_demand))]
@@ -131,6 +133,8 @@ class _Summary:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
         if not planning.spot_nodes:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
+        if self.overview.unpriced:
+            yield Line(NO_PRICE)
         for assumption in self.overview.assumptions:
             yield Line(f"Note: {assumption}")
 
@@ -153,7 +157,9 @@ def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Lin
 
 def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
     kept = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
-    alone = f"alone it would free {_gain(lever.frees, overview, names)}"
+    alone = f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, overview, names)}"
+    if not lever.tried and not lever.frees:
+        alone = "not tried"
     if not lever.together_with:
         return f"{kept}; {alone}"
     together = f"together with {', '.join(lever.together_with)} it would free"

@@ -8,6 +8,7 @@ from typing import Final
 import click
 import msgspec
 
+from rescheduler.cli.console import say
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import connection_options, namespace_option, savings_name_option
 from rescheduler.cli.savings_output import as_json, as_text
@@ -65,4 +66,4 @@ def command(since: timedelta, output: str, connection: ApiServerConnection, name
     elif output == "yaml":
         sys.stdout.buffer.write(msgspec.yaml.encode(as_json(known)))
     else:
-        click.echo(as_text(known), nl=False)
+        say(as_text(known).removesuffix("\n"))

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from rescheduler.cli.console import printable
 from rescheduler.planning.savings import Receipt, Savings
 from rescheduler.planning.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
+from rescheduler.planning.units import count
 
 _WIDTH: Final = 80
 _HOUR: Final = 3600
@@ -27,7 +29,7 @@ def as_text(known: SavingsReport) -> str:
     lines += ["", "Assumptions"]
     for sentence in ASSUMPTIONS:
         lines += textwrap.wrap(sentence, _WIDTH - 4, initial_indent="  - ", subsequent_indent="    ")
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 def _head(known: SavingsReport) -> Iterator[str]:
@@ -37,7 +39,7 @@ def _head(known: SavingsReport) -> Iterator[str]:
     yield f"Saved since {known.since} (UTC): {_amounts(known.total)}"
     cpu, memory = _hours(known.total.cpu_seconds / 1000), _hours(known.total.memory_seconds / 1024)
     yield f"  {cpu} vCPU-hours, {memory} GiB-hours"
-    yield f"  {known.removed} machines removed in this period"
+    yield f"  {count(known.removed, 'machine')} removed in this period"
 
 
 def _day(day: SavingsDay) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from predicates.snapshot import Snapshot
+from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import FILE_TEXT, Option
 from rescheduler.errors import NoNodesError
 from rescheduler.planning.node_info import label_findings, node_infos
@@ -57,7 +58,7 @@ class ClusterSource:
         """
         snapshot = self._read()
         for unreadable in snapshot.unreadable:
-            click.echo(f"rescheduler: ignored, because it cannot be decoded: {unreadable.why}", err=True)
+            warn(f"ignored, because it cannot be decoded: {unreadable.why}")
         return snapshot
 
     def assumptions(self, snapshot: Snapshot) -> tuple[str, ...]:
@@ -91,4 +92,4 @@ class ClusterSource:
 
 
 def _warn(text: str) -> None:
-    click.echo(f"rescheduler: warning: {text}", err=True)
+    warn(f"warning: {text}")

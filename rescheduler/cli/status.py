@@ -8,9 +8,11 @@ from typing import Any
 import click
 import yaml
 
+from rescheduler.cli.console import printable, say
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option
 from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
+from rescheduler.planning.units import count
 from rescheduler.settings import ApiServerConnection
 
 
@@ -61,7 +63,7 @@ def command(
         case "yaml":
             click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
         case _:
-            click.echo("\n".join(lines(status)))
+            say("\n".join(map(printable, lines(status))))
 
 
 def lines(status: dict[str, Any]) -> Iterator[str]:
@@ -97,8 +99,8 @@ def _drain_row(drain: dict[str, Any]) -> str:
 
 def _cooldown_row(cooldown: dict[str, Any]) -> str:
     detail = f": {cooldown['detail']}" if cooldown["detail"] else ""
-    return f"{cooldown['node']}: until {cooldown['until']} after {cooldown['failures']} failures{detail}"
+    return f"{cooldown['node']}: until {cooldown['until']} after {count(cooldown['failures'], 'failure')}{detail}"
 
 
 def _owed_row(owed: dict[str, Any]) -> str:
-    return f"{owed['controller']}: {owed['pods']} pods, {owed['ready']} of them Ready, since {owed['since']}"
+    return f"{owed['controller']}: {count(owed['pods'], 'pod')}, {owed['ready']} of them Ready, since {owed['since']}"

@@ -63,6 +63,8 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
 
     Raises UsageError with the expected form.
     """
+    if not text.isprintable():
+        raise UsageError(f"--what-if {text!r}: expected printable characters")
     words = text.split()
     form, read = _FORMS.get(words[0] if words else "", ("", None))
     if read is not None:

@@ -8,7 +8,7 @@ from typing import Final
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.planning.lost_spot import UnplacedPod
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.overview import Overview
+from rescheduler.planning.overview import Overview, Totals
 from rescheduler.planning.units import count
 from rescheduler.planning.what_if import LostSpot
 
@@ -56,7 +56,12 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
     yield row("memory freed (GiB)", before.freed.memory / _GIB, after.freed.memory / _GIB, 1)
     if not before.prices.empty:
         currency = f" ({before.prices.currency})" if before.prices.currency else ""
-        yield f"saved per month{currency}", before.freed.per_month, after.freed.per_month, 2
+        yield f"freed per month{currency}", _price(before.freed), _price(after.freed), 2
+
+
+def _price(freed: Totals) -> Decimal | None:
+    """Return the monthly price of the freed nodes. No nodes cost nothing, also if no price is known."""
+    return freed.per_month if freed.nodes else Decimal(0)
 
 
 def _moves(planning: Planning) -> int:

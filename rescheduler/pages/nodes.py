@@ -10,7 +10,7 @@ from rescheduler.pages.element import Markup, element, joined
 from rescheduler.pages.picture import fill
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
-from rescheduler.planning.units import age, count, cpu, memory, money, percent
+from rescheduler.planning.units import age, count, cpu, memory, per_hour, percent
 
 #: From this number of nodes on, browsers lay out only the visible ones.
 _MANY: Final = 100
@@ -69,7 +69,7 @@ def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator
     old = age(facts.created, now) if now else ""
     words = [facts.instance_type, facts.zone, f"age {old}" if old else ""]
     if (price := prices.per_hour(facts)) is not None:
-        words.append(f"{money(price, prices.currency)} per hour")
+        words.append(per_hour(price, prices.currency))
     yield element("span", ", ".join(filter(None, words)), class_="soft")
     yield fill(percent(facts.requested_cpu, facts.cpu), f"{cpu(facts.cpu)} vCPU")
     yield fill(percent(facts.requested_memory, facts.memory), memory(facts.memory))

@@ -9,7 +9,7 @@ from rescheduler.pages.document import document
 from rescheduler.pages.element import Markup, element
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.picture import NodeBox, picture
-from rescheduler.planning.overview import Overview
+from rescheduler.planning.overview import NO_PRICE, Overview
 from rescheduler.planning.prices import NodeFacts
 from rescheduler.planning.units import count, percent
 
@@ -51,7 +51,9 @@ def _texts(overview: Overview) -> Iterator[str]:
     if not planning.spot_nodes:
         yield "The cluster has no spot node that could take pods."
     if planning.timed_out:
-        yield f"The search timed out. At most {planning.upper_bound} nodes can be freed."
+        yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."
+    if overview.unpriced:
+        yield NO_PRICE
     yield from overview.assumptions
 
 

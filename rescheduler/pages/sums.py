@@ -20,7 +20,8 @@ def _amounts(totals: Totals, prices: PriceList) -> Iterator[str]:
     yield f"{cpu(totals.cpu)} vCPU"
     yield memory(totals.memory)
     if totals.per_month is not None:
-        unpriced = f" ({totals.unpriced} of these nodes have no known price)" if totals.unpriced else ""
+        have = "has" if totals.unpriced == 1 else "have"
+        unpriced = f" ({totals.unpriced} of these nodes {have} no known price)" if totals.unpriced else ""
         yield f"{money(totals.per_month, prices.currency)} per month{unpriced}"
 
 
@@ -57,7 +58,8 @@ def _lever(lever: Lever, overview: Overview) -> tuple[Markup | str, ...]:
     change = element("span", element("b", lever.controller), f": {lever.obstacle} ", element("code", lever.reason))
     combined = f"with {'; '.join(lever.together_with)}: {_freed(lever.frees_together, overview)}"
     together = combined if lever.together_with else ""
-    return change, str(len(lever.nodes)), _freed(lever.frees, overview), together
+    alone = _freed(lever.frees, overview) if lever.tried or lever.frees else "not tried"
+    return change, str(len(lever.nodes)), alone, together
 
 
 def _freed(nodes: tuple[str, ...], overview: Overview) -> str:

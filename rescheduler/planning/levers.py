@@ -97,6 +97,7 @@ class _Ranking:
         self._trial = trial
         self._over = over
         self._complete = True
+        self._unfinished: set[Obstacles] = set()
         self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
         for node in kept:
             for obstacle in node.obstacles:
@@ -135,6 +136,7 @@ class _Ranking:
             frees=frees,
             together_with=tuple(map(str, partners)),
             frees_together=together,
+            tried=frozenset({obstacle}) not in self._unfinished,
         )
 
     def _combined(self, obstacle: Obstacle, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
@@ -177,6 +179,7 @@ class _Ranking:
         for node in nodes:
             if self._over():
                 self._complete = False
+                self._unfinished.add(lifted)
                 break
             if node.counts and spare <= 0:
                 continue

@@ -68,6 +68,8 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
             known = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
             raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {known}")
         return names
+    if not spot:
+        raise UsageError(f"lose-spot: no node has the label {policy.spot_label} (--spot-node-label)")
     count, total = -(-len(spot) * loss.percent // 100), len(spot)
     return [name for i, name in enumerate(spot) if (i + 1) * count // total > i * count // total]
 

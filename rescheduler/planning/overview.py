@@ -4,10 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
+
+#: A note for people, if :attr:`Overview.unpriced`.
+NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Lever:
     frees: tuple[str, ...] = ()  #: nodes that the plan also frees if only this obstacle is lifted
     together_with: tuple[str, ...] = ()  #: further obstacles, as ``controller: obstacle``, lifted in combination
     frees_together: tuple[str, ...] = ()  #: nodes that the plan also frees if all of them are lifted
+    tried: bool = True  #: False if there was no time to find all of :attr:`frees`
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ class Overview:
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences about what was assumed, for example for kinds that a dump lacks
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
+
+    @property
+    def unpriced(self) -> bool:
+        """Return whether there are prices and on-demand nodes, but no price for any of these nodes."""
+        return not self.prices.empty and self.on_demand.nodes > 0 and self.on_demand.per_hour is None
 
     def per_month(self, nodes: Iterable[str]) -> Decimal | None:
         """Return the monthly price of *nodes*, or None if none has a price."""

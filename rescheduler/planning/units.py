@@ -39,6 +39,13 @@ def per_month(amount: Decimal, currency: str) -> str:
     return f"{money(amount, currency)}/month"
 
 
+def per_hour(amount: Decimal, currency: str) -> str:
+    """Return an hourly price with two to four decimals: ``0.214 $ per hour``."""
+    whole, _, decimals = f"{amount:,.4f}".partition(".")
+    number = f"{whole}.{decimals[:2]}{decimals[2:].rstrip('0')}"
+    return f"{number} {currency} per hour" if currency else f"{number} per hour"
+
+
 def age(created: str | None, now: datetime) -> str:
     """Return how long ago *created* was: ``3d``, ``30h``, ``50m``, ``20s``. Return "" if it is unknown."""
     since = instant(created)

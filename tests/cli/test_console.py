@@ -1,6 +1,7 @@
 """Tests of text for people: line breaks, colours, encodings, short names of nodes."""
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -90,3 +91,24 @@ def test_the_common_suffix_of_node_names(names: list[str], suffix: str) -> None:
     assert shortened == NodeNames(suffix)
     assert [shortened.short(name) + suffix for name in names] == names
     assert bool(shortened.note) is bool(suffix)
+
+
+def test_characters_that_the_encoding_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    show([Line("280 €/month for é → node")])
+    assert raw.getvalue() == b"280 ?/month for \xe9 -> node\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">/dev/full", 1, "rescheduler: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+        ("| true", 0, ""),
+    ],
+)
+def test_an_output_that_cannot_be_written(redirection: str, code: int, message: str) -> None:
+    command = f"{sys.executable} -m rescheduler version {redirection}"
+    done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (code, message)

@@ -30,5 +30,6 @@ def test_prices_and_levers() -> None:
             "frees": ["od-1"],
             "together_with": ["x: y"],
             "frees_together": ["od-1"],
+            "tried": True,
         }
     ]

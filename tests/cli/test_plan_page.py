@@ -8,7 +8,7 @@ import pytest
 from rescheduler.cli.console import rendered
 from rescheduler.cli.plan_page import page
 from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.overview import Lever, Overview, overview
+from rescheduler.planning.overview import NO_PRICE, Lever, Overview, overview
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
 from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
@@ -93,6 +93,32 @@ def test_names_of_nodes_are_short_in_levers_and_in_the_first_sentence() -> None:
     assert "  Node od-1: annotation x (scale-down-disabled) keeps 1 node; alone it would free 1 (od-1)" in text
 
 
+@pytest.mark.parametrize(
+    ("frees", "gain"), [((), "not tried"), (("od-0",), "alone it would free at least 1 (m5.2xlarge, 280 $/month)")]
+)
+def test_a_lever_without_time_for_its_trial(frees: tuple[str, ...], gain: str) -> None:
+    plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
+    lever = Lever("Pod ci/job", Reason.NO_CONTROLLER, "no controller", ("od-0",), frees, tried=False)
+    text = lines(summed_up(plans, NODES, PRICES, [lever]), NODES, width=200)
+    assert f"  Pod ci/job: no controller (no-controller) keeps 1 node; {gain}" in text
+
+
+def test_the_spot_nodes_that_get_pods_are_counted() -> None:
+    moving = Plan("od-0", (placement("shop/web-1", "spot-1"), placement("shop/web-2", "spot-1")))
+    for plan, sentence in (
+        (moving, "Freed by moving 2 pods to 1 of 5 spot nodes"),
+        (Plan("od-0", ()), "Freed without moving pods"),
+    ):
+        result = summed_up(Planning((plan,), 1, 5), NODES, PriceList())
+        assert lines(result, NODES)[2] == sentence
+
+
+def test_prices_that_no_node_has_are_told() -> None:
+    prices = PriceList(by_type={("other", "", False): Decimal(1)})
+    assert NO_PRICE in lines(summed_up(planning(Plan("od-0", ())), NODES, prices), NODES, width=200)
+    assert NO_PRICE not in lines(summed_up(planning(Plan("od-0", ())), NODES, PriceList()), NODES, width=200)
+
+
 HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
     "all, with prices": (
         planning(*(Plan(f"od-{i}", ()) for i in range(3))),
@@ -120,6 +146,11 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
         planning(Rejected("od-0", (CACHE,))),
         PRICES,
         "0 of 1 on-demand node drainable; no-room-on-spot blocks 1.",
+    ),
+    "one node without a price": (
+        planning(Plan("od-0", ()), Plan("od-1", ())),
+        PriceList(by_node={"od-0": Decimal("0.1")}),
+        "2 of 2 on-demand nodes drainable (at least 73.00/month).",
     ),
     "no nodes": (planning(), PRICES, "0 of 0 on-demand nodes drainable."),
 }

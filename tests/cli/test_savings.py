@@ -109,6 +109,13 @@ def test_table(edge: ScriptedApiServer, savings: Any) -> None:
     assert [line for line in out.splitlines() if len(line) > 80 and LONG not in line] == []
 
 
+def test_a_single_machine_and_a_name_with_control_characters(edge: ScriptedApiServer, savings: Any) -> None:
+    edge.on("GET", PATH, stored(dump_ledger(SavingsLedger(receipts=(receipt("\x1b[31mred", 12),), level=3))))
+    code, out, error = savings()
+    assert (code, out.splitlines()[2], error) == (0, "  1 machine removed in this period", "")
+    assert "  ?[31mred (m5.xlarge, eu-central-1a)" in out.splitlines()
+
+
 def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, _ = savings("-o=json", "--since=6h")

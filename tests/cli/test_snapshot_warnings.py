@@ -108,3 +108,35 @@ def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
         "    ReplicaSet default/a: pod a",
         "  default/a: smallest change: a node selector or affinity that matches s",
     ]
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(ended: Any) -> None:
+    hostile = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "\x1b[31mred\nline", "labels": {"a": 5}}}
+    nodes = [node("od", ON_DEMAND), node("s", SPOT), hostile, budget("b", "w", allowed=1)]
+    code, _, err = ended(nodes, "plan", "--levers-timeout=0")
+    reason = "Node ?[31mred line: Expected `str`, got `int` - at `$.metadata.labels[...]`"
+    assert (code, err) == (0, f"rescheduler: ignored, because it cannot be decoded: {reason}\n")
+
+
+def test_an_error_is_one_line_without_control_characters(ended: Any) -> None:
+    code, _, err = ended([node("od", ON_DEMAND), node("s", SPOT)], "explain", "\x1b[31mred\u202e")
+    assert (code, err) == (
+        2,
+        "rescheduler: ?[31mred?: no such node, and no such pod (expected NODE or NAMESPACE/POD)\n",
+    )
+
+
+def test_spot_nodes_cannot_be_lost_if_there_are_none(ended: Any) -> None:
+    code, out, err = ended([node("od", ON_DEMAND)], "plan", "--what-if=lose-spot 30%")
+    assert (code, out, err) == (
+        2,
+        "",
+        "rescheduler: lose-spot: no node has the label node-role.kubernetes.io/spot-worker (--spot-node-label)\n",
+    )
+
+
+def test_no_freed_nodes_cost_nothing(ended: Any) -> None:
+    objects = [node("od", ON_DEMAND, cpu="4"), node("s", SPOT), pod("a", "od", owner=None), budget("b", "w", allowed=1)]
+    flags = ("--price-per-vcpu=0.1", "--what-if=delete-non-replicated-pods=true")
+    _, out, _ = ended(objects, "plan", *flags)
+    assert "freed per month                       0.00          292.00         +292.00\n" in out

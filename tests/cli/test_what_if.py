@@ -129,6 +129,7 @@ WRONG: dict[str, str] = {
     "budget default/other maxUnavailable=1": "no PodDisruptionBudget default/other: expected namespace/name",
     "add-spot 5 like nowhere": "add-spot: there is no node nowhere",
     "lose-spot node=od-1": "lose-spot: there is no spot node od-1",
+    "scheduler-name=\udcff": "--what-if 'scheduler-name=\\udcff': expected printable characters",
     "lose-spot zone=x": "lose-spot: no spot node is in zone x; zones of the spot nodes: eu-1a, eu-1b",
 }
 
@@ -222,6 +223,7 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
             "frees": ["od-2"],
             "together_with": [],
             "frees_together": [],
+            "tried": True,
         },
         {
             "controller": budgets,
@@ -231,6 +233,7 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
             "frees": [],
             "together_with": [f"ReplicaSet default/store: {what}"],
             "frees_together": ["od-1"],
+            "tried": True,
         },
         {
             "controller": "ReplicaSet default/store",
@@ -240,6 +243,7 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
             "frees": [],
             "together_with": [f"{budgets}: {obstacle}"],
             "frees_together": ["od-1"],
+            "tried": True,
         },
     ]
 

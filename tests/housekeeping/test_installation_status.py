@@ -134,3 +134,13 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
 @pytest.mark.parametrize(("state", "waits"), WAITS.values(), ids=WAITS)
 def test_why_drains_wait(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
     assert state.waiting() == waits
+
+
+def test_one_failure_and_one_pod() -> None:
+    load = status().as_json()
+    load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
+    load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]
+    assert list(lines(load))[-2:] == [
+        "Cooling down  od-2: until later after 1 failure",
+        "Owed          default/Deployment/web: 1 pod, 0 of them Ready, since now",
+    ]

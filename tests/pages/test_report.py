@@ -32,6 +32,8 @@ def test_nodes_without_a_price_are_counted() -> None:
     overview = planned(6, 6)
     partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
     assert headline(partly).endswith("48 GiB, 73.00 $ per month (3 of these nodes have no known price).")
+    single = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=1))
+    assert headline(single).endswith("48 GiB, 73.00 $ per month (1 of these nodes has no known price).")
 
 
 def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:

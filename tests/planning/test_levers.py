@@ -307,6 +307,12 @@ def test_without_time_the_levers_are_named_without_trials() -> None:
     )
 
 
+def test_a_lever_tells_whether_there_was_time_to_try_it() -> None:
+    objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", owner=None)]
+    assert [lever.tried for lever in ranked(objects, over=lambda: True).levers] == [False]
+    assert [lever.tried for lever in ranked(objects).levers] == [True]
+
+
 def test_the_snapshot_is_unchanged() -> None:
     cluster, policy = snapshot(PINNED), Policy()
     planner = Planner(cluster, policy)

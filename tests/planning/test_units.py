@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from rescheduler.planning.units import age, count, cpu, memory, money, per_month, percent
+from rescheduler.planning.units import age, count, cpu, memory, money, per_hour, per_month, percent
 from tests.planning.builders import NOW
 
 GIB = 1 << 30
@@ -94,3 +94,17 @@ def test_counts() -> None:
 @pytest.mark.parametrize(("part", "whole", "share"), [(1, 3, 33), (4, 3, 100), (-1, 3, 0), (4, 0, 0)])
 def test_shares(part: int, whole: int, share: int) -> None:
     assert percent(part, whole) == share
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        ("0.0042", "USD", "0.0042 USD per hour"),
+        ("0.214", "", "0.214 per hour"),
+        ("0.1", "EUR", "0.10 EUR per hour"),
+        ("1234", "$", "1,234.00 $ per hour"),
+        ("0", "$", "0.00 $ per hour"),
+    ],
+)
+def test_per_hour(amount: str, currency: str, text: str) -> None:
+    assert per_hour(Decimal(amount), currency) == text
