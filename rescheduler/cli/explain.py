@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import click
@@ -54,14 +55,17 @@ def command(
         for explanation in explanations:
             print_yaml(as_json(explanation))
     else:
-        explained = ExplainPage(planner, cluster, circumstances, wide=output == "wide")
-        for name in names:
-            if name in cluster.nodes.row:
-                show(explained.node(name))
-        for explanation in explanations:
-            show(explained.pod(explanation))
-        if not pods and not names:
-            show(explained.nothing())
+        explained = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
+        nodes = (explained.node(name) for name in names if name in cluster.nodes.row)
+        nothing = () if pods or names else (explained.nothing(),)
+        parts = chain(nodes, map(explained.pod, explanations), nothing)
+        if output == "html":
+            from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
+
+            sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
+        else:
+            for part in parts:
+                show(part)
     source.warn(cluster, policy)
 
 

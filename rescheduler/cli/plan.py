@@ -15,7 +15,7 @@ from rescheduler.cli.plan_page import page
 from rescheduler.cli.planned import PlannedCluster, levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, plan_output_option, snapshot_option
+from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
@@ -29,7 +29,7 @@ from rescheduler.settings import ApiServerConnection, Provider
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
-@plan_output_option
+@output_option
 @Option(
     "--independent",
     Bool(),

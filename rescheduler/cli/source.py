@@ -27,21 +27,14 @@ snapshot_option: Final = Option(
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "
     "-A -o json; - is standard input, gzip is supported. Default: the cluster of the kubeconfig.",
 )
-
-
-def _output(*formats: str, more: str = "") -> Option:
-    return Option(
-        "--output",
-        click.Choice(formats),
-        short="-o",
-        default="table",
-        help="table for people, wide with every pod and node by name; json or yaml for programs"
-        f"{more}. Nothing else is printed to standard output.",
-    )
-
-
-output_option: Final = _output("table", "wide", "json", "yaml")
-plan_output_option: Final = _output(*("table", "wide", "json", "yaml", "html"), more="; html for a browser")
+output_option: Final = Option(
+    "--output",
+    click.Choice(["table", "wide", "json", "yaml", "html"]),
+    short="-o",
+    default="table",
+    help="table for people, wide with every pod and node by name; json or yaml for programs; html for a browser. "
+    "Nothing else is printed to standard output.",
+)
 
 
 @dataclass(frozen=True, slots=True)

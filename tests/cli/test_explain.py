@@ -1,6 +1,7 @@
 """Tests of ``rescheduler explain`` on a snapshot file: its pages, and the same object as JSON and YAML."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,13 @@ def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], tmp
 def test_a_cluster_without_pods(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     text = explained(capfdbinary, tmp_path, cluster=[node("od", ON_DEMAND), node("spot")])
     assert text == "No pod of an on-demand node has to move, and no pod is pending.\n"
+
+
+def test_html_has_a_section_for_each_node_and_pod(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    text = explained(capfdbinary, tmp_path, f"od{DOMAIN}", "-o", "html")
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Node od is not drained:",
+        "Pod ci/job, on node od",
+        "Pod shop/web-1, on node od (ReplicaSet shop/web)",
+    ]
+    assert '<li class="level-1">2 nodes reject it: TaintToleration' in text
