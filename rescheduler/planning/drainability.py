@@ -79,6 +79,23 @@ def _is_uncacheable(pod: Pod, context: Context) -> bool:
     return pod.cls.terminating or by_owner
 
 
+def blockers_of(pod: Pod, context: Context) -> tuple[Blocker, ...]:
+    """Return everything that forbids the eviction of *pod*, in the order of the rules; the first is :func:`fate`'s.
+
+    The rules after one that allows the eviction do not count, and a pod that is being deleted has no further blockers.
+    """
+    blockers: list[Blocker] = []
+    for rule in RULES:
+        result = rule(pod, context)
+        if isinstance(result, Fate):
+            break
+        if result is not None:
+            blockers.append(result)
+        if pod.cls.terminating and blockers:
+            break
+    return tuple(blockers)
+
+
 def _first_result(rules: Iterable[Rule], pod: Pod, context: Context) -> Fate | Blocker:
     for rule in rules:
         if (result := rule(pod, context)) is not None:

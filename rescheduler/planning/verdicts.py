@@ -12,7 +12,7 @@ from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
-from rescheduler.planning.drainability import Fate, fate
+from rescheduler.planning.drainability import Fate, blockers_of, fate
 from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
@@ -49,15 +49,15 @@ class _NodeAndPods:
     node: Node
     pods: Collection[Pod]
     movers: tuple[Pod, ...]  #: may be evicted and must move, by name
-    blocked: tuple[tuple[Pod, Blocker], ...]  #: must move or terminate, but block the node
+    blocked: tuple[Pod, ...]  #: must move or terminate, but block the node
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return node_blockers(subject.node, shared.policy, shared.circumstances)
 
 
-def _of_its_pods(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
-    return (blocker for _, blocker in subject.blocked)
+def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return (blocker for pod in subject.blocked for blocker in blockers_of(pod, shared.context))
 
 
 def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
@@ -115,12 +115,12 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     pods = shared.snapshot.pods_on[node].values()
     fates = [(pod, fate(pod, shared.context)) for pod in pods]
     movers = tuple(sorted((pod for pod, result in fates if result is Fate.MOVES), key=lambda pod: pod.key))
-    blocked = tuple((pod, result) for pod, result in fates if isinstance(result, Blocker))
+    blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker))
     subject = _NodeAndPods(node_object, pods, movers, blocked)
     blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
     leaving = tuple(sorted((_ref(pod) for pod, result in fates if result is Fate.LEAVES), key=str))
     counts = node in shared.minimum.counted
-    others = (pod for pod, _ in blocked if not pod.cls.terminating)
+    others = (pod for pod in blocked if not pod.cls.terminating)
     return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *others), blockers)
 
 
@@ -213,9 +213,7 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
     """Return what forbids the eviction of *pod* alone, regardless of its placement."""
     if not pod.node_name:
         return []
-    result = fate(pod, shared.context)
-    blockers = [result] if isinstance(result, Blocker) else []
-    return [*blockers, *_claims([pod]), *shared.remaining().lacking([pod])]
+    return [*blockers_of(pod, shared.context), *_claims([pod]), *shared.remaining().lacking([pod])]
 
 
 def _claims(pods: Iterable[Pod]) -> Iterator[Blocker]:

@@ -333,3 +333,15 @@ def test_a_plan_contains_each_pod_of_the_node_once() -> None:
     for plan in Planner(cluster, Policy()).plan_each(CIRCUMSTANCES).plans:
         assert isinstance(plan, Plan)
         assert sorted(str(placement.pod) for placement in plan.placements) == sorted(cluster.pods_on[plan.node])
+
+
+def test_a_pod_has_all_its_blockers() -> None:
+    cache = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+    bare = pod("a", "od", owner=None, annotations={"karpenter.sh/do-not-disrupt": "true"}, **cache)
+    verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), bare]), Policy()).plan_each(CIRCUMSTANCES).verdicts[0]
+    assert isinstance(verdict, Rejected)
+    assert [blocker.reason for blocker in verdict.blockers] == [
+        Reason.DO_NOT_DISRUPT,
+        Reason.NO_CONTROLLER,
+        Reason.LOCAL_STORAGE,
+    ]
