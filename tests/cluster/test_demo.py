@@ -28,7 +28,7 @@ def test_the_demo_drains_nodes_and_terminates_their_machines() -> None:
     text = shown("devcluster.demo")
     assert "3 nodes drained" in text
     assert "none is Pending. No drain taint is left." in text
-    for reason in ("no-controller", "pod-disruption-budget", "no-room-on-spot"):
+    for reason in ("no-controller", "pod-disruption-budget", "pinned-to-on-demand"):
         assert reason in text
     table = cloudpool(text)
     gone = {node for node, (_, after) in table.items() if "Node gone" in after}
