@@ -140,8 +140,7 @@ def _assemble(
     The Lease is released after the last write, including the drain's requests and its Events.
     """
     holder = identity(running.pod_name)
-    elector = new_elector(client, holder, running, clock)
-    run_state.elector = elector
+    elector = run_state.elector = new_elector(client, holder, running, clock)
     state = ClusterState(client, clock, connection.content_type)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, running, clock)
@@ -155,8 +154,7 @@ def _assemble(
 
     report(Started(VERSION, holder, str(address), running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
-    cooling, own_node = history.cooling, running.node_name
-    view = ClusterView(state, policy, clock, holder, own_node, cooling=cooling, identity=running.identity)
+    view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = DrainContext(
         cluster, provider, clock, holder, controllers, running.identity, leads=lambda: run_state.leading
@@ -175,8 +173,11 @@ def _assemble(
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
     )
-    mode = Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
-    return Loop(view, actors, knowledge, run_state, mode, clock, report)
+    return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _mode(policy: Policy, running: Running) -> Mode:
+    return Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:
