@@ -336,8 +336,8 @@ def test_a_plan_contains_each_pod_of_the_node_once() -> None:
 
 
 def test_a_pod_has_all_its_blockers() -> None:
-    cache = {"volumes": [{"name": "cache", "emptyDir": {}}]}
-    bare = pod("a", "od", owner=None, annotations={"karpenter.sh/do-not-disrupt": "true"}, **cache)
+    cache = {"name": "cache", "emptyDir": {}}
+    bare = pod("a", "od", owner=None, annotations={"karpenter.sh/do-not-disrupt": "true"}, volumes=[cache])
     verdict = Planner(snapshot([node("od", ON_DEMAND), node("s"), bare]), Policy()).plan_each(CIRCUMSTANCES).verdicts[0]
     assert isinstance(verdict, Rejected)
     assert [blocker.reason for blocker in verdict.blockers] == [
