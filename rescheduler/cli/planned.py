@@ -61,15 +61,17 @@ class PlannedCluster:
         )
 
     def priced(self, prices: PriceList, provider: Provider) -> PriceList:
-        """Return *prices* with those that the cloud provider knows. Raises the errors of loading it."""
+        """Return *prices* with those of the cloud provider, for nodes that the price file lacks.
+
+        Raises the errors of loading the provider.
+        """
         if provider.name == "none":
             return prices
         from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
 
-        table = self.snapshot.nodes
-        planned = [verdict.node for verdict in self.planning.verdicts]
-        targets = {placement.node for plan in self.planning.plans for placement in plan.placements}
-        nodes = [table.nodes[table.row[name]] for name in (*planned, *sorted(targets))]
+        table, listed = self.snapshot.nodes, PriceList(by_type=prices.by_type)
+        unlisted = [facts.name for facts in self.overview(prices).nodes.values() if listed.per_hour(facts) is None]
+        nodes = [table.nodes[table.row[name]] for name in unlisted]
         with progress("asking the cloud provider for prices"):
             return replace(prices, by_node=read_prices(provider, filter(None, nodes)))
 
