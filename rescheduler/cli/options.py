@@ -63,7 +63,7 @@ def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Dec
 
 
 #: The scheduler name that stands for all schedulers.
-_ANY: Final = "*"
+ANY_SCHEDULER: Final = "*"
 
 
 def _policy(
@@ -84,7 +84,7 @@ def _policy(
     return Policy(
         planning_timeout=planning_timeout.total_seconds(),
         move_jobs=MoveJobs(move_jobs),
-        scheduler_names=() if _ANY in scheduler_names else scheduler_names,
+        scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
         **values,
     )
