@@ -124,10 +124,11 @@ def _days(word: str, text: str) -> frozenset[int]:
 
 
 def _zone(name: str, text: str) -> ZoneInfo:
+    expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
+    wrong = UsageError(f"drain window {text!r}: zone {name!r}: {expected}")
+    if name.startswith(_NOT_ZONES):
+        raise wrong
     try:
-        if name.startswith(_NOT_ZONES):
-            raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
-        raise UsageError(f"drain window {text!r}: zone {name!r}: {expected}") from None
+        raise wrong from None

@@ -98,14 +98,14 @@ def test_the_file_is_first_the_provider_second_and_the_flags_are_last() -> None:
 
 def test_prices_are_queried_again_when_they_are_old_or_unknown() -> None:
     prices = Prices({"rented": Decimal("0.5")})
-    for at in (0, 1, RETRY, RETRY + 2, RETRY + 3, REFRESH, REFRESH + 2):
+    for at in (0.0, 1.0, RETRY, RETRY + 2, RETRY + 3, REFRESH, REFRESH + 2):
         prices.round("rented", "unknown", at=at)
     assert prices.asked == [["rented", "unknown"], ["unknown"], ["unknown"], ["rented"]]
 
 
 def test_a_price_that_is_unknown_later_is_still_shown() -> None:
     prices = Prices({"rented": Decimal("0.5"), "other": Decimal(1)})
-    for at in (0, 1):
+    for at in (0.0, 1.0):
         prices.round("rented", at=at)
     del prices.known["rented"]
     for at in (REFRESH + 2, REFRESH + 3):
@@ -153,7 +153,7 @@ def test_a_plan_of_some_nodes_changes_nothing() -> None:
 
 def test_an_unexpected_error_is_logged_and_the_query_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     prices = Prices({})
-    for at in (0, 1, RETRY + 1):
+    for at in (0.0, 1.0, RETRY + 1):
         assert prices.round("rented", at=at) == {"rented": 4.0}
     assert prices.asked == [["rented"], ["rented"]]
     assert [record.message for record in caplog.records] == [
