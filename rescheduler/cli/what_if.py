@@ -13,7 +13,7 @@ from rescheduler.cli.go_flags import Option
 from rescheduler.cli.what_if_settings import setting_change, setting_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.added_spot import AddSpot
-from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin
+from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin, Untaint
 from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod
 from rescheduler.planning.outcome import Planning
@@ -37,7 +37,7 @@ what_if_option: Final = Option(
     metavar="CHANGE",
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
-    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
     "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
@@ -100,6 +100,10 @@ def _unpin(words: Sequence[str]) -> Hypothesis | None:
     return Unpin(ControllerName(namespace, kind, name))
 
 
+def _untaint(words: Sequence[str]) -> Hypothesis | None:
+    return Untaint(words[0]) if len(words) == 1 and not set(words[0]) & set("=:") else None
+
+
 def _budget(words: Sequence[str]) -> Hypothesis | None:
     if len(words) != 2 or not re.fullmatch("[^/]+/[^/]+", words[0]):  # noqa: PLR2004
         return None
@@ -147,6 +151,7 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
     "unpin": ("unpin NAMESPACE/KIND/NAME", _unpin),
+    "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),
     "add-spot": (
         f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",

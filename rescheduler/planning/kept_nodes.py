@@ -113,7 +113,7 @@ class KeptNodes:
             if fate is Fate.MOVES:
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
-                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle))
+                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
                 movers.append(before)
                 lifted.append(pod)
         budgets = self._budget_obstacles(movers)

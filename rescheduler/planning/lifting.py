@@ -29,6 +29,7 @@ class Obstacle:
     controller: ControllerName
     reason: Reason
     what: str  #: what to change, such as ``emptyDir cache``
+    taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.what}"

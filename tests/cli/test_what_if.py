@@ -82,6 +82,7 @@ def test_the_environment_variable_separates_changes_by_semicolons(
 
 FORM_OF = {
     "unpin": "expected unpin NAMESPACE/KIND/NAME",
+    "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
     "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
@@ -97,6 +98,10 @@ WRONG: dict[str, str] = {
             "unpin default/cache",
             "unpin default//cache",
             "unpin a/b/c d",
+            "untaint",
+            "untaint a=b",
+            "untaint a:NoSchedule",
+            "untaint a b",
             "budget default/store",
             "budget store maxUnavailable=1",
             "budget default/store maxUnavailable=x",
@@ -126,6 +131,7 @@ WRONG: dict[str, str] = {
     "min-on-demand-nodes=-1": "'min-on-demand-nodes=-1': -1 is not in the range x>=0.",
     "unpin default/deployment/cache": "no pod of default/deployment/cache: expected namespace/kind/name, such as "
     "shop/deployment/cart",
+    "untaint a": "untaint: no spot node has the taint a; taints of the spot nodes: none",
     "budget default/other maxUnavailable=1": "no PodDisruptionBudget default/other: expected namespace/name",
     "add-spot 5 like nowhere": "add-spot: there is no node nowhere",
     "lose-spot node=od-1": "lose-spot: there is no spot node od-1",

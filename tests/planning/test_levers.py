@@ -59,6 +59,54 @@ PINNED = [
 ]
 
 
+SPOT_TAINT = {"key": "example.com/priority", "value": "spot", "effect": "NoSchedule"}
+
+#: Three nodes whose pods do not tolerate the taint of the spot nodes. od-1 has an emptyDir as well, od-2 a selector.
+TAINTED = [
+    *(node(f"od-{n}", ON_DEMAND, labels={TYPE: "m5.large"}) for n in range(3)),
+    *(node(f"spot-{n}", taints=[SPOT_TAINT]) for n in range(2)),
+    deployed("shop/cart", "od-0"),
+    deployed("shop/search", "od-0"),
+    deployed("data/api", "od-1", **CACHE),
+    deployed("ci/ci-cache", "od-2", nodeSelector={TYPE: "m5.large"}),
+]
+
+
+def test_a_taint_that_pods_of_several_controllers_do_not_tolerate_is_one_lever() -> None:
+    result = ranked(TAINTED)
+    assert result.levers[0] == Lever(
+        controller="Taint example.com/priority=spot:NoSchedule",
+        reason=Reason.PINNED,
+        obstacle="pods of 3 controllers do not tolerate it",
+        nodes=("od-1", "od-0"),
+        frees=("od-0",),
+        together_with=("Deployment data/api: emptyDir cache",),
+        frees_together=("od-1", "od-0"),
+    )
+    missing = "no toleration of example.com/priority=spot:NoSchedule"
+    assert [(lever.controller, lever.obstacle, lever.frees) for lever in result.levers[1:]] == [
+        ("Deployment ci/ci-cache", f"nodeSelector {TYPE}=m5.large, {missing}", ("od-2",)),
+        ("Deployment data/api", "emptyDir cache", ()),
+        ("Deployment data/api", missing, ()),
+        ("Deployment shop/cart", missing, ()),
+        ("Deployment shop/search", missing, ()),
+    ]
+
+
+def test_a_taint_that_only_one_controller_does_not_tolerate_is_a_lever_of_the_controller() -> None:
+    objects = [*TAINTED[:5], deployed("shop/cart", "od-0"), deployed("shop/cart", "od-1")]
+    [lever] = ranked(objects).levers
+    assert (lever.controller, lever.frees) == ("Deployment shop/cart", ("od-0", "od-1"))
+
+
+def test_several_taints_are_one_lever() -> None:
+    other = {"key": "a", "effect": "NoExecute"}
+    spot = [node(f"spot-{n}", taints=[SPOT_TAINT, other]) for n in range(2)]
+    objects = [*TAINTED[:3], *spot, deployed("shop/cart", "od-0"), deployed("shop/search", "od-1")]
+    assert ranked(objects).levers[0].controller == "Taint example.com/priority=spot:NoSchedule,a:NoExecute"
+    assert ranked(objects).levers[0].frees == ("od-0", "od-1")
+
+
 def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
     prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")})
     assert ranked(PINNED, prices=prices) == RankedLevers(
