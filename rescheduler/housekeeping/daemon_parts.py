@@ -70,7 +70,7 @@ def new_node_prices(
     clock: Clock,
 ) -> list[Report]:
     """Return the listener that completes the prices of the status page. A dry run sends no requests to the provider."""
-    if running.dry_run or running.once:
+    if running.dry_run or running.once or running.provider.name == "none":
         return []
 
     def node(name: str) -> Node | None:

@@ -3,19 +3,24 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 
-from predicates.objects import Node, ObjectMeta
+from predicates.objects import Node, NodeSpec, ObjectMeta
 from rescheduler.clock import SystemClock
+from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.node_prices import REFRESH, RETRY, NodePrices
 from rescheduler.observe.events import InvolvedNode, Planned, Surveyed
 from rescheduler.observe.status import Status, as_json
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.threads import querying
 from tests.observe.builders import NOW
+from tests.providers import cherry
+from tests.providers.clocks import StepClock
 
 LISTED = PriceList(by_type={("listed", "", False): Decimal(9)}, per_vcpu=Decimal(1), currency="EUR")
 
@@ -149,6 +154,21 @@ def test_a_plan_of_some_nodes_changes_nothing() -> None:
     prices = Prices({"rented": Decimal("0.5")})
     prices.round("rented", complete=False)
     assert prices.asked == []
+
+
+def test_the_prices_of_a_cloud() -> None:
+    clock = StepClock()
+    with cherry.serving(clock) as server, cherry.providing(server, clock) as provider, querying() as queries:
+        machine, status = cherry.add(server), Status(PriceList(currency="EUR"))
+        rented = Node(
+            metadata=ObjectMeta(name=machine.hostname), spec=NodeSpec(provider_id=f"cherryservers://{machine.id}")
+        )
+        pricing = Pricing(PriceList(), partial(provider_prices, provider, clock=clock))
+        listener = NodePrices(pricing, lambda _: rented, queries, clock, lambda: False, status.show_prices)
+        for _ in range(2):
+            listener(plans(machine.hostname))
+            queries.submit(lambda: None).result()  # after the query, because there is one thread
+        assert status.board.prices == PriceList(by_node={machine.hostname: Decimal("0.209")}, currency="EUR")
 
 
 def test_an_unexpected_error_is_logged_and_the_query_is_repeated(caplog: pytest.LogCaptureFixture) -> None:

@@ -248,5 +248,5 @@ def test_untainted_spot_nodes_keep_their_other_taints() -> None:
 
 def test_a_taint_that_no_spot_node_has() -> None:
     objects = [node("od", ON_DEMAND, taints=[{"key": "a", "effect": "NoSchedule"}]), NODES[1]]
-    with pytest.raises(UsageError, match="^untaint: no spot node has the taint a; taints of the spot nodes: spot$"):
+    with pytest.raises(UsageError, match=r"^untaint: no spot node has the taint a; taints of the spot nodes: spot$"):
         planned(objects, Policy(), Untaint("a"))
