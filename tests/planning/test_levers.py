@@ -21,6 +21,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, 
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+REMOVAL_DISABLED = "autoscaling.cast.ai/removal-disabled"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 TYPE = "node.kubernetes.io/instance-type"
 
@@ -170,6 +171,39 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
         Policy(),
         ("StatefulSet default/a", Reason.DO_NOT_DISRUPT, f"annotation {DO_NOT_DISRUPT}: true"),
     ),
+    "do-not-evict": (
+        [pod("a", "od", annotations={"spot-rescheduler/do-not-evict": "later"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.DO_NOT_EVICT, "annotation spot-rescheduler/do-not-evict: later"),
+    ),
+    "Descheduler": (
+        [pod("a", "od", annotations={"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.PREFER_NO_EVICTION,
+            "annotation descheduler.alpha.kubernetes.io/prefer-no-eviction: ",
+        ),
+    ),
+    "Spot Ocean": (
+        [pod("a", "od", labels={"spotinst.io/restrict-scale-down": "true"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.RESTRICT_SCALE_DOWN, "label spotinst.io/restrict-scale-down: true"),
+    ),
+    "CAST AI, annotation and label": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "true"})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.REMOVAL_DISABLED,
+            f"annotation {REMOVAL_DISABLED}: true, label {REMOVAL_DISABLED}: true",
+        ),
+    ),
+    "CAST AI, annotation": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "false"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.REMOVAL_DISABLED, f"annotation {REMOVAL_DISABLED}: true"),
+    ),
     "no controller": (
         [pod("a", "od", owner=None)],
         Policy(),
@@ -230,11 +264,20 @@ def test_an_obstacle_is_lifted(case: str) -> None:
     assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
 
 
-@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT])
+@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT, "spot-rescheduler/do-not-drain"])
 def test_an_annotation_of_a_node_is_a_lever(annotation: str) -> None:
     kept = node("od", ON_DEMAND, annotations={annotation: "true"})
     [lever] = ranked([kept, node("s"), pod("a", "od")]).levers
     assert (lever.controller, lever.obstacle, lever.frees) == ("Node od", f"annotation {annotation}", ("od",))
+
+
+def test_a_key_that_exempts_nodes_and_pods_is_a_lever_of_each() -> None:
+    kept = node("od", ON_DEMAND, labels={REMOVAL_DISABLED: "true"})
+    result = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})])
+    assert [(lever.controller, lever.obstacle, lever.frees_together) for lever in result.levers] == [
+        ("Node od", f"annotation or label {REMOVAL_DISABLED}", ("od",)),
+        ("ReplicaSet default/a", f"annotation {REMOVAL_DISABLED}: true", ("od",)),
+    ]
 
 
 def test_a_taint_of_the_spot_nodes_is_a_lever() -> None:
