@@ -25,7 +25,7 @@ from tests.providers.clocks import StepClock
 LISTED = PriceList(by_type={("listed", "", False): Decimal(9)}, per_vcpu=Decimal(1), currency="EUR")
 
 
-class StandingClock(SystemClock):
+class PriceClock(SystemClock):
     seconds = 0.0
 
     def monotonic(self) -> float:
@@ -61,7 +61,7 @@ class Prices:
     def __init__(self, known: dict[str, Decimal]) -> None:
         self.known = known
         self.asked: list[list[str]] = []
-        self.clock, self.queries, self.status, self.stopping = StandingClock(), LaterExecutor(), Status(LISTED), False
+        self.clock, self.queries, self.status, self.stopping = PriceClock(), LaterExecutor(), Status(LISTED), False
         self.listener = NodePrices(
             Pricing(LISTED, self._ask), node, self.queries, self.clock, lambda: self.stopping, self.status.show_prices
         )
