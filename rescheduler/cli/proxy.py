@@ -6,8 +6,7 @@ import click
 from click.core import ParameterSource
 
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
-from rescheduler.cli.options import logging_options, node_name_option
-from rescheduler.cli.run import ADDRESS, ignored_options
+from rescheduler.cli.options import ADDRESS, ignored_options, logging_options, node_name_option
 from rescheduler.settings import ListenAddress, Logging
 from rescheduler.version import VERSION
 
