@@ -54,7 +54,7 @@ def command(
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other
     requests are forwarded unchanged.
     """
-    from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported on demand
+    from rescheduler.observe import log_lines  # noqa: PLC0415 - imported on demand
     from rescheduler.proxy import config  # noqa: PLC0415
     from rescheduler.proxy.run import run  # noqa: PLC0415
 

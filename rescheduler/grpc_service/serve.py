@@ -17,7 +17,7 @@ from rescheduler.grpc_service.server import serving
 from rescheduler.grpc_service.service import ProviderService
 from rescheduler.net.certificates import Certificates, of_listener
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.providers.base import GroupFlags

@@ -51,7 +51,7 @@ from rescheduler.kube.lease_object import LeaseReader
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
-from rescheduler.observe import logs as log_lines
+from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import AuthError
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
 from rescheduler.proxy.forward import (

@@ -21,7 +21,8 @@ from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.events import Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
-from rescheduler.observe.logs import NOTICE, Logs
+from rescheduler.observe.log_lines import NOTICE
+from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status

@@ -18,7 +18,7 @@ from rescheduler.liqo_services.discovery.secrets import Secrets, first_look, ref
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore
 from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging

@@ -30,7 +30,7 @@ from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, servin
 from rescheduler.net.config_files import Endpoint, check_endpoint
 from rescheduler.net.credentials import keys_as
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.providers.liqo.config import private
