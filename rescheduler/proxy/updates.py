@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rescheduler import errors
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.http import Missing
+from rescheduler.net.http_errors import Missing
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.providers.cloudpool.client import PoolObservation
 from rescheduler.providers.cloudpool.deletion import OrderResult

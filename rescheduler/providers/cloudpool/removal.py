@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rescheduler import errors
 from rescheduler.backoff import Backoff
 from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
-from rescheduler.net.http import Missing, ServerFault, Unsent
+from rescheduler.net.http_errors import Missing, ServerFault, Unsent
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,
