@@ -12,12 +12,14 @@ from starlette.applications import Starlette
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.event_recording import recording
+from rescheduler.execution.threads import running as running_threads
 from rescheduler.execution.watched_state import unfit
 from rescheduler.kube.client import Client
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials, keys_as
 from rescheduler.net.server import serving as serving_pages
+from rescheduler.net.stopping import on_signals
 from rescheduler.observe.events import Started, tee
 from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
@@ -34,8 +36,6 @@ from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.service import AlwaysLeading, ProxyService
 from rescheduler.settings import PROTOBUF, ListenAddress
-from rescheduler.stopping import on_signals
-from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 
 #: Seconds between two sweeps, and between attempts until the first sweep succeeds.

@@ -18,6 +18,7 @@ from rescheduler.execution import node_refs
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.ownership import Ownership
+from rescheduler.execution.threads import Threads
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -36,7 +37,6 @@ from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.updates import PoolUpdates
-from rescheduler.threads import Threads
 
 #: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
 REMOVAL_SECONDS: Final = 600.0
