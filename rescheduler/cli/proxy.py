@@ -55,12 +55,12 @@ def command(
     requests are forwarded unchanged.
     """
     from rescheduler.observe import log_lines  # noqa: PLC0415 - imported on demand
-    from rescheduler.proxy import config  # noqa: PLC0415
+    from rescheduler.proxy import config_file as configuration  # noqa: PLC0415
     from rescheduler.proxy.run import run  # noqa: PLC0415
 
     log_lines.configure(logs)
-    file = config.read(config_file)
-    config.check_files(file, config_file)
+    file = configuration.read(config_file)
+    configuration.check_files(file, config_file)
     source = click.get_current_context().get_parameter_source("listen_address")
     other_port = source is ParameterSource.DEFAULT
     return run(file, host, port, listen_address, node_name, other_port=other_port)
