@@ -22,6 +22,7 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import (
@@ -51,7 +52,8 @@ from rescheduler.kube.lease_object import LeaseReader
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
@@ -63,8 +65,6 @@ from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, Logging, Provider, Running, Timing
-from rescheduler.stopping import on_signals
-from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
