@@ -108,7 +108,9 @@ node_name_option: Final = Option(
 
 namespace_option: Final = Option(
     "--namespace",
+    Parsed(object_name, "name", UsageError),
     default="kube-system",
+    metavar="NAME",
     help="The namespace that the daemon runs in, with its Lease and its memory ConfigMap.",
 )
 
@@ -122,6 +124,7 @@ lease_name_option: Final = Option(
 
 memory_name_option: Final = Option(
     "--memory-name",
+    Parsed(object_name, "name", UsageError),
     default=MEMORY_NAME,
     metavar="NAME",
     help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "

@@ -18,7 +18,7 @@ _NAMES: Final = Parsed(parse_names, "names", UsageError)
 _NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
 
 #: The scheduler name that stands for all schedulers.
-_ANY: Final = "*"
+ANY_SCHEDULER: Final = "*"
 
 
 def _policy(
@@ -39,7 +39,7 @@ def _policy(
     return Policy(
         planning_timeout=planning_timeout.total_seconds(),
         move_jobs=MoveJobs(move_jobs),
-        scheduler_names=() if _ANY in scheduler_names else scheduler_names,
+        scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
         **values,
     )

@@ -63,6 +63,8 @@ def _write(page: str, file: str) -> None:
     if file == "-":
         sys.stdout.buffer.write(page.encode())
         return
+    if not file:
+        raise UsageError("--output-file: expected a file, or - for standard output")
     try:
         Path(file).write_text(page, encoding="utf-8")
     except OSError as error:

@@ -35,6 +35,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_health,
     new_history,
     new_lease_reader,
+    new_node_prices,
     new_writer,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -149,7 +150,9 @@ def _assemble(
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
-    report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock))
+    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
+    node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
+    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))
@@ -164,7 +167,6 @@ def _assemble(
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
     actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
-    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(
         history,
         Candidates(view, controllers, history, policy, clock, refusal),
