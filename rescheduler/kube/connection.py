@@ -20,7 +20,7 @@ import urllib3
 
 from rescheduler.errors import UsageError
 from rescheduler.kube.asking import enable_send_checks
-from rescheduler.kube.endpoint import TLS_KEYS, Endpoint
+from rescheduler.kube.endpoint import TLS_KEYS, ApiServerEndpoint
 from rescheduler.kube.kubeconfig import Entries, Entry, data_key
 from rescheduler.net import files
 
@@ -38,7 +38,7 @@ class Login:
     host: str
     headers: Mapping[str, str]
     pool: urllib3.PoolManager
-    endpoint: Endpoint  #: the settings of the pool; a login with equal settings can reuse the pool
+    endpoint: ApiServerEndpoint  #: the settings of the pool; a login with equal settings can reuse the pool
     reread_after: float | None = None  #: seconds after which to read the credentials again; None: never
     expires: dt.datetime | None = None
 
@@ -91,7 +91,7 @@ class ServiceAccount:
         bracketed = f"[{host}]" if ":" in host else host
         return _login(
             self.name,
-            Endpoint(f"https://{bracketed}:{port}", authority=str(authority)),
+            ApiServerEndpoint(f"https://{bracketed}:{port}", authority=str(authority)),
             f"Bearer {token}",
             reread_after=TOKEN_FILE_SECONDS,
         )
@@ -148,11 +148,11 @@ class Kubeconfig:
         )
 
 
-def _endpoint(entries: Entries) -> Endpoint:
+def _endpoint(entries: Entries) -> ApiServerEndpoint:
     cluster, user = entries.cluster, entries.user
     host = str(cluster.value["server"]).rstrip("/")
     tls = host.startswith("https")
-    return Endpoint(
+    return ApiServerEndpoint(
         host,
         authority=_file(cluster, "certificate-authority") if tls else None,
         certificate=_file(user, "client-certificate") if tls else None,
@@ -203,7 +203,7 @@ def _inline_folder() -> Path:
 
 def _login(
     name: str,
-    endpoint: Endpoint,
+    endpoint: ApiServerEndpoint,
     authorization: str | None,
     keys: Mapping[str, str] | None = None,
     *,
@@ -215,7 +215,7 @@ def _login(
     return Login(endpoint.host, headers, enable_send_checks(_pool(endpoint)), endpoint, reread_after, expires)
 
 
-def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
+def _pool(endpoint: ApiServerEndpoint) -> urllib3.PoolManager:
     if not endpoint.proxied:
         return endpoint.direct_pool()
     from rescheduler.kube import loaders  # noqa: PLC0415 - imported on demand

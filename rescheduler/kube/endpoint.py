@@ -20,7 +20,7 @@ TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ApiServerEndpoint:
     """The URL of an API server without a slash at its end, and how to connect to it."""
 
     host: str

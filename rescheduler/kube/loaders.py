@@ -20,14 +20,14 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from rescheduler.errors import Unauthorized, UsageError
-from rescheduler.kube.endpoint import POOL_SIZE, Endpoint
+from rescheduler.kube.endpoint import POOL_SIZE, ApiServerEndpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What the loader of the official client returned."""
 
-    endpoint: Endpoint
+    endpoint: ApiServerEndpoint
     authorization: str | None
     expires: dt.datetime | None
 
@@ -50,7 +50,7 @@ def load(name: str, files: Sequence[Path], context: str, plugin: str | None) -> 
     if plugin and not (settings.api_key or settings.cert_file):
         why = "; ".join(logged) or "it printed none"
         raise Unauthorized(f"{name}: exec plugin {plugin} gave no credentials: {why}")
-    endpoint = Endpoint(
+    endpoint = ApiServerEndpoint(
         settings.host.rstrip("/"),
         settings.ssl_ca_cert,
         settings.cert_file,
@@ -62,7 +62,7 @@ def load(name: str, files: Sequence[Path], context: str, plugin: str | None) -> 
     return Loaded(endpoint, settings.api_key.get("BearerToken"), getattr(loader, "expiry", None))
 
 
-def proxied_pool(endpoint: Endpoint) -> urllib3.PoolManager:
+def proxied_pool(endpoint: ApiServerEndpoint) -> urllib3.PoolManager:
     """Return a pool of connections through the proxy of *endpoint* or of the environment, as ``NO_PROXY`` permits."""
     settings = Configuration()
     settings.host = endpoint.host
