@@ -1,5 +1,6 @@
 """Lists of many pages: when pages are requested, and how many are kept."""
 
+import functools
 import threading
 from collections.abc import Iterator
 
@@ -48,12 +49,16 @@ def names(listing: Listing) -> list[str]:
     return [key_of(item) for item in listing.objects]
 
 
+def _requested(edge: ScriptedApiServer, requests: int) -> bool:
+    return len(edge.requests) == requests
+
+
 def test_one_page_is_requested_before_the_page_before_it_is_decoded(
     edge: ScriptedApiServer, client: Client, clock: HastyClock
 ) -> None:
     def expectations() -> Iterator[None]:
         for requests in (2, 3, 4, 4):
-            eventually(lambda expected=requests: len(edge.requests) == expected)
+            eventually(functools.partial(_requested, edge, requests))
             yield
 
     edge.on("GET", PATH, page("a", "1"), page("b", "2"), page("c", "3"), page("d"))
