@@ -40,14 +40,15 @@ def run() -> Iterator[Result]:
     yield Result("plan on ten nodes: CPU time of the process", f"{plan:.3f} s", "", plan, "s", 0.4, 0.3)
     daemon, client = _best("rescheduler.housekeeping.composition"), _best("kubernetes.client")
     for index, (what, unit) in enumerate((("CPU time", "s"), ("memory", "MiB"))):
+        both = daemon[index] + client[index]
         yield Result(
-            f"{what} of importing the daemon, and of importing the Kubernetes client, which it does without",
+            f"{what} of importing the daemon, and the Kubernetes client in addition",
             f"{daemon[index]:.2f} {unit}",
-            f"{client[index]:.2f} {unit}",
-            client[index] / daemon[index],
+            f"{both:.2f} {unit}",
+            both / daemon[index],
             "×",
-            0.5,
-            1,
+            1.3,
+            1.5,
         )
 
 
