@@ -12,6 +12,7 @@ from tests.bench.big import big
 from tests.bench.result import Result
 
 _TIMES: Final = 10
+_ROLES: Final = {"on-demand": "worker", "spot": "spot-worker"}
 
 #: Print the CPU seconds and the growth of the resident memory in MiB of one import.
 _IMPORT: Final = """
@@ -33,8 +34,7 @@ def run() -> Iterator[Result]:
     with TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.json"
         big(cluster, on_demand=5, spot=5, pods_per_node=10)
-        labels = ("--on-demand-node-label", "node-role.kubernetes.io/worker")
-        labels += ("--spot-node-label", "node-role.kubernetes.io/spot-worker")
+        labels = [f"--{kind}-node-label=node-role.kubernetes.io/{role}" for kind, role in _ROLES.items()]
         version, plan = _cpu("version"), _cpu("plan", "--snapshot", str(cluster), *labels)
     yield Result("rescheduler version: CPU time of the process", f"{version:.3f} s", "", version, "s", 0.1, 0.05)
     yield Result("plan on ten nodes: CPU time of the process", f"{plan:.3f} s", "", plan, "s", 0.4, 0.3)

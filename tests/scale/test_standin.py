@@ -40,6 +40,12 @@ def _places(snapshot: Snapshot) -> dict[str, str]:
     return {key: pod.node_name or "" for key, pod in snapshot.pods.items()}
 
 
+def _figures(subject: str, nodes: int, round_idle: float | None) -> ScaleFigures:
+    """Return figures that grow with the cluster."""
+    value = float(nodes)
+    return ScaleFigures(subject, nodes, 10 * nodes, value, value, value, value, value, value, value, round_idle)
+
+
 @ENCODINGS
 def test_the_cluster_is_listed_completely(client: Client, content_type: str) -> None:
     snapshot = read_cluster(client, SystemClock(), content_type)
@@ -89,7 +95,7 @@ def test_the_daemon_plans_and_reports_its_rounds(server: StandIn, tmp_path: Path
 
 
 def test_a_drain_is_measured_from_its_mark_to_its_last_eviction(server: StandIn, tmp_path: Path) -> None:
-    measured = with_eviction(ScaleFigures("daemon", NODES, PODS, *[0.0] * 7), server, tmp_path)
+    measured = with_eviction(_figures("daemon", NODES, 0.0), server, tmp_path)
     assert measured.eviction is not None
     assert measured.eviction > 0
     on_demand = [call["path"] for call in server.calls() if call["verb"] == "PATCH" and "/nodes/od-" in call["path"]]
@@ -98,7 +104,7 @@ def test_a_drain_is_measured_from_its_mark_to_its_last_eviction(server: StandIn,
 
 def test_the_picture_has_a_line_for_each_program_and_figure() -> None:
     runs = [
-        ScaleFigures(subject, nodes, nodes * 30, *[float(nodes)] * 7, round_idle=idle)
+        _figures(subject, nodes, idle)
         for nodes in (500, 1000)
         for subject, idle in (("daemon", 1.0), ("informers", None))
     ]
