@@ -10,6 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// turnoverEvents are those of a replaced pod: DELETED, ADDED, and MODIFIED when the new one is Ready.
+const turnoverEvents = 3
+
 // churned reports what a churn did.
 type churned struct {
 	Events  int     `json:"events"`
@@ -23,7 +26,7 @@ func (s *server) churn(w http.ResponseWriter, r *http.Request) {
 	rate, seconds, seed := asNumber(query.Get("rate")), asNumber(query.Get("seconds")), asNumber(query.Get("seed"))
 	change, eventsOfChange := s.touch, 1
 	if query.Get("kind") == "turnover" {
-		change, eventsOfChange = s.turnOver, 2
+		change, eventsOfChange = s.turnOver, turnoverEvents
 	}
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	keys := s.podKeys(rng)

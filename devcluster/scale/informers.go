@@ -19,14 +19,7 @@ func informersCommand() *cobra.Command {
 		Short: "Watch the kinds that the daemon watches, and print a line when all are synced",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-			if err != nil {
-				return err
-			}
-			config.ContentType = protobufType
-			config.AcceptContentTypes = protobufType + ",application/json"
-			config.QPS, config.Burst = 1000, 1000
-			clients, err := kubernetes.NewForConfig(config)
+			clients, err := connect(kubeconfig)
 			if err != nil {
 				return err
 			}
@@ -46,6 +39,18 @@ func informersCommand() *cobra.Command {
 	}
 	command.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of the kubeconfig")
 	return command
+}
+
+// connect returns clients that send and receive protobuf, and are not slowed down on this side.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType = protobufType
+	config.AcceptContentTypes = protobufType + ",application/json"
+	config.QPS, config.Burst = 1000, 1000
+	return kubernetes.NewForConfig(config)
 }
 
 func informersOf(factory informers.SharedInformerFactory) []cache.SharedIndexInformer {

@@ -1,7 +1,8 @@
-// Command scale has the two programs that `make scale` runs beside the daemon:
+// Command scale has the programs that `make scale` runs beside the daemon:
 //
 //	scale serve      a stand-in API server that serves a generated cluster from memory
 //	scale informers  the shared informers of client-go, as a peer of the daemon's watches
+//	scale churn      changes pods of a cluster at a set rate
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 
 func main() {
 	root := &cobra.Command{Use: "scale", SilenceUsage: true}
-	root.AddCommand(serveCommand(), informersCommand())
+	root.AddCommand(serveCommand(), informersCommand(), churnCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -25,6 +25,7 @@ class ScaleFigures:
     """The figures of one program; None where it has none. Informers make no decisions."""
 
     subject: str
+    server: str
     nodes: int
     pods: int
     ready_seconds: float
@@ -40,18 +41,21 @@ class ScaleFigures:
     eviction: float | None = None
 
 
-assert set(ROWS) == {field.name for field in fields(ScaleFigures)} - {"subject", "nodes", "pods"}
+assert set(ROWS) == {field.name for field in fields(ScaleFigures)} - {"subject", "server", "nodes", "pods"}
 
 
 def markdown(runs: Sequence[ScaleFigures]) -> str:
-    """Return one table for each size, with a column for each program."""
-    sizes = dict.fromkeys((run.nodes, run.pods) for run in runs)
-    return "\n\n".join(_table([run for run in runs if (run.nodes, run.pods) == size]) for size in sizes)
+    """Return one table for each server and size, with a column for each program."""
+    sizes = dict.fromkeys(map(_size, runs))
+    return "\n\n".join(_table([run for run in runs if _size(run) == size]) for size in sizes)
+
+
+def _size(run: ScaleFigures) -> str:
+    return f"{run.server}, {run.nodes:,} nodes, {run.pods:,} pods"
 
 
 def _table(runs: Sequence[ScaleFigures]) -> str:
-    head = f"{runs[0].nodes:,} nodes, {runs[0].pods:,} pods"
-    lines = [_line([head, *(run.subject for run in runs)]), _line(["---"] * (len(runs) + 1))]
+    lines = [_line([_size(runs[0]), *(run.subject for run in runs)]), _line(["---"] * (len(runs) + 1))]
     for name, (title, form) in ROWS.items():
         values = [getattr(run, name) for run in runs]
         if any(value is not None for value in values):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rescheduler.settings import PROTOBUF
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
-from tests.scale.server import StandIn, eventually
+from tests.scale.server import ApiServer, StandIn, eventually
 from tests.scale.subjects import SUBJECTS, Subject, daemon
 
 #: Flags of the run that drains a node: no provider, nothing that waits for a person.
@@ -34,7 +34,7 @@ class Phases:
     rate: int = 100
 
 
-def measure(name: str, server: StandIn, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
+def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
     """Start the program *name* of SUBJECTS, take it through all phases, and end it."""
     began = time.monotonic()  # noqa: TID251 - measured time
     with SUBJECTS[name](server.kubeconfig, folder) as subject:
@@ -52,6 +52,7 @@ def measure(name: str, server: StandIn, folder: Path, nodes: int, pods: int, pha
         plans = busy.rounds > 0
         return ScaleFigures(
             subject=name,
+            server=server.name,
             nodes=nodes,
             pods=pods,
             ready_seconds=ready_seconds,
@@ -81,7 +82,7 @@ def _cpu_of(subject: Subject, act: Callable[[], object]) -> float:
     return subject.process.cpu - before
 
 
-def _per_event(subject: Subject, server: StandIn, kind: str, phases: Phases, idle: float) -> float:
+def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases, idle: float) -> float:
     """Return the CPU seconds per event, without what the subject uses when nothing changes."""
     events, began = 0, time.monotonic()  # noqa: TID251 - measured time
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -21,9 +21,33 @@ from tests.scale.measured import MeasuredProcess
 START_SECONDS: Final = 600.0
 
 
+class ApiServer(Protocol):
+    """A server with a cluster whose pods can be changed."""
+
+    @property
+    def name(self) -> str:
+        """The name in the table."""
+        ...
+
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def churn(self, kind: str, rate: int, seconds: int, seed: int = 1) -> int:
+        """Change pods at *rate* events per second, and return the number of events.
+
+        *kind* is ``status`` (an annotation of running pods) or ``turnover`` (pods are replaced by others).
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class StandIn:
     """A running stand-in."""
+
+    name: ClassVar = "stand-in"
 
     kubeconfig: Path
     process: MeasuredProcess
@@ -34,7 +58,6 @@ class StandIn:
         return urlsplit(str(self.client.base_url)).port or 0
 
     def churn(self, kind: str, rate: int, seconds: int, seed: int = 1) -> int:
-        """Change pods at *rate* events per second, and return the number of events. *kind*: see devcluster/scale."""
         query = {"kind": kind, "rate": str(rate), "seconds": str(seconds), "seed": str(seed)}
         answer = self.client.post("/standin/churn", params=query, timeout=seconds * 10 + 60)
         return int(answer.raise_for_status().json()["events"])

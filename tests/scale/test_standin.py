@@ -43,7 +43,9 @@ def _places(snapshot: Snapshot) -> dict[str, str]:
 def _figures(subject: str, nodes: int, round_idle: float | None) -> ScaleFigures:
     """Return figures that grow with the cluster."""
     value = float(nodes)
-    return ScaleFigures(subject, nodes, 10 * nodes, value, value, value, value, value, value, value, round_idle)
+    return ScaleFigures(
+        subject, "stand-in", nodes, 10 * nodes, value, value, value, value, value, value, value, round_idle
+    )
 
 
 @ENCODINGS
