@@ -46,8 +46,8 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
         idle = _cpu_of(subject, lambda: _wait(subject, phases.idle)) / phases.idle
         quiet = subject.durations()
         with UnreadData(server.port) as unread:
-            status = _per_event(subject, server, "status", phases, idle)
-            turnover = _per_event(subject, server, "turnover", phases, idle)
+            status = _per_event(subject, server, "status", phases)
+            turnover = _per_event(subject, server, "turnover", phases)
         busy = subject.durations()
         plans = busy.rounds > 0
         return ScaleFigures(
@@ -82,16 +82,15 @@ def _cpu_of(subject: Subject, act: Callable[[], object]) -> float:
     return subject.process.cpu - before
 
 
-def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases, idle: float) -> float:
-    """Return the CPU seconds per event, without what the subject uses when nothing changes."""
-    events, began = 0, time.monotonic()  # noqa: TID251 - measured time
+def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -> float:
+    """Return the CPU seconds per event, with all that the subject does in that time."""
+    events = 0
 
     def act() -> None:
         nonlocal events
         events = server.churn(kind, phases.rate, phases.events)
 
-    used = _cpu_of(subject, act)
-    return max(0.0, used - idle * (time.monotonic() - began)) / events  # noqa: TID251
+    return _cpu_of(subject, act) / events
 
 
 def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path) -> ScaleFigures:
