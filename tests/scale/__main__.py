@@ -1,5 +1,6 @@
 """``make scale``: measure the daemon on large clusters, beside the informers of client-go, in one run."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,21 +35,28 @@ PODS_PER_NODE: Final = 30
     help="The stand-in serves from memory; kube-apiserver runs with etcd, and has no eviction row.",
 )
 @click.option("--growth", "grow", is_flag=True, help="Measure all sizes, and save the results.")
+@click.option("--settle", default=30, show_default=True, help="Seconds from ready to the first measurement.")
 @click.option("--idle", default=60, show_default=True, help="Seconds without changes.")
 @click.option("--events", default=30, show_default=True, help="Seconds of events of each kind.")
-def main(nodes: int, pods: int, server: str, grow: bool, idle: int, events: int) -> None:
+def main(nodes: int, pods: int, server: str, grow: bool, settle: int, idle: int, events: int) -> None:
     """Start each program on an API server with a large cluster, and measure it from outside."""
-    chosen = [("kube-apiserver", 1000, 30_000), *(("stand-in", size, size * PODS_PER_NODE) for size in SIZES)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes that were started end, too
+    growing = [*(("stand-in", size, size * PODS_PER_NODE) for size in SIZES), ("kube-apiserver", 1000, 30_000)]
+    phases, commit = Phases(settle, idle, events), _commit()
     runs: list[ScaleFigures] = []
-    for name, size, count in chosen if grow else [(server, nodes, pods)]:
+    for name, size, count in growing if grow else [(server, nodes, pods)]:
         with TemporaryDirectory() as folder:
-            runs += RUNS[name](Path(folder), size, count, Phases(idle=idle, events=events))
-        print(markdown(runs[-len(SUBJECTS) :]), file=sys.stderr, flush=True)  # noqa: T201
-    text = f"Commit {_commit()}.\n\n{markdown(runs)}\n"
-    print(text)  # noqa: T201
-    if grow:
-        keep(scale=text)
-        PICTURE.write_text(growth([run for run in runs if run.server == "stand-in"]), "utf-8")
+            runs += RUNS[name](Path(folder), size, count, phases)
+        print(markdown(runs[-len(SUBJECTS) :]), end="\n\n", flush=True)  # noqa: T201
+        if grow:
+            _save(runs, commit, phases)
+
+
+def _save(runs: list[ScaleFigures], commit: str, phases: Phases) -> None:
+    """Save the results so far: a run of all sizes takes an hour."""
+    how = f"{phases.settle} s to settle, {phases.idle} s without changes, {phases.events} s of events of each kind"
+    keep(scale=f"Commit {commit}, {how}.\n\n{markdown(runs)}\n")
+    PICTURE.write_text(growth([run for run in runs if run.server == "stand-in"]), "utf-8")
 
 
 def _on_standin(folder: Path, nodes: int, pods: int, phases: Phases) -> list[ScaleFigures]:

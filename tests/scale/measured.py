@@ -1,11 +1,11 @@
 """Processes that are measured from outside: by ``/proc`` and by the sockets of the kernel."""
 
+import contextlib
 import os
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
@@ -13,6 +13,13 @@ from tests.cluster.daemon import ROOT, environment
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS: Final = 60.0
+_SAMPLE_SECONDS: Final = 0.1
+
+#: In ``/proc/net/tcp``.
+_ESTABLISHED: Final = "01"
+
+#: Less than an event: messages of TLS stay unread in connections that are not in use.
+_EVENT_BYTES: Final = 512
 
 
 class MeasuredProcess:
@@ -65,20 +72,21 @@ class MeasuredProcess:
         return {name.rstrip(":"): int(kilobytes) / 1e3 for name, kilobytes, _ in fields}
 
 
-@dataclass
 class UnreadData:
-    """Measures how long data from a server port lies in the sockets of this machine's clients before it is read.
+    """Measures how long data from a server lies in the sockets of a process before the process reads it.
 
     *seconds* has an age for each sample: since when there is unread data, 0.0 if there is none.
     """
 
-    port: int
-    interval: float = 0.1
-    seconds: list[float] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
+    def __init__(self, process: MeasuredProcess, port: int) -> None:
+        """*port* is that of the server."""
+        self._process = process
+        self._port = port
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -88,18 +96,29 @@ class UnreadData:
 
     def _sample(self) -> None:
         since = None
-        while not self._ended.wait(self.interval):
+        while not self._ended.wait(_SAMPLE_SECONDS):
             now = time.monotonic()  # noqa: TID251 - measured time
             since = (since or now) if self._unread() else None
             self.seconds.append(now - since if since else 0.0)
 
     def _unread(self) -> bool:
-        """Return whether a socket that is connected to the port has data that its process has not read."""
+        """Return whether an open connection of the process to the server has unread data of at least one event."""
+        own = self._sockets()
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            remote, queues = line.split()[2], line.split()[4]
-            if int(remote.partition(":")[2], 16) == self.port and int(queues.partition(":")[2], 16):
+            _, _, remote, state, queues, _, _, _, _, inode, *_ = line.split()
+            ours = int(remote.partition(":")[2], 16) == self._port and state == _ESTABLISHED and inode in own
+            if ours and int(queues.partition(":")[2], 16) >= _EVENT_BYTES:
                 return True
         return False
+
+    def _sockets(self) -> set[str]:
+        """Return the inodes of the sockets of the process."""
+        inodes = set()
+        for descriptor in Path(f"/proc/{self._process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                if (name := str(descriptor.readlink())).startswith("socket:["):
+                    inodes.add(name[len("socket:[") : -1])
+        return inodes
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -45,7 +45,7 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
         start = subject.durations()
         idle = _cpu_of(subject, lambda: _wait(subject, phases.idle)) / phases.idle
         quiet = subject.durations()
-        with UnreadData(server.port) as unread:
+        with UnreadData(process, server.port) as unread:
             status = _per_event(subject, server, "status", phases)
             turnover = _per_event(subject, server, "turnover", phases)
         busy = subject.durations()
