@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import OwnerReference, Pod
+from predicates.objects import Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
@@ -153,17 +153,6 @@ class ClusterView(WatchedNodes):
     def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
-
-    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
-        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
-
-        They may be other ReplicaSets of the same Deployment.
-        """
-        return frozenset(
-            (pod.namespace, pod.owner)
-            for pod in self._state.snapshot().pods.values()
-            if pod.namespace in namespaces and pod.owner is not None and pod.owner.kind == "ReplicaSet"
-        )
 
     def lag(self, fresh: Fresh, node: str) -> str:
         """Return what the watched state lacks compared with the consistent read *fresh*, or ""."""

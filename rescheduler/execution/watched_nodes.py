@@ -1,9 +1,13 @@
-"""The nodes of the watched cluster. What is derived from all of them is computed once per change of the cluster."""
+"""The nodes of the watched cluster. What is derived from all of them is computed once per change.
+
+Edits of pods (annotations and status) are no such change, because nothing here depends on them. The only annotation
+that is read here, that of mirror pods, cannot be changed.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.draining.intent import Intent, is_marked
 from rescheduler.execution.circumstances import intents
@@ -16,17 +20,17 @@ _T = TypeVar("_T")
 
 
 class OncePerChange(Generic[_T]):
-    """A value that is computed from a snapshot, again only after the snapshot has changed."""
+    """A value that is computed from a snapshot, again only after a change of nodes or of the pods placed on them."""
 
     def __init__(self, compute: Callable[[Snapshot], _T]) -> None:
         self._compute = compute
-        self._known: tuple[Snapshot, int, _T] | None = None
+        self._known: tuple[Snapshot, object, _T] | None = None
 
     def of(self, snapshot: Snapshot) -> _T:
         """Return the value for the current *snapshot*."""
-        known = self._known
-        if known is None or known[0] is not snapshot or known[1] != snapshot.changes:
-            known = self._known = snapshot, snapshot.changes, self._compute(snapshot)
+        known, version = self._known, (snapshot.revision, snapshot.unplaced)
+        if known is None or known[0] is not snapshot or known[1] != version:
+            known = self._known = snapshot, version, self._compute(snapshot)
         return known[2]
 
 
@@ -42,13 +46,16 @@ class WatchedNodes:
         )
         self._intents = OncePerChange(lambda snapshot: intents(snapshot.nodes))
         self._infos = OncePerChange(lambda snapshot: node_infos(snapshot, policy))
+        self._spot = OncePerChange(lambda snapshot: [info.node for info in self._infos.of(snapshot).spot.values()])
         self._findings = OncePerChange(lambda snapshot: label_findings(snapshot, policy, self._infos.of(snapshot)))
+        self._owned = OncePerChange(_keys_by_owner)
+        self._siblings = OncePerChange(_replica_sets)
         self._facts = OncePerChange[dict[str, NodeFacts]](lambda _: {})
 
     @property
-    def changes(self) -> int:
-        """A number that grows with each change of the watched cluster."""
-        return self._state.snapshot().changes
+    def revision(self) -> int:
+        """A number that grows with each change of nodes or of the pods placed on them."""
+        return self._state.snapshot().revision
 
     def node(self, name: str) -> Node | None:
         table = self._state.snapshot().nodes
@@ -74,6 +81,20 @@ class WatchedNodes:
     def pods_of(self, node: str) -> Collection[Pod]:
         """Return the pods on *node* that have not finished."""
         return self._state.snapshot().pods_on[node].values()
+
+    def owned_by(self, uids: Iterable[str]) -> list[Pod]:
+        """Return the pods whose controllers have these UIDs."""
+        snapshot = self._state.snapshot()
+        owned = self._owned.of(snapshot)
+        return [snapshot.pods[key] for uid in uids for key in owned.get(uid, ())]
+
+    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
+        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
+
+        They may be other ReplicaSets of the same Deployment.
+        """
+        known = self._siblings.of(self._state.snapshot())
+        return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
 
     def facts(self, name: str) -> NodeFacts | None:
         """Return what the price of the node *name* depends on, or None if it does not exist."""
@@ -103,6 +124,10 @@ class WatchedNodes:
         """Return the on-demand and the spot nodes, as the same object while nothing changes."""
         return self._infos.of(self._state.snapshot())
 
+    def spot_nodes(self) -> list[Node]:
+        """Return the spot nodes, as the same object while nothing changes."""
+        return self._spot.of(self._state.snapshot())
+
     def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
         """Return the maps of *infos*, keyed by the label as in the flag."""
         return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
@@ -110,3 +135,21 @@ class WatchedNodes:
     def label_findings(self) -> LabelFindings:
         """Return what is unusual about the labels of the flags."""
         return self._findings.of(self._state.snapshot())
+
+
+def _keys_by_owner(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the keys of the pods by the UID of their controller."""
+    keys: dict[str, list[str]] = {}
+    for key, pod in snapshot.pods.items():
+        if pod.owner is not None:
+            keys.setdefault(pod.owner.uid, []).append(key)
+    return keys
+
+
+def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:
+    """Return namespace and ReplicaSet of all pods that have one, by namespace."""
+    known: dict[str, set[tuple[str, OwnerReference]]] = {}
+    for pod in snapshot.pods.values():
+        if pod.owner is not None and pod.owner.kind == "ReplicaSet":
+            known.setdefault(pod.namespace, set()).add((pod.namespace, pod.owner))
+    return known

@@ -40,7 +40,7 @@ class ClusterObservation:
         self._history.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
         infos = self._view.node_infos()
-        settled_at = self._spot_watch.look([info.node for info in infos.spot.values()], now)
+        settled_at = self._spot_watch.look(self._view.spot_nodes(), now)
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
         self._report(_observed(now, self._pod_counts(infos), frozenset(nodes), cooling, labels))

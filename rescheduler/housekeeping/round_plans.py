@@ -47,7 +47,7 @@ class RoundPlans:
         self._clock = clock
         self._report = report
         self._judged_at: float | None = None  # when all nodes were last planned
-        self._last: tuple[int, Planned] | None = None  # and the number of changes of the cluster
+        self._last: tuple[int, Planned] | None = None  # and the revision of the nodes
 
     def forget(self) -> None:
         """Plan all nodes in the next survey, because another replica leads now."""
@@ -107,11 +107,11 @@ class RoundPlans:
             return self._is_offered(before.get(name))
 
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=is_offered)
-        seconds, changes = self._clock.monotonic() - started, self._view.changes
-        if self._last is not None and self._last[0] == changes and self._last[1].planning is planning:
+        seconds, revision = self._clock.monotonic() - started, self._view.revision
+        if self._last is not None and self._last[0] == revision and self._last[1].planning is planning:
             return replace(self._last[1], at=self._clock.now(), seconds=seconds)
         planned = self._with_nodes(planning, before, seconds)
-        self._last = changes, planned
+        self._last = revision, planned
         return planned
 
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:

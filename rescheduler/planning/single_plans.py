@@ -106,7 +106,7 @@ class SinglePlans:
         judged = [self._complete.of(node, shared, judge) for node in shared.groups.on_demand]
         effort = shared.forecaster.ahead()
         planning = shared.planning([_shown(each, shared, effort) for each in judged])
-        return _kept_planning(planning, shared, judged)
+        return _kept_planning(_same(planning, self._each), shared, judged)
 
     def _search_first(self, shared: PlanningRound, take_empty: TakeEmpty) -> tuple[Planning, _KeptPlanning | None]:
         """Return the planning, and the same to be kept unless a later round would find more."""
@@ -127,7 +127,7 @@ class SinglePlans:
                 if answers[node]:
                     break
         self._checks.end_round(effort)
-        planning = shared.planning(each.verdict for each in judged)
+        planning = _same(shared.planning(each.verdict for each in judged), self._first)
         final = all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged, answers) if final else None
 
@@ -138,6 +138,11 @@ class SinglePlans:
             return verdict, True
         final = not effort.exhausted and not self._checks.knows(node)
         return self._checks.within_effort(verdict, shared.forecaster, effort), final
+
+
+def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
+    """Return the last planning if it equals *planning*, so that others can recognize it."""
+    return last.planning if last is not None and last.planning == planning else planning
 
 
 def _is_empty(plan: Plan) -> bool:

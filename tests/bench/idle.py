@@ -56,7 +56,7 @@ class _TickClock(SystemClock):
         return START + timedelta(seconds=self._ticks.passed)
 
     def monotonic(self) -> float:
-        return self._ticks.passed
+        return self._ticks.passed + super().monotonic()
 
 
 class Daemon(LoopWorld):
@@ -66,7 +66,8 @@ class Daemon(LoopWorld):
         ticks = _Ticks()
         super().__init__(ticks, ())
         self.cluster = cluster
-        self.clock, self.begun = _TickClock(ticks), 0.0  # type: ignore[assignment]
+        self.clock = _TickClock(ticks)  # type: ignore[assignment]
+        self.begun = self.clock.monotonic()
         self.registry, self.status = CollectorRegistry(), Status()
         kube_events = KubeEvents(lambda *_, **__: None)
         self._listeners = tee(Logs(), Metrics(self.registry), self.status, kube_events)
