@@ -100,7 +100,9 @@ class Snapshot(TrialState):
     def _changed(self, kind: str, *objects: Object) -> None:
         self.versions[kind] += 1
         self.changes += 1
-        nodes = [] if kind in _UNFILTERED else [affected_node(obj) for obj in objects]
+        if kind in _UNFILTERED:
+            return
+        nodes = [affected_node(obj) for obj in objects]
         if None in nodes:
             self.invalidate()
         else:

@@ -36,8 +36,9 @@ def application(
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         ready = exposition.cached(accept)
-        body, content_type = ready or await to_thread.run_sync(exposition.current, accept, limiter=turns)
-        return Response(body, media_type=content_type)
+        if ready is None:
+            ready = await to_thread.run_sync(exposition.current, accept, limiter=turns)
+        return Response(ready[0], media_type=ready[1])
 
     async def healthz(_: Request) -> Response:
         silence = health.silence()

@@ -1,7 +1,8 @@
 """What the verdicts on all nodes depend on, as one value: while it is equal, verdicts can be reused.
 
-A verdict also depends on facts of its own node: edits of its pods (annotations and status), its cooldown and vetoes,
-and instants that come. :class:`~rescheduler.planning.kept_verdicts.KeptVerdicts` checks these node by node.
+A verdict also depends on facts of its own node: edits of its pods (annotations and status), the budgets that select
+them, its cooldown and vetoes, and instants that come. They are checked node by node, in
+:mod:`rescheduler.planning.kept_verdicts`.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Final
 
 from predicates.snapshot import Snapshot
 from predicates.unreadable import Unreadable
+from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.policy import Circumstances
 
 #: In place of the time in circumstances that are compared.
@@ -24,18 +26,20 @@ class Ground:
     revision: int
     unplaced: int
     generation: int
-    versions: Mapping[str, int]
+    versions: Mapping[str, int]  #: without PodDisruptionBudgets
+    selection: object  #: changes with the selectors of PodDisruptionBudgets
     unreadable: tuple[Unreadable, ...]
     circumstances: Circumstances  #: without the time, cooldowns and vetoes
 
 
-def common_ground(snapshot: Snapshot, circumstances: Circumstances) -> Ground:
-    """Return the ground of the current *snapshot*. Edits of pods do not change it."""
+def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
+    """Return the ground of the current *snapshot*. Edits of pods and the status of budgets do not change it."""
     return Ground(
         revision=snapshot.revision,
         unplaced=snapshot.unplaced,
         generation=snapshot.generation,
-        versions=dict(snapshot.versions),
+        versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
+        selection=budgets.selection,
         unreadable=snapshot.unreadable,
         circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
     )

@@ -17,7 +17,7 @@ from rescheduler.planning.drainability import Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
 from rescheduler.planning.forecast_checks import shown
-from rescheduler.planning.ground import Ground, common_ground
+from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
@@ -195,13 +195,16 @@ class Planner:
 
     def _round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the shared inputs for these *circumstances*. They are reused while their ground is the same."""
-        snapshot, ground, shared = self._snapshot, common_ground(self._snapshot, circumstances), self._last
+        snapshot, shared = self._snapshot, self._last
+        if self._budgets.built_from != Budgets.version(snapshot):
+            self._budgets = self._budgets.renewed(snapshot)
+        ground = common_ground(snapshot, self._budgets, circumstances)
         if shared is None or shared.ground != ground:
-            shared = self._new_round(ground, circumstances)
+            shared = new_round(snapshot, self._policy, self._filters, self._budgets, ground, circumstances)
         elif shared.circumstances is not circumstances:
             shared = shared.at(circumstances)
         if shared.changes != snapshot.changes:
-            shared = shared.after_edits()
+            shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
 
@@ -210,8 +213,3 @@ class Planner:
         shared = self._round(circumstances)
         context = replace(shared.context, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
         return replace(shared, context=context)
-
-    def _new_round(self, ground: Ground, circumstances: Circumstances) -> PlanningRound:
-        if self._budgets.built_from != Budgets.version(self._snapshot):
-            self._budgets = Budgets(self._snapshot)
-        return new_round(self._snapshot, self._policy, self._filters, self._budgets, ground, circumstances)

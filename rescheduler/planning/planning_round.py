@@ -63,11 +63,11 @@ class PlanningRound:
         context = replace(self.context, now=circumstances.now, deadlines=circumstances.deadlines)
         return replace(self, circumstances=circumstances, context=context)
 
-    def after_edits(self) -> "PlanningRound":
-        """Return the inputs after pods were edited, which does not change the ground."""
+    def after_changes(self, budgets: Budgets) -> "PlanningRound":
+        """Return the inputs after changes of pods and *budgets* that do not change the ground."""
         counted = minimum(self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances)
-        steps = Steps(self.snapshot, self.budgets, self.policy)
-        return replace(self, changes=self.snapshot.changes, minimum=counted, steps=steps)
+        steps = Steps(self.snapshot, budgets, self.policy)
+        return replace(self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps)
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return *verdicts* with the numbers of nodes."""

@@ -167,6 +167,6 @@ def _kept_planning(
         ground=shared.ground,
         changes=shared.changes,
         circumstances=timeless(shared.circumstances),
-        until=min((each.until for each in judged if each.until is not None), default=None),
+        until=min((each.inputs.until for each in judged if each.inputs.until is not None), default=None),
         answers=answers,
     )

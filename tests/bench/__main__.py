@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, pages, planning, plugins, proxying, reading, starting, topology
+from tests.bench import freed, idle, pages, planning, plugins, proxying, reading, starting, topology
 from tests.bench.result import Result, markdown
 
 KEPT: Final = Path(__file__).with_name("results.md")
@@ -19,6 +19,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
+    "idle": idle.run,
 }
 
 

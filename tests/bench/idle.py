@@ -136,9 +136,10 @@ def _row(what: str, ours: float, first: float, at_most: float, aim: float) -> Re
 
 
 def _edit(cluster: Snapshot, number: int) -> None:
-    """Change the status of some pods: they were Ready again after a restart of a container."""
+    """Change the status of some pods, as the restart of a container does: half of them are not Ready any more."""
     since = f"{START + timedelta(seconds=number):%Y-%m-%dT%H:%M:%SZ}"
     pods = list(cluster.pods.values())
     for at in range(CHANGED):
         pod: Pod = pods[(number * CHANGED + at * 29) % len(pods)]
-        cluster.upsert("Pod", msgspec.structs.replace(pod, ready_since=since))
+        ready = {"ready": at % 2 == 0, "ready_since": since if at % 2 == 0 else None}
+        cluster.upsert("Pod", msgspec.structs.replace(pod, **ready))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.planning import single_plans
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.verdicts import examine
 from tests.planning.builders import ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
     ON_DEMAND_NODES,
@@ -93,20 +93,20 @@ class Judged:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._nodes: list[str] = []
-        examine = single_plans.examine
 
         def counted(node: str, *args: Any) -> Any:
             self._nodes.append(node)
             return examine(node, *args)
 
-        monkeypatch.setattr(single_plans, "examine", counted)
+        monkeypatch.setattr("rescheduler.planning.single_plans.examine", counted)
 
     def take(self) -> list[str]:
         nodes, self._nodes = self._nodes, []
         return nodes
 
 
-SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
+SAFE, UNSAFE = ({"cluster-autoscaler.kubernetes.io/safe-to-evict": value} for value in ("true", "false"))
 THREE = (pod("web-1", "od-1"), pod("db-1", "od-2"), pod("db-2", "od-3"), pod("db-3", "spot-1"))
 
 
@@ -119,13 +119,23 @@ AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
         Circumstances(at(10)),
         [],
     ),
-    "a pod gets an annotation": (
-        lambda cluster: cluster.put(pod("web-1", "od-1", annotations=SAFE)),
+    "a pod gets an annotation that forbids its eviction": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", annotations=UNSAFE)),
         Circumstances(at(10)),
         ["od-1"],
     ),
+    "a pod gets an annotation that changes nothing": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", annotations=SAFE)),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pod is not Ready": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", status=UNREADY)),
+        Circumstances(at(10)),
+        [],
+    ),
     "a pod on a spot node gets an annotation": (
-        lambda cluster: cluster.put(pod("db-3", "spot-1", annotations=SAFE)),
+        lambda cluster: cluster.put(pod("db-3", "spot-1", annotations=UNSAFE)),
         Circumstances(at(10)),
         [],
     ),
@@ -140,10 +150,20 @@ AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
         Circumstances(at(10)),
         list(ON_DEMAND_NODES),
     ),
-    "a budget changes": (
-        lambda cluster: cluster.put(budget("db", "db", allowed=1)),
+    "a budget is created": (
+        lambda cluster: cluster.put(budget("web", "web", allowed=1)),
         Circumstances(at(10)),
         list(ON_DEMAND_NODES),
+    ),
+    "the status of a budget changes": (
+        lambda cluster: cluster.put(budget("db", "db", allowed=0)),
+        Circumstances(at(10)),
+        ["od-2", "od-3"],
+    ),
+    "the status of a budget without pods on on-demand nodes changes": (
+        lambda cluster: cluster.put(budget("other", "other", allowed=0)),
+        Circumstances(at(10)),
+        [],
     ),
     "a pending pod appears": (
         lambda cluster: cluster.put(pod("new-1")),
@@ -157,7 +177,7 @@ AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
 def test_only_nodes_near_a_change_are_judged_again(
     change: Change, later: Circumstances, again: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = cluster_of(*THREE)
+    cluster = cluster_of(*THREE, budget("db", "db", allowed=1), budget("other", "other", allowed=1))
     planner, judged = Planner(cluster.snapshot, Policy()), Judged(monkeypatch)
     planner.plan_each(Circumstances(at(0)))
     assert sorted(judged.take()) == list(ON_DEMAND_NODES)
@@ -211,7 +231,7 @@ def test_estimates_of_steps_follow_the_pods_of_the_budget() -> None:
         pod(f"web-{number}", "od-1", created=stamp(-400), status=_ready(-390), terminationGracePeriodSeconds=30)
         for number in range(2)
     ]
-    slow = {"created": stamp(-400), "terminationGracePeriodSeconds": 30}
+    slow: dict[str, Any] = {"created": stamp(-400), "terminationGracePeriodSeconds": 30}
     cluster = cluster_of(*pods, pod("web-9", "spot-1", status=_ready(-390), **slow), budget("web", "web", allowed=1))
     policy = Policy(budgets_in_steps=True, pod_eviction_timeout=120)
     planner = Planner(cluster.snapshot, policy)
