@@ -83,7 +83,7 @@ class Snapshot(TrialState):
         class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}
-        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used}
+        self._drop_effects(used, self.pods.values())
         self._vectors.clear()
         self.generation += 1
         self.invalidate()
@@ -113,14 +113,15 @@ class Snapshot(TrialState):
         if pod.finished:
             self._drop_pod(key)
             return
-        same_place = before is not None and (before.node_name, before.cls, before.load) == (
+        same_place = before is not None and (before.node_name, before.cls, before.added_labels, before.load) == (
             pod.node_name,
             pod.cls,
+            pod.added_labels,
             pod.load,
         )
         if before is not None and not same_place:
             self._drop_pod(key)
-        self._effects_of(pod.cls)
+        self._effects_of(pod.cls, pod.added_labels)
         self.pods[key] = self.pods_on[pod.node_name][key] = pod
         if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
             self._account(pod, row, +1)
@@ -131,7 +132,7 @@ class Snapshot(TrialState):
         for key, pod in pods.items():
             if pod.finished:
                 continue
-            effects = self._effects_of(pod.cls)
+            effects = self._effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := self.nodes.row.get(pod.node_name)) is None:
                 continue
