@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from predicates.bound_labels import LabelPairs, as_bound
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Pod, PodClass
@@ -104,6 +106,10 @@ class PlacementState:
         It adds none while no pod has such labels: then the feature is disabled, as before Kubernetes 1.35.
         """
         return self.nodes.bound_labels[row] if self._bound_effects else ()
+
+    def bound_to(self, pod: Pod, node: str) -> Pod:
+        """Return *pod* as it would be bound to the existing *node*, or to no node if *node* is ""."""
+        return replace(pod, node_name=node, added_labels=self.labels_added_on(self.nodes.row[node]) if node else ())
 
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
         """Notify *watchers* of the pods of the class that are placed."""

@@ -111,8 +111,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
 
 def _moved(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
     """Return *pod* as it is created again and bound to *node*, or to no node if *node* is ""."""
-    added = snapshot.labels_added_on(snapshot.nodes.row[node]) if node else ()
-    return replace(pod, node_name=node, added_labels=added, load=pod.cls.requests)
+    return replace(snapshot.bound_to(pod, node), load=pod.cls.requests)
 
 
 def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
