@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rescheduler.planning.forecast import PLAYS, Forecaster, objection, with_forecast
+from rescheduler.planning.forecast import PLAYS, Forecast, Forecaster, objection, with_forecast
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Verdict
 from rescheduler.planning.packing import Effort
 from rescheduler.planning.policy import Policy
@@ -30,7 +30,13 @@ class ForecastChecks:
 
     def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
         """Return *plan* with its forecast, or the rejection that follows from it."""
-        forecast = forecaster.forecast(plan)
+        return self._checked(plan, self._forecast(plan, forecaster))
+
+    def _forecast(self, plan: Plan, forecaster: Forecaster) -> Forecast:
+        """Return the forecast of *plan*. It ends when an objection is certain."""
+        return forecaster.forecast(plan, until_stuck=not self._policy.allow_fragile_plans)
+
+    def _checked(self, plan: Plan, forecast: Forecast) -> Verdict:
         blocker = objection(
             plan,
             forecast,
@@ -45,8 +51,9 @@ class ForecastChecks:
             return known
         if effort.exhausted:
             return Rejected(plan.node, (Blocker(Reason.TIMEOUT, _NO_FORECAST),))
-        effort.spend(PLAYS * len(plan.placements))
-        verdict = self.check(plan, forecaster)
+        forecast = self._forecast(plan, forecaster)
+        effort.spend(forecast.plays * len(plan.placements))
+        verdict = self._checked(plan, forecast)
         if isinstance(verdict, Rejected):
             self._rejections[plan.node] = verdict
         return verdict

@@ -103,11 +103,9 @@ class Search:
         self._reset()
         remaining = self._new_remaining()
         victims: list[SelectedNode] = []
+        counted = 0
         for candidate in order:
-            if candidate.counts and _counted(victims) >= self._most:
-                continue
-            tentative = remaining.copy()
-            if tentative.reserve(candidate.movers):
+            if (candidate.counts and counted >= self._most) or remaining.lacking(candidate.movers):
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
@@ -115,7 +113,8 @@ class Search:
                 self._refill(candidate, mark)
                 continue
             self._trial.keep()
-            remaining = tentative
+            remaining.reserve(candidate.movers)
+            counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
         return tuple(victims)
 
