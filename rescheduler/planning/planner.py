@@ -185,22 +185,31 @@ class Planner:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             candidates = [node.candidate for node in examined.values() if could_go(node, start)]
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
-            planning = shared.planning(self._place_victims(search.run(), examined, start))
+            ahead = shared.forecaster.ahead()
+            victims = search.run(keep_placed=ahead.exhausted)
+            placed = search.is_placed(victims)
+            planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
         )
 
-    def _place_victims(self, victims: Selection, examined: dict[str, Examined], attempt: Attempt) -> list[Verdict]:
-        """Place the pods of all *victims*, then compute why every other node is rejected."""
+    def _place_victims(
+        self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
+    ) -> list[Verdict]:
+        """Place the pods of all *victims*, unless they are *placed*, then compute why every other node is rejected.
+
+        *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
+        """
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
-        effort = shared.forecaster.ahead()
         for victim in victims:
             candidate = victim.candidate
             attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
+            if placed:
+                continue
             empty(trial, candidate.row, candidate.movers)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)
