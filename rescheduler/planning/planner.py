@@ -18,6 +18,7 @@ from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
 from rescheduler.planning.forecast_checks import ForecastChecks, shown
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
@@ -66,26 +67,32 @@ class Planner:
         return shared.planning(shown(verdict, shared.forecaster, effort) for verdict in verdicts)
 
     def first_plan(
-        self, circumstances: Circumstances, *, take_empty: Callable[[str], bool] = lambda _: False
+        self,
+        circumstances: Circumstances,
+        *,
+        take_empty: Callable[[str], bool] = lambda _: False,
+        seconds_left: SecondsLeft = unlimited,
     ) -> Planning:
         """Return verdicts in drain order up to the first node that can be drained and whose plan passes the forecast.
 
         A plan is rejected if pods are unschedulable in its simulation, or if most pods would return to nodes
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
+
+        *seconds_left* limits the forecasts in addition to the planning time-out, which assumes a speed of the machine.
         """
         shared = self._round(circumstances)
         verdicts: list[Verdict] = []
-        effort = shared.forecaster.effort(self._policy.planning_timeout)
+        allowance = self._checks.allowance(shared.forecaster, seconds_left)
         for name in shared.groups.on_demand:
             verdict = self._verdict(name, shared, first_obstacles)
             if isinstance(verdict, Plan) and verdict.placements:
-                verdict = self._checks.within_effort(verdict, shared.forecaster, effort)
+                verdict = self._checks.within(allowance, verdict, shared.forecaster)
             empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
             verdicts.append(verdict)
             if isinstance(verdict, Plan) and (not empty or take_empty(name)):
                 break
-        self._checks.end_round(effort)
+        self._checks.end_round(allowance)
         return shared.planning(verdicts)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
