@@ -24,6 +24,10 @@ _EXHAUSTIVE_LIMIT: Final = 16
 #: How many placements are tried for each subset: in the first pass, and in a second one if a better result may exist.
 _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
+#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, single rows are evaluated again
+#: for each pod, and each time it is done, the results of all classes are updated.
+_KEEP_AFTER: Final = 40
+
 #: At most this many pods are repacked together.
 _REPACK_LIMIT: Final = 400
 
@@ -121,10 +125,12 @@ class Search:
             if (placed := place(candidate.movers)) is None:
                 self._refill(candidate, mark)
                 continue
-            self._trial.keep()
+            if len(self._room.snapshot.touched) >= _KEEP_AFTER:
+                self._trial.keep()
             remaining.reserve(candidate.movers)
             counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
+        self._trial.keep()
         self._placed = tuple(victims)
         return self._placed
 
