@@ -102,7 +102,7 @@ def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
-    """End the drain, because there are no marks to remove; at the deadline also with an eviction in flight."""
+    """End the drain, because there are no marks to remove; at the deadline even with an eviction in flight."""
     drain = replace(drain, released=True)
     return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 

@@ -116,7 +116,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class KeptByGuards:
-    """Nodes are not drained that k8s-spot-rescheduler would drain. Reported once after the start."""
+    """Some nodes are not drained although k8s-spot-rescheduler would drain them. Reported once after the start."""
 
     nodes: Mapping[str, int]  #: number of nodes by reason code of the guard
     complete: bool = True  #: False: there may be more

@@ -68,7 +68,7 @@ class KubeEvents:
                 where = ", ".join(f"{placement.pod} → {placement.node}" for placement in plan.placements)
                 self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._words.planned}: {where}")
             case Tainted(node):
-                self._record(node, RESCHEDULER, "marked the node as draining, it accepts no more pods")
+                self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
                 self._eviction(event)
             case MachineOrdered(node, provider, group):

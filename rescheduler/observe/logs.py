@@ -226,7 +226,7 @@ def _of_node(event: NodeEvent) -> None:
         case DrainStarted(node):
             _log(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
-            _log(logging.INFO, "tainted, it accepts no more pods", node=node)
+            _log(logging.INFO, "tainted: it accepts no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
         case MachineOrdered() | MachineAnswered() | MachineGone() | RemovalPostponed():

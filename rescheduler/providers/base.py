@@ -70,7 +70,7 @@ class GroupFlags:
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """A caller's knowledge of a Node; providers match it by provider ID, own label, address, then name."""
+    """What a caller knows about a Node; providers match it by provider ID, own label, address, then name."""
 
     name: str
     provider_id: str = ""  #: spec.providerID
@@ -136,7 +136,7 @@ class InstanceError:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine; `id` is its Node's `spec.providerID`, if known also before the node joins."""
+    """A machine; `id` is its Node's `spec.providerID`, set before the node joins if it is known."""
 
     id: str
     state: InstanceState

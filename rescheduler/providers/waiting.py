@@ -37,7 +37,7 @@ class PolledSystem:
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time, so that each is decided on the result of the one before."""
+        """Allow one change at a time, so that each is based on the result of the one before."""
         if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
             raise DeadlineExceeded(f"{self._name}: another change is in progress")
         try:

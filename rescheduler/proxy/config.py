@@ -79,7 +79,7 @@ class BackendSection(Section, frozen=True, kw_only=True):
     auth: BackendAuth = BackendAuth()
     api: Literal["v5", "multipool"] = "v5"
     settle_time: GoDuration = GoDuration(300)  #: how long a termination without a response may take effect
-    poll_interval: GoDuration = GoDuration(2)  #: between two looks while a machine is being terminated
+    poll_interval: GoDuration = GoDuration(2)  #: between two polls while a machine is being terminated
 
 
 class DrainSection(Section, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
     api_server: ApiServerSection = ApiServerSection()
     backend: BackendSection = BackendSection()
     drain: DrainSection = DrainSection()
-    min_size: int = 0  #: machines that the pool keeps, whatever clients request
+    min_size: int = 0  #: machines that the pool keeps, regardless of what clients request
 
     @property
     def backend_url(self) -> str:
@@ -260,7 +260,7 @@ def _recased(document: Any, shape: Any, where: str) -> Any:
         if value is None and field.type is not GoDuration:
             continue
         if name in merged:
-            log.warning("%s: the key %r is there more than once; the last value counts", where, name)
+            log.warning("%s: the key %r occurs more than once; the last value counts", where, name)
         read = _recased(value, _struct_of(field.type), where)
         before = merged.get(name)
         merged[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read

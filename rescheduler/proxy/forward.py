@@ -29,8 +29,8 @@ _HOP_BY_HOP: Final = frozenset(
 )
 #: Set by us for the backend: its own Host, and no Expect, because our server has already answered with 100.
 _OURS: Final = frozenset({b"host", b"expect"})
-#: Some servers let such a header override the method or path: one of the first words, with only words of the second
-#: beside it. Gateways write other characters of a header name as underscores or dashes.
+#: Some servers let certain headers override the method or path. Their names contain one of these words, and otherwise
+#: only words of _QUALIFIERS. Gateways write other characters of a header name as underscores or dashes.
 _TARGETS: Final = frozenset(b"method verb path prefix uri url".split())
 _QUALIFIERS: Final = frozenset(
     b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"

@@ -78,7 +78,7 @@ class NodeOperations(Protocol):
         ...
 
     def owed(self) -> str:
-        """Return why no drain may start: pods of failed drains do not run yet; "" if none are owed."""
+        """Return why no drain may start: replacement pods of failed drains do not run yet. "" if none are owed."""
         ...
 
     def refs(self) -> Sequence[NodeRef]:
@@ -124,7 +124,7 @@ class RemovalProgress:
     def drain_all(
         self, plans: Sequence[Plan], nodes: NodeOperations, way: Way, late: Callable[[], bool]
     ) -> list[VictimOutcome]:
-        """Drain the plans' nodes, after tainting all of them; none is started when it is *late* or pods are owed.
+        """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
 
         Terminations are awaited together after the last drain: the pool may show each of them only after its next
         refresh.
@@ -177,7 +177,7 @@ class RemovalProgress:
             self.failed(_STATUS.get(failure.why, 500), f"node {node}: {failure.why}: {failure.detail}{pods}")
             return VictimOutcome.STAYS if failure.why in _OF_THE_NODE else VictimOutcome.BROKEN
         if drain.removed_by:
-            self.failed(500, f"node {node}: {drain.removed_by}: its machine was not ordered away")
+            self.failed(500, f"node {node}: {drain.removed_by}: the termination of its machine was not requested")
             return VictimOutcome.BROKEN
         if drain.handed_over:
             self.going(node)

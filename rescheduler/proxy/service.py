@@ -206,9 +206,9 @@ class ProxyService:
         return DrainContext(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
-        """Whether we started the drain with that *ending*; drains without one belong to the first ending.
+        """Return whether a drainer with this *ending* handles the drain that *written* describes.
 
-        So do drains of a proxy that is gone, or that served another pool.
+        Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
         """
         if written.holder != self.holder:
             lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())

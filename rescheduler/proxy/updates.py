@@ -34,7 +34,7 @@ class PoolUpdates:
         self._stop = stop or pool.closed
 
     def set_size(self, desired: int) -> str:
-        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool younger than the call.
+        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool from after the call.
 
         The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
         launches machines, it would later find a surplus and terminate a machine of its own choice.

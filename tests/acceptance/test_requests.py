@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 LAST_LOOK = dt.timedelta(seconds=4)
 REASON = 'it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: escaped for JSON
-NO_NODE = "the request would remove a machine that this proxy knows no node of"
+NO_NODE = "the request would remove a machine whose node this proxy does not know"
 
 
 @pytest.fixture(autouse=True)

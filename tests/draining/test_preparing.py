@@ -198,7 +198,7 @@ class TestReadingControllers:
             (33, answer, (Release(),)),
         ]
         drain = play(machine.start(PLAN, LIMITS), story)
-        assert drain.failure == Failure(Why.API_ERROR, f"the answer lacks {missing}")
+        assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
     def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
         """For an unknown kind, its pods on all nodes are the desired number."""

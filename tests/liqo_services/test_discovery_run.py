@@ -52,11 +52,11 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
         for name in ("clusters", "unreadable_secrets", "expired_total")
     }
     assert values == {"clusters": 1, "unreadable_secrets": 1, "expired_total": 2}
-    silent = "its agent did not renew its update in time, which is deleted"
+    silent = "its agent did not renew its update in time; the update is deleted"
     assert [record.getMessage() for record in caplog.records] == [
         f"cluster milan: {silent}",
         f"cluster turin: {silent}",
-        "SIGTERM: stopping after running calls are answered",
+        "SIGTERM: stopping after the calls in progress",
     ]
     store.close()
 

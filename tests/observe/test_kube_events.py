@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         PauseChanged(LEASE, ""),
         [(LEASE, "DrainsResumed", "drains are no longer paused", False)],
     ),
-    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
+    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining: it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
         [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],

@@ -90,7 +90,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
-    "the taint": (Tainted(OD), 2, ["INFO tainted, it accepts no more pods node=od-1"]),
+    "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
         3,

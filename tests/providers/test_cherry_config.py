@@ -78,7 +78,7 @@ def test_the_api_server_key_from_the_readme_of_the_original(tmp_path: Path) -> N
     (pool,) = read(tmp_path, renamed, "0:10:pool1")
     assert pool.definition.api_server_endpoint == "10.0.0.1:6443"
     both = FULL.replace("region = eu_nord_1", "api-server = y\nregion = eu_nord_1")
-    with pytest.raises(ConfigError, match="api-server: is there twice"):
+    with pytest.raises(ConfigError, match="api-server: occurs twice"):
         read(tmp_path, both, "0:10:pool1")
 
 
@@ -96,7 +96,7 @@ WRONG_FILES = {
     "a broken header": ("[global\n", 'line 1: expected a section such as [global] or [nodegroupdef "pool1"]'),
     "a key without a value": ("[global]\nplan\n", "line 2: expected a section, key = value or a comment"),
     "a misspelled key": ("[global]\n\napi-servers = x\n", "line 3: api-servers: no such key;"),
-    "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: is there twice"),
+    "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: occurs twice"),
     "a project that is not a number": (
         "[global]\nproject-id = x1\n",
         "line 2: project-id: expected a number, got 'x1'",
@@ -141,7 +141,7 @@ WRONG_NODES = {
     "no name": (("1:2:",), "--nodes=1:2:: pool: expected at most 63 of"),
     "a name that is not a label value": (("1:2:-p",), "--nodes=1:2:-p: pool: expected at most 63 of"),
     "a name that is too long": (("1:2:" + "p" * 64,), "--nodes=1:2:ppp"),
-    "a pool twice": (("1:2:p", "0:3:p"), "--nodes=0:3:p: the pool 'p' is there twice"),
+    "a pool twice": (("1:2:p", "0:3:p"), "--nodes=0:3:p: the pool 'p' occurs twice"),
 }
 
 

@@ -68,13 +68,13 @@ BAD = {
     ),
     "a key twice in YAML": (
         "pools: []\npools: []",
-        "the key 'pools' is there twice in the mapping that begins in line 1",
+        "the key 'pools' occurs twice in the mapping that begins in line 1",
     ),
-    "a key twice in JSON": ('{"pools": [], "pools": []}', "the key 'pools' is there twice"),
+    "a key twice in JSON": ('{"pools": [], "pools": []}', "the key 'pools' occurs twice"),
     "broken JSON": ('{"pools": [}', "Expecting value: line 1 column 12 (char 11)"),
     "a name twice": (
         "pools: [{id: a, backend: {url: 'http://a'}}, {id: a, backend: {url: 'http://b'}}]",
-        "pools[1].id: 'a' is there twice",
+        "pools[1].id: 'a' occurs twice",
     ),
     "no name": ("pools: [{id: ' ', backend: {url: 'http://a'}}]", "pools[0].id: expected a name"),
     "a maximum below the minimum": (

@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a name for two machines": (
         "NodeGroupDeleteNodes",
         wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(), node(), node(provider_id="shelf://2")]),
-        "nodes: n is there twice, with different provider IDs",
+        "nodes: n occurs twice, with different provider IDs",
     ),
     "nodes without names": (
         "NodeGroupDeleteNodes",

@@ -238,7 +238,7 @@ DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 1
 def test_an_answer_of_the_wrong_form(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
-        with pytest.raises(BadAnswer, match="system: GET /status: the answer is not what the API promises: "):
+        with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
             http.get("/status", PoolStatus, deadline=SOON)
 
 

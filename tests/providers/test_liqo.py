@@ -251,7 +251,7 @@ def test_replacement_of_our_node_manager_by_the_first_is_detected(current: Serve
 
 def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
     current.server.face.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
-    with pytest.raises(BadAnswer, match="liqo: GET /version: the answer is not what the API promises"):
+    with pytest.raises(BadAnswer, match="liqo: GET /version: the response does not match the API"):
         current.provider.groups(deadline=deadline(current))
 
 

@@ -118,7 +118,7 @@ def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
         ({"status": 500, "body": '{"message": "no", "detail": ""}'}, "GET /pool: 500 Internal Server Error: no"),
         ({"status": 404, "body": ""}, "GET /pool: 404 Not Found"),
         ({"status": 401, "body": ""}, "GET /pool: 401 Unauthorized"),
-        ({"status": 200, "body": "[]"}, "GET /pool: the answer is not what the API promises"),
+        ({"status": 200, "body": "[]"}, "GET /pool: the response does not match the API"),
     ],
 )
 def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], message: str) -> None:

@@ -206,7 +206,7 @@ def test_the_last_of_duplicate_keys_counts(second: str, tmp_path: Path, caplog: 
     file = read(written(tmp_path, text))
     assert (file.backend_url, float(file.backend.timeout)) == ("http://pool:9010", 7.0)
     (line,) = caplog.messages
-    assert line.endswith("config.json: the key 'backend' is there more than once; the last value counts")
+    assert line.endswith("config.json: the key 'backend' occurs more than once; the last value counts")
 
 
 @pytest.mark.parametrize(

@@ -13,4 +13,4 @@ def test_a_drain_taken_over_by_another_tool() -> None:
     removal = RemovalProgress()
     outcome = removal.drain(Plan("od-1", ()), Way(lambda _: drain, lambda ordered: ordered.drain, NoProvider()))
     assert (outcome, removal.gone, removal.ordered, removal.status) == (VictimOutcome.BROKEN, 0, 0, 500)
-    assert removal.failures == [f"node od-1: {message}: its machine was not ordered away"]
+    assert removal.failures == [f"node od-1: {message}: the termination of its machine was not requested"]

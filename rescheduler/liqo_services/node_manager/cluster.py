@@ -172,4 +172,4 @@ def _decoded(raw: bytes | msgspec.Raw, shape: type[S], plural: str) -> S:
     try:
         return decoding.decode(raw, shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Retryable(f"list {plural}: not what the API promises: {error}") from error
+        raise Retryable(f"list {plural}: the response does not match the API: {error}") from error

@@ -143,7 +143,7 @@ class NodeManagerService:
         manifest = slice_manifest(record.name, record.cluster, record.resources, labels, group.slice_class)
         self._liqo.make_slice(namespace, manifest)
         self._store.save(replace(record, ordered=True))
-        log.info("group %s: slice %s requested of cluster %s", record.group, record.name, record.cluster)
+        log.info("group %s: slice %s requested from cluster %s", record.group, record.name, record.cluster)
 
     def _offers(self, view: MachinesView, peerings: Mapping[str, Tenancy]) -> Sequence[Offer]:
         failures, now = self._store.failures(), self._clock.now()
@@ -222,7 +222,7 @@ class NodeManagerService:
 
     @contextmanager
     def sparing(self, cluster: str) -> Iterator[None]:
-        """Request nothing of *cluster* during the block. Raises Conflict if it has a slice or a reservation."""
+        """Request nothing from *cluster* during the block. Raises Conflict if it has a slice or a reservation."""
         with self.changing():
             if cluster in self.look().used:
                 raise Conflict(f"cluster {cluster}: it is in use again")

@@ -48,7 +48,7 @@ class _Lacking:
 
 
 class CloudPool(PolledSystem):
-    """A cloudpool with a cached view. Views are immutable: readers keep theirs while another thread looks again."""
+    """A cloudpool with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
         """*password*: see `CloudPoolClient`."""

@@ -1,4 +1,4 @@
-"""Terminate machines of a pool: order, look, and repeat an order only where that is safe (see `deletion`)."""
+"""Terminate machines of a pool: order, poll, and repeat an order only where that is safe (see `deletion`)."""
 
 import contextlib
 import datetime as dt

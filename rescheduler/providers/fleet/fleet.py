@@ -16,7 +16,7 @@ from rescheduler.providers.waiting import PolledSystem
 
 @dataclass(frozen=True, slots=True)
 class FleetLook:
-    """A view and its index; *at* is when the look began, on ``monotonic()``."""
+    """A view and its index; *at* is when it was requested, on ``monotonic()``."""
 
     view: SystemView
     index: Index
@@ -24,7 +24,7 @@ class FleetLook:
 
 
 class MachineFleet(PolledSystem):
-    """A system with a cached look. Looks are immutable: readers keep theirs while another thread looks again."""
+    """A system with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
         super().__init__(system.name, clock, pace.poll)
@@ -38,14 +38,14 @@ class MachineFleet(PolledSystem):
         self.system.close()
 
     def recent(self, *, deadline: float) -> FleetLook:
-        """Return the last look if it is younger than the refresh interval, else look again."""
+        """Return the last view if it is younger than the refresh interval, else a new one."""
         known = self._look
         if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
             return known
         return self.look(deadline=deadline)
 
     def look(self, *, deadline: float) -> FleetLook:
-        """Look at the system now; if that fails, the last look stays in place."""
+        """Read the state of the system now; if that fails, the last view stays in place."""
         at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())
@@ -55,13 +55,13 @@ class MachineFleet(PolledSystem):
         return look
 
     def forget(self) -> None:
-        """Drop the cached look after a change: the next reader looks again."""
+        """Drop the cached view after a change: the next reader gets a new one."""
         self._changes += 1
         self._look = None
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time; the next reader looks again."""
+        """Allow one change at a time; the next reader gets a new view."""
         with super().changing(deadline=deadline):
             try:
                 yield

@@ -55,12 +55,12 @@ class PollIntervals:
     """Intervals in seconds."""
 
     refresh: float  #: how long a view is reused
-    poll: float  #: between two looks while machines are being deleted
+    poll: float  #: between two polls while machines are being deleted
     settle: float  #: how long an order may take to show an effect
 
 
 class MachineSystem(Protocol):
-    """A system's API. Verbs raise the errors of `backends.base` and `net.http`."""
+    """A system's API. Verbs raise the errors of `providers.base` and `net.http`."""
 
     name: str
     going_is_enough: bool  #: a machine that is being deleted never returns

@@ -31,7 +31,7 @@ _LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 
 class FleetRemoval:
-    """Deletions of machines of a fleet. Calls may run concurrently; orders are serialized, each after a fresh look."""
+    """Deletions of machines of a fleet. Calls may run concurrently; orders are serialized, each after a new read."""
 
     def __init__(self, fleet: MachineFleet) -> None:
         self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
@@ -79,7 +79,7 @@ class FleetRemoval:
         return refused
 
     def _pass(self, look: FleetLook, group: str, nodes: Sequence[NodeRef], deadline: float) -> dict[str, DeleteOutcome]:
-        """Decide once for each node and give orders where needed; nodes that need another look are left out."""
+        """Decide once for each node and give orders where needed; nodes that are not decided yet are left out."""
         minimum = self._fleet.group(look, group).min_size
         matches = look.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
@@ -154,7 +154,7 @@ class FleetRemoval:
     def _order_now(
         self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, minimum: int, deadline: float
     ) -> DeleteOutcome | None:
-        """Look again, then order: the system has no lock, and other processes may have deleted machines meanwhile."""
+        """Read the state again, then order: the system has no lock, so other processes may have deleted machines."""
         look = self._fleet.look(deadline=deadline)
         current = look.index.get(machine.key)
         if current is None or not current.alive:

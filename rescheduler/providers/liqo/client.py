@@ -37,7 +37,7 @@ _STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: Instan
 
 
 class NodeManager(Protocol):
-    """A node manager of either generation. Verbs raise the errors of `backends.base` and `net.http`."""
+    """A node manager of either generation. Verbs raise the errors of `providers.base` and `net.http`."""
 
     def look(self, *, deadline: float) -> SystemView: ...
 
@@ -117,7 +117,7 @@ class Current:
 
 
 class First:
-    """Liqo's original node manager: it changes things by GET, and answers when they are done."""
+    """Liqo's original node manager: it makes changes on GET requests, and responds when they are complete."""
 
     def __init__(self, http: JsonClient) -> None:
         self._http = http

@@ -13,7 +13,7 @@ class LiqoFile(Section, frozen=True, kw_only=True):
 
     node_manager: Endpoint
     refresh_interval: Duration = Duration(5)  #: how long a look is reused
-    poll_interval: Duration = Duration(2)  #: between two looks while nodes are being deleted
+    poll_interval: Duration = Duration(2)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(60)  #: how long an order may take to show an effect
 
 
