@@ -149,7 +149,7 @@ def _question(
 
 
 def _placement(index: TopologyIndex, classes: list[PodClass]) -> float:
-    """Return the best of several rounds for the median class, each with a hundred pods that come and go."""
+    """Return the best of several rounds for the median class, each with a hundred pods that are placed and removed."""
     costs: list[float] = []
     for cls in classes:
         best, route = float("inf"), index.watch(cls)

@@ -119,8 +119,8 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
 def test_an_object_that_cannot_be_decoded_is_recorded_and_the_others_are_read(
     tmp_path: Path, item: dict[str, Any], expected: Unreadable
 ) -> None:
-    found = reader.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
-    assert (list(found.pods), found.unreadable) == (["default/a", "default/b"], (expected,))
+    cluster = reader.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
+    assert (list(cluster.pods), cluster.unreadable) == (["default/a", "default/b"], (expected,))
 
 
 def test_missing_and_special_files_are_usage_errors(tmp_path: Path) -> None:

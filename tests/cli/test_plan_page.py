@@ -113,7 +113,7 @@ def test_the_spot_nodes_that_get_pods_are_counted() -> None:
         assert lines(result, NODES)[2] == sentence
 
 
-def test_prices_that_no_node_has_are_told() -> None:
+def test_prices_that_no_node_has_are_reported() -> None:
     prices = PriceList(by_type={("other", "", False): Decimal(1)})
     assert NO_PRICE in lines(summed_up(planning(Plan("od-0", ())), NODES, prices), NODES, width=200)
     assert NO_PRICE not in lines(summed_up(planning(Plan("od-0", ())), NODES, PriceList()), NODES, width=200)

@@ -76,9 +76,11 @@ def refused(option: str, capfd: pytest.CaptureFixture[str], command: str = "plan
     return error
 
 
-@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
-def test_usage_errors_are_one_line_and_exit_code_2(option: str, told: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert told in refused(option, capfd)
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_usage_errors_are_one_line_and_exit_code_2(
+    option: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(option, capfd)
 
 
 CONTENT = {
@@ -88,11 +90,11 @@ CONTENT = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), CONTENT.values(), ids=CONTENT)
-def test_a_wrong_file_is_named(content: bytes, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("content", "message"), CONTENT.values(), ids=CONTENT)
+def test_a_wrong_file_is_named(content: bytes, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prices.csv"
     file.write_bytes(content)
-    assert f"--prices {file}: {told}" in refused(f"--prices={file}", capfd)
+    assert f"--prices {file}: {message}" in refused(f"--prices={file}", capfd)
 
 
 def test_the_daemon_does_not_start_with_a_wrong_file(capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,14 +42,14 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
     """Return the settings with which the daemon would be started."""
-    found: list[Given] = []
+    settings: list[Given] = []
 
     def run(*arguments: Any) -> int:
-        found.append(arguments[:4])  # the prices have a test of their own
+        settings.append(arguments[:4])  # the prices have a test of their own
         return 0
 
     monkeypatch.setattr(composition, "run", run)
-    return found
+    return settings
 
 
 def status(*arguments: str) -> int:
@@ -200,7 +200,9 @@ CASES: dict[str, tuple[str, int, Any]] = {
 def test_options(given: list[Given], arguments: str, part: int, expected: Any) -> None:
     assert status("run", *arguments.split()) == 0
     assert given[0][part] == expected
-    assert [one for n, one in enumerate(given[0]) if n != part] == [one for n, one in enumerate(DEFAULT) if n != part]
+    assert [value for n, value in enumerate(given[0]) if n != part] == [
+        value for n, value in enumerate(DEFAULT) if n != part
+    ]
 
 
 def test_an_installation_is_identified_by_namespace_and_lease() -> None:
@@ -296,15 +298,15 @@ WRONG: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
 def test_usage_errors_are_one_line_and_exit_code_2(
-    arguments: str, said: str, capfd: pytest.CaptureFixture[str]
+    arguments: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert status("run", *arguments.split()) == 2
     out, error = capfd.readouterr()
     assert out == ""
     assert error.startswith("rescheduler")
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -330,10 +332,10 @@ def test_every_option_has_help(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert status("version") == 0
-    said = capfd.readouterr().out
-    assert said.startswith("rescheduler ")
+    version = capfd.readouterr().out
+    assert version.startswith("rescheduler ")
     assert status("--version") == 0
-    assert capfd.readouterr().out == said
+    assert capfd.readouterr().out == version
 
 
 #: The policy of k8s-spot-rescheduler.

@@ -169,12 +169,12 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("reply", "code", "told"), FAILURES.values(), ids=FAILURES)
-def test_failures(reply: Reply, code: int, told: str, edge: ScriptedApiServer, savings: Any) -> None:
+@pytest.mark.parametrize(("reply", "code", "message"), FAILURES.values(), ids=FAILURES)
+def test_failures(reply: Reply, code: int, message: str, edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, reply)
     actual, out, error = savings()
     assert (actual, out, error.count("\n")) == (code, "", 1)
-    assert told in error
+    assert message in error
 
 
 WRONG = {
@@ -186,8 +186,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
-def test_usage_errors(option: str, told: str, savings: Any) -> None:
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_usage_errors(option: str, message: str, savings: Any) -> None:
     code, out, error = savings(option)
     assert (code, out, error.count("\n")) == (2, "", 1)
-    assert told in error
+    assert message in error

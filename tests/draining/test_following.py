@@ -362,7 +362,7 @@ class TestEvictionAfterRollOutBegan:
 
 
 def test_a_pod_that_a_scale_up_added_before_the_eviction_is_no_replacement() -> None:
-    """It wanted two pods when it was read. It has three when one is evicted, whose replacement is rejected."""
+    """The Deployment wanted two pods when it was read, but has three when one is evicted; no replacement is created."""
     two = workload("web", "a", total=2)
     story: Story = [
         (5, seen("a", {two: running(3)}), (planning(),)),

@@ -1,3 +1,5 @@
+"""Tests of the annotation and the taint on a node that is being drained."""
+
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -70,7 +70,7 @@ class Run:
         self.cluster = self.processes.cluster
 
     def steps(self) -> Iterator[tuple[Moment, list[PodRef]]]:
-        """Return the pods whose evictions were first requested at the same moment, for each moment."""
+        """Yield each moment with new evictions, and the pods whose eviction is requested for the first time."""
         asked: set[tuple[int, str]] = set()
         for moment in self.moments:
             pods = [action.pod for action in moment.actions if isinstance(action, Evict)]

@@ -73,7 +73,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_that_failed_is_made_again(name: str) -> None:
+def test_a_failed_request_is_sent_again(name: str) -> None:
     story, request, failed = REQUESTS[name]
     drain = play(machine.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):

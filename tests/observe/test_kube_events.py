@@ -29,18 +29,18 @@ from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 Told = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
 
 
-def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
-    found: list[Told] = []
+def events_of(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
+    recorded: list[Told] = []
 
     def record(
         subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
     ) -> None:
-        found.append((subject, reason, message, warning))
+        recorded.append((subject, reason, message, warning))
 
     listener = KubeEvents(record, words)
     for event in events:
         listener(event)
-    return found
+    return recorded
 
 
 OD_2 = InvolvedNode("od-2", "uid-od-2")
@@ -126,29 +126,29 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
 def test_event(event: Event, expected: list[Told]) -> None:
-    assert told(event) == expected
+    assert events_of(event) == expected
 
 
 @pytest.mark.parametrize("why", Why)
 def test_each_cause_of_a_failed_drain_is_reported(why: Why) -> None:
-    assert told(ended(why))[:2] == [
+    assert events_of(ended(why))[:2] == [
         (OD, "DrainFailed", f"{why}: it took too long", True),
         (OD, "ReschedulerFailed", f"failed to drain the node: {why}", True),
     ]
 
 
 def test_blockers_are_reported_when_they_change() -> None:
-    assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
-    assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
-    assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
+    assert len(events_of(planned(BLOCKED), planned(BLOCKED))) == 1
+    assert len(events_of(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
+    assert len(events_of(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
 
 
 def test_a_proxy_reports_rejected_nodes_once() -> None:
     chosen = Chosen((PLAN,), (BLOCKED,), {"od-1": OD, "od-2": OD_2})
-    assert told(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
+    assert events_of(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
 
 
 def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
     words = Words(planned="go", evicted="evicted from {node}")
-    found = told(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
-    assert [message for _, _, message, _ in found] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]
+    recorded = events_of(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
+    assert [message for _, _, message, _ in recorded] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

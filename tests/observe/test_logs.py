@@ -243,8 +243,8 @@ def test_a_wait_is_logged_once() -> None:
     assert len(logged(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
 
 
-def test_a_label_that_no_node_has_is_told_once() -> None:
-    """At every verbosity; a pool that is empty from time to time is no news."""
+def test_a_label_that_no_node_has_is_reported_once() -> None:
+    """It is logged at every verbosity, but not again: a pool may be empty from time to time."""
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
     lines = logged(none, none, some, none, verbosity=0)

@@ -121,9 +121,11 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
 
 
 def mine(name: str, on: str = "s1", **more: Any) -> dict[str, Any]:
-    made = pod(name, on, **more)
-    made["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}]
-    return made
+    manifest = pod(name, on, **more)
+    manifest["metadata"]["ownerReferences"] = [
+        {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    ]
+    return manifest
 
 
 UNSCHEDULABLE = {

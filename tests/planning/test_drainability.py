@@ -224,13 +224,13 @@ def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: t
     pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
     verdict = planner.look_again("od", CIRCUMSTANCES, evicted)
-    told = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
-    assert told == expected
+    result = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
+    assert result == expected
 
 
 def test_a_terminating_pod_does_not_have_to_move() -> None:
     planner = Planner(snapshot([node("od", ON_DEMAND), pod("p", "od", deleted=True), pod("q", "od")]), Policy())
-    assert [one.name for one in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
+    assert [pod.name for pod in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
 
 
 def test_details_say_what_a_person_can_do() -> None:

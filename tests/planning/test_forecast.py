@@ -1,4 +1,4 @@
-"""Tests of plans played through with the scheduler's scoring: which succeed, which fail, and where pods would land."""
+"""Tests of simulations of plans with the scheduler's scoring: which succeed, which fail, and where pods would land."""
 
 from typing import Any
 

@@ -49,8 +49,8 @@ def fresh_pod(pod: Manifest) -> FreshPod:
 
 def again(name: str, on: str, **fields: Any) -> Manifest:
     """Return a different pod with the same name."""
-    made = pod(name, on, **fields)
-    return made | {"metadata": made["metadata"] | {"uid": "uid-of-another"}}
+    manifest = pod(name, on, **fields)
+    return manifest | {"metadata": manifest["metadata"] | {"uid": "uid-of-another"}}
 
 
 ENDED = {"phase": "Succeeded"}
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
 
 @pytest.mark.parametrize(("listed", "watched", "expected"), CASES.values(), ids=CASES)
 def test_lag(listed: Objects, watched: Objects, expected: str) -> None:
-    seen = snapshot([one for one in (BASE | watched).values() if one is not None])
+    seen = snapshot([manifest for manifest in (BASE | watched).values() if manifest is not None])
     nodes = len(seen.pods_on)
     assert lag(fresh(BASE | listed), seen) == expected
     assert len(seen.pods_on) == nodes

@@ -65,5 +65,7 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
         pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a forecast return counts, too"),
     ],
 )
-def test_a_drain_most_of_whose_pods_returned_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:
+def test_a_drain_whose_pods_mostly_returned_has_a_bad_landing(
+    outcomes: dict[LandingOutcome, int], *, badly: bool
+) -> None:
     assert Landed("od", outcomes).badly is badly

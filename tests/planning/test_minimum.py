@@ -85,11 +85,11 @@ def test_the_node_that_is_drained_does_not_count_for_itself() -> None:
     """The node has our taint. A minimum of two holds if there are two others, but not if there is one."""
     drained = od("od1", taints=[MARK])
     objects = [drained, pod("a", "od1"), od("od2"), pod("b", "od2"), od("od3"), pod("c", "od3"), node("s", cpu="32")]
-    told = [
+    results = [
         short(Planner(snapshot(objects), Policy(min_on_demand_nodes=least)).look_again("od1", CIRCUMSTANCES))
         for least in (2, 3)
     ]
-    assert told == [{"a": "s"}, FEW]
+    assert results == [{"a": "s"}, FEW]
 
 
 def test_a_node_without_pods_may_always_be_drained() -> None:

@@ -70,8 +70,8 @@ def test_names() -> None:
 def test_a_namespace_in_both_lists_is_a_usage_error() -> None:
     with pytest.raises(UsageError) as raised:
         namespace_scope(["web", "shop"], ["shop"])
-    told = "namespace 'shop': expected in --namespaces or in --exclude-namespaces, not in both"
-    assert str(raised.value) == told
+    message = "namespace 'shop': expected in --namespaces or in --exclude-namespaces, not in both"
+    assert str(raised.value) == message
 
 
 def namespace(name: str, **labels: str) -> Manifest:

@@ -84,8 +84,8 @@ def test_accepted_forms(text: str) -> None:
     assert parse(text) == PRICES
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
-def test_wrong_files(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_files(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)

@@ -73,11 +73,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), BROKEN.values(), ids=BROKEN)
-def test_broken_content(content: bytes, told: str) -> None:
+@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_content(content: bytes, message: str) -> None:
     with pytest.raises(InputError) as error:
         load_ledger(content)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_a_ledger_that_fits_is_kept() -> None:

@@ -138,7 +138,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
 
 
 @pytest.mark.parametrize(("looks", "expected"), STORIES.values(), ids=STORIES)
-def test_looks(looks: list[Look], expected: list[float | None]) -> None:
+def test_how_long_drains_wait_after_losses(looks: list[Look], expected: list[float | None]) -> None:
     assert waits_until(looks) == expected
 
 

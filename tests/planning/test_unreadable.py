@@ -17,15 +17,15 @@ A, B, BOTH = {"a": "s2"}, {"b": "s2"}, {"od1": {"a": "s2"}, "od2": {"b": "s2"}, 
 
 def cluster(*unreadable: Unreadable) -> Snapshot:
     """Return a cluster: od1 has a pod of namespace default, od2 one of shop, od3 none; s2 is the fuller spot node."""
-    made = snapshot(
+    result = snapshot(
         [
             *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)),
             *(node("s1"), node("s2")),
             *(pod("a", "od1"), pod("shop/b", "od2"), pod("daemon", "od3", owner="DaemonSet"), pod("x", "s2")),
         ]
     )
-    made.unreadable = unreadable
-    return made
+    result.unreadable = unreadable
+    return result
 
 
 CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {

@@ -50,7 +50,7 @@ ASSUMED: dict[str, tuple[Snapshot, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("table", "expected"), ASSUMED.values(), ids=ASSUMED)
-def test_placed_pod_takes(table: Snapshot, expected: dict[str, str]) -> None:
+def test_placed_pod_takes_its_volume(table: Snapshot, expected: dict[str, str]) -> None:
     """A plan never assigns one volume to two pods, regardless of which one the scheduler chooses for the first."""
     nothing = dict.fromkeys(table.nodes.row, "")
     assert _taken(table, "q") == nothing

@@ -177,7 +177,7 @@ GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object
 
 
 @pytest.mark.parametrize("answer", [OrderResult.FAULT, OrderResult.UNSENT])
-def test_a_machine_that_is_ending_is_never_released(answer: OrderResult) -> None:
+def test_a_terminating_machine_is_never_released(answer: OrderResult) -> None:
     last = order(answer, words="no")
     assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
     assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)

@@ -47,7 +47,7 @@ def test_ambiguous_machines_are_not_deleted() -> None:
         assert (world.orders(), world.desired) == ([], 3)
 
 
-def test_an_ambiguous_machine_that_may_be_ending_keeps_its_node() -> None:
+def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
     """Its address may already belong to another machine."""
     with pool() as world:
         shared = world.machines[0].private_ip

@@ -1,4 +1,4 @@
-"""StackPointCloud's backend against the stand-in: protected nodes, both generations, awaited ends."""
+"""StackPointCloud's backend against the stand-in: protected nodes, both generations, confirmation of deletions."""
 
 import datetime as dt
 import json

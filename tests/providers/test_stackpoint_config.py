@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "a minimum that is not a number": ({}, ("a:2:t",), "--nodes=a:2:t: min: expected a number, 0 or more, got 'a'"),
     "a negative minimum": ({}, ("-1:2:t",), "--nodes=-1:2:t: min: expected a number, 0 or more, got '-1'"),
     "a maximum below it": ({}, ("3:2:t",), "--nodes=3:2:t: max: expected a number, 3 or more, got '2'"),
-    "an id twice": ({}, ("0:1:t", "0:2:u:default"), "--nodes=0:2:u:default: the group 'autoscaling-default' is there"),
+    "an id twice": ({}, ("0:1:t", "0:2:u:default"), "--nodes=0:2:u:default: the group 'autoscaling-default' occurs"),
 }
 
 

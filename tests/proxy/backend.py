@@ -93,7 +93,7 @@ def running(backend: Backend) -> Iterator[Backend]:
 
 
 class RecordedUpdates:
-    """Updates that record their arguments and call `does`."""
+    """Updates that record their arguments and return the result of `does`."""
 
     def __init__(self, does: Callable[[], str] = lambda: "") -> None:
         self.calls: list[tuple[object, ...]] = []

@@ -1,7 +1,7 @@
 """Size changes of a pool, against the reference cloudpool with its cache and its own decisions.
 
-Nodes are a snapshot, and drains succeed at once: these tests check which machines end, and the final numbers of the
-pool. `test_service` tests the drains.
+Nodes are a snapshot, and drains succeed at once: these tests check which machines are terminated, and the final
+numbers of the pool. `test_service` tests the drains.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ LIMITS = Limits(eviction=1.0, grace=1.0)
 
 
 def _finished(ordered: PendingRemoval) -> Drain:
-    """Drains end with the end of their machines."""
+    """Fail: drains in these tests end when the machine is terminated, so none is pending."""
     raise AssertionError(ordered)
 
 
@@ -132,7 +132,7 @@ class World:
         return int(self.server.pool.size()["desiredSize"])
 
     def undrained(self) -> list[str]:
-        """Return the nodes whose machines ended with pods on them."""
+        """Return the nodes whose machines were terminated with pods on them."""
         return [ended.machine for ended in self.server.pool.terminations if ended.pods]
 
     def alive(self) -> list[str]:
@@ -488,7 +488,7 @@ def test_a_protected_machine_without_a_node_is_disposed_of_only_during_its_launc
 
 
 @pytest.mark.parametrize("decrement", [True, False])
-def test_a_machine_that_the_pool_will_end_is_drained_first(decrement: bool) -> None:
+def test_a_machine_that_the_pool_will_terminate_is_drained_first(decrement: bool) -> None:
     """Another client made it disposable: it no longer counts, so the size is not lowered for it."""
     with world(settings(refresh_interval=1, pool_update=3600)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
@@ -525,7 +525,7 @@ def test_a_machine_is_drained_before_it_is_detached(decrement: bool) -> None:
 
 
 def test_earlier_terminations_count_and_the_pool_chooses_no_machine() -> None:
-    """The result of the order is unknown: with a smaller size, the pool might end a machine of its choice."""
+    """The result of the order is unknown: with a smaller size, the pool might terminate a machine of its choice."""
     with world(settings(pool_update=60)) as env:
         env.going = ["pool-2"]
         with pytest.raises(
@@ -554,7 +554,7 @@ def test_a_termination_that_may_be_pending_is_not_repeated() -> None:
         assert (env.drained, env.desired) == ([], 3)
 
 
-def test_a_reactivation_ends_no_other_machine() -> None:
+def test_a_reactivation_terminates_no_other_machine() -> None:
     with world(settings(pool_update=60)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=False, evictable=False)

@@ -10,7 +10,7 @@ from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
-from tests.planning.builders import node as made
+from tests.planning.builders import node as build_node
 
 WORKER = "role"
 LOCAL: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -25,7 +25,7 @@ DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 def node(name: str, **more: Any) -> Manifest:
-    return made(name, WORKER, **more)
+    return build_node(name, WORKER, **more)
 
 
 def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:

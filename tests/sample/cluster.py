@@ -44,7 +44,7 @@ DAEMONS: Final = (
     Workload("monitoring", "node-exporter", kind="DaemonSet", cpu=50, memory=64),
 )
 
-#: By on-demand node: the pods that matter, and how many ordinary ones there are besides.
+#: By on-demand node: the pods with obstacles, and the number of other pods.
 _CI: Final = (
     ((CACHE,), 3),
     ((CACHE, API), 2),

@@ -1,13 +1,13 @@
-"""The flags of discovery and of the node manager, and the groups of the latter."""
+"""Invalid flags of discovery and of the node manager, and invalid groups."""
 
 from tests.cli.wrong.facts import DISCOVERY, MANAGER, PEMS, SECRET, Wrong, wrong
 
 GROUP = "{id: A, maxSize: 1, resources: {min: {cpu: 1, memory: 1Gi, pods: 10}}}"
 
 LIQO: dict[str, Wrong] = {
-    f"{what}, {start.split()[1]}": one
+    f"{what}, {start.split()[1]}": case
     for start in (MANAGER, DISCOVERY)
-    for what, one in {
+    for what, case in {
         "no certificates": wrong(start, "--tls-cert, --tls-key and --tls-client-ca"),
         "two of three": wrong(f"{start} --tls-cert=server.crt --tls-key=server.key", "--tls-client-ca"),
         "plain text elsewhere": wrong(

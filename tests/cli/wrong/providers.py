@@ -1,4 +1,4 @@
-"""Files and flags of each cloud provider, and those of `provider serve` itself."""
+"""Invalid files and flags of each cloud provider and of `provider serve`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from tests.cli.wrong.facts import CHERRY, FILE, GLOBAL, NODES, POOL, SECRET, SER
 
 
 def _of_files(provider: str, environ: Mapping[str, str], more: str = "") -> dict[str, Wrong]:
-    """What can be wrong with the file of any provider."""
+    """Yield errors that the file of any provider can have."""
     start = f"{SERVE}={provider}{more} --cloud-config"
     return {
         f"{provider}: file missing": wrong(f"{start}=absent", "cloud configuration absent", environ=environ),
